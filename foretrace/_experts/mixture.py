@@ -19,6 +19,7 @@ import numpy as np
 import optax
 from jax import lax
 
+from foretrace._compiler import plain_loops, run_once
 from foretrace._experts.by_name import EXPERTS, experts_of, remembering_of
 from foretrace._experts.expert import Features
 from foretrace._experts.features import Maps, Past, Seen, expand, look, maps, new_past, new_seen
@@ -39,15 +40,6 @@ SETTLED = 10
 
 MAX_BYTES = 2**30
 """Maximum memory of the cheap experts, and of the past and the late labels of all members."""
-
-_OPTIONS = {"xla_cpu_use_fusion_emitters": False}
-"""Options of the compiler: plain loops compile in 60 % of the time, and a step takes 6 % longer.
-
-LLVM makes no vector loop where a plain loop writes over the covariance that it reads.
-"""
-
-_ONCE = _OPTIONS | {"xla_backend_optimization_level": 0}
-"""Options of a program that runs once."""
 
 
 class Waiting(NamedTuple):
@@ -174,7 +166,7 @@ class Mixture:
         if self.remembering.names:
             self.mixture = guarded(self.mixture, len(self.names) - count)
         self.ring = Ring(shape.delay)
-        self._init = jax.jit(self._traced_init, compiler_options=_ONCE)
+        self._init = jax.jit(self._traced_init, compiler_options=run_once())
         with jax.enable_x64(True):
             self.like = jax.eval_shape(
                 lambda: self._traced_init(None if network is None else network.init())
@@ -184,7 +176,8 @@ class Mixture:
             self._maps = jax.device_put(maps(shape))
         self.packing = Packing(self.like)
         keeping, taking = self.packing.keeping_packed, self.packing.taking_packed
-        compiled = partial(jax.jit, compiler_options=_OPTIONS)
+        # A step takes 6 % longer: no vector loop writes over the covariance that it reads.
+        compiled = partial(jax.jit, compiler_options=plain_loops())
         self._step = compiled(keeping(self._traced_step), donate_argnums=0)
         self._advance = compiled(
             keeping(partial(self._traced_step, learning=False)), donate_argnums=0

@@ -10,9 +10,9 @@ import numpy as np
 import optax
 from jax import lax
 from jax.flatten_util import ravel_pytree
-from jaxlib.version import __version_info__
 
 from foretrace._cells.abstract import AbstractCell, AbstractDiagonalCell, Coefficients
+from foretrace._compiler import run_once
 from foretrace._engine.carry import init_carry
 from foretrace._engine.gradient import gradient
 from foretrace._network import Block, Decoder, Linear, Network
@@ -26,12 +26,6 @@ from foretrace.testing._definitions import (
     plain_states,
     rtrl_by_definition,
     snap1_by_definition,
-)
-
-# Time spent on optimising a program that runs once would be lost. Versions after these do not have
-# the second option.
-_QUICK = {"xla_backend_optimization_level": 0} | (
-    {"xla_cpu_use_fusion_emitters": False} if __version_info__ < (0, 11) else {}
 )
 
 EVERY_RULE = (BPTT, RTRL, SNAP1, HYBRID, TRUNCATED, SPATIAL, RESERVOIR)
@@ -278,8 +272,7 @@ def normal_like(random: np.random.Generator, tree: Any) -> Any:
 
 def measure(f: Callable[..., Any], *arguments: Any) -> Any:
     """Compile f, run it once and return NumPy arrays."""
-    options = _QUICK if jax.default_backend() == "cpu" else None
-    return jax.tree.map(np.asarray, jax.jit(f, compiler_options=options)(*arguments))
+    return jax.tree.map(np.asarray, jax.jit(f, compiler_options=run_once())(*arguments))
 
 
 def _last(tree: Any) -> Any:
