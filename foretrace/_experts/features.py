@@ -55,6 +55,12 @@ class Past(NamedTuple):
     labels: Float[Array, "K"]
     events: Events
 
+    def has_label(self, shape: Shape) -> Float[Array, ""]:
+        """Return 1 if the stream has had a label, else 0."""
+        last = self.labels[0]
+        known = last >= 0 if shape.classes else jnp.isfinite(last)
+        return known.astype(jnp.result_type(float))
+
 
 class Seen(NamedTuple):
     """Values that wait for the label: from them, all features follow again.

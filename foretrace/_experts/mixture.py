@@ -365,13 +365,12 @@ class Mixture:
     ) -> tuple[MixtureState, Mixed]:
         slot = row.slot.astype(jnp.int32)
         kept, turn, after, carries, features, new = self._forward(state, maps, row, outputs)
-        pasts = write(state.pasts, slot, after)
         old, is_there = new, row.slot < self.shape.slots
         if state.members is not None:
             # Counted row by row: a sum over all members would cost the more the more there may be.
-            more = self._has_label(after) - self._has_label(kept)
+            more = after.has_label(self.shape) - kept.has_label(self.shape)
             state = state._replace(members=state.members + jnp.where(is_there, more, 0.0))
-        state = state._replace(pasts=pasts)
+        state = state._replace(pasts=write(state.pasts, slot, after))
         if not learning or state.rings is not None:
             carries = self.remembering.move(state.remembering, carries, features, is_there)
         if not learning:
@@ -445,12 +444,6 @@ class Mixture:
             weights = self.mixture.learn(state.weights, *made, label, known, scale_of)
             state = state._replace(weights=weights)
         return state, Mixed(newest, old.mixed, wrong)
-
-    def _has_label(self, past: Past) -> Float[Array, ""]:
-        """Return 1 if a stream has had a label, else 0."""
-        last = past.labels[0]
-        known = last >= 0 if self.shape.classes else jnp.isfinite(last)
-        return known.astype(jnp.result_type(float))
 
     def _weighed(self, state: MixtureState, row: Row, rings: Waiting, turn: Array) -> MixtureState:
         """Return the state after a row's number, another row's label at each step ahead."""
