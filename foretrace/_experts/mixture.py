@@ -21,7 +21,6 @@ from jax import lax
 
 from foretrace._compiler import plain_loops, run_once
 from foretrace._experts.by_name import EXPERTS, experts_of, remembering_of
-from foretrace._experts.expert import Features
 from foretrace._experts.features import Maps, Past, Seen, expand, look, maps, new_past, new_seen
 from foretrace._experts.guard import Compared, guarded
 from foretrace._experts.mix_classes import ClassMixture, ClassWeights
@@ -107,7 +106,7 @@ class Passed(NamedTuple):
     turn: Int[Array, ""]
     after: Past
     carries: tuple[Any, ...]
-    features: Features
+    features: Any
     new: Waiting
 
 
@@ -337,9 +336,8 @@ class Mixture:
             row: the row.
             outputs: outputs of the network for it.
         """
-        slot = row.slot.astype(jnp.int32)
         fresh = row.is_new > 0
-        kept, turn = read((state.pasts, state.turns), slot)
+        kept, turn = read((state.pasts, state.turns), row.slot.astype(jnp.int32))
         past = optax.tree.where(fresh, new_past(self.shape), kept)
         x = row.x[: self.shape.inputs]
         seen, after = look(self.shape, maps, past, x, row.last, row.moments, outputs)
