@@ -305,7 +305,10 @@ def check_network(owner: str, network: object) -> None:
         network: the network.
     """
     if not isinstance(network, AbstractNetwork):
-        raise TypeError(f"{owner}(network={type(network).__name__}) must be a foretrace.Network")
+        raise TypeError(
+            f"{owner}(network={type(network).__name__}) must be a foretrace.Network or a "
+            "foretrace.ModuleNetwork"
+        )
     for path, leaf in jax.tree.leaves_with_path(network):
         if jnp.issubdtype(leaf.dtype, jnp.floating) and jnp.finfo(leaf.dtype).bits < 32:
             raise TypeError(

@@ -24,7 +24,7 @@ from foretrace.rl._evaluation import STEPS_OF_AN_EPISODE, Episodes, episodes_of,
 from foretrace.rl._gymnasium import as_environment
 from foretrace.rl._learning_step import LearningStep, trained
 from foretrace.rl._live import errors_of_python
-from foretrace.rl._lstd import LSTD
+from foretrace.rl._lstd import LSTD, LSTDState
 from foretrace.rl._method import Method
 from foretrace.rl._moments import Moments, RewardScale
 from foretrace.rl._overshoot import ObGD
@@ -57,8 +57,8 @@ class Agent:
         discount: discount of the value of the next state (gamma).
         trace_decay: decay of the trace of gradients beside the discount (lambda); 0 learns from the
             last step alone.
-        optimizer: `ObGD`, or an Optax optimiser, which gets the mean of `-td_error * trace` over
-            the streams, or `LSTD`, which solves for the decoder. Default: Adam at 3e-4
+        optimizer: `ObGD`; an Optax optimiser, which gets the mean of `-td_error * trace` over the
+            streams; or `LSTD`, which solves for the decoder alone. Default: Adam at 3e-4
             (docs/agents.md shows its results).
         normalize_observations: True to subtract the running mean of observations and divide by
             their deviation.
@@ -67,8 +67,8 @@ class Agent:
 
     Raises:
         TypeError: a network, a method or an optimiser of another type.
-        ValueError: outputs that do not fit the method, a number outside [0, 1], an unknown rule, or
-            batch_size below 1.
+        ValueError: outputs that do not fit the method, a number outside [0, 1], an unknown rule,
+            batch_size below 1, or a method, a rule or a decoder that `LSTD` cannot learn with.
     """
 
     def __init__(
@@ -246,6 +246,8 @@ class Agent:
             raise TypeError(
                 f"state is a {type(state).__name__}, expected what init() or step() returned"
             )
+        if isinstance(self.optimizer, LSTD) != isinstance(state.opt_state, LSTDState):
+            raise TypeError("state is of an agent with another optimizer")
 
     def _value_if_cut(self, state: AgentState, given: Transition) -> Float[Array, "*B"]:
         """Run the network on last observations if an episode was truncated."""

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from foretrace._learner.kalman import Kalman
 from foretrace._network import Network, check_network
 from foretrace.rl._lstd import LSTD
 from foretrace.rl._method import Method
@@ -22,7 +23,10 @@ def check_options(agent: Any) -> None:
         )
     if isinstance(agent.network, Network) and agent.network.blocks.dropout:
         raise ValueError(f"{name}: agents act without dropout; make the network with dropout=0")
-    if not isinstance(optimizer, ObGD) and not callable(getattr(optimizer, "update", None)):
+    is_class = isinstance(optimizer, type | Kalman)
+    if is_class or not (
+        isinstance(optimizer, ObGD) or callable(getattr(optimizer, "update", None))
+    ):
         raise TypeError(
             f"{name}(optimizer={optimizer!r:.80}) must be foretrace.rl.ObGD, foretrace.rl.LSTD, or "
             "an Optax optimiser"
@@ -47,10 +51,12 @@ def check_options(agent: Any) -> None:
 def _check_least_squares(name: str, agent: Any) -> None:
     """Raise a ValueError if least squares cannot learn the values, or would not use an option."""
     method, decoder = type(agent.method), agent.network.decoder
-    if method.objective is not Method.objective:
+    learns_value = getattr(method, "objective", None) is Method.objective
+    if agent.method.entropy or not learns_value:
         raise ValueError(
             f"{name}(method={method.__name__}) does not fit optimizer=LSTD, which learns values "
-            "alone; give QLearning(on_policy=True) or ValuePrediction()"
+            "alone; give QLearning(on_policy=True), ValuePrediction(), or a subclass of "
+            "foretrace.rl.Method with its own `objective` and `entropy`"
         )
     if agent.rule.trains_cells:
         raise ValueError(

@@ -36,8 +36,9 @@ class AgentConfig:
             sarsa), or a prediction.
         discount: discount of the value of the next state (gamma).
         trace_decay: decay of the trace of gradients beside the discount (lambda).
-        optimizer: update along the trace: obgd bounds the step by the error, adam does not; lstd
-            solves for values by least squares on 24 untrained modules, where rewards are far away.
+        optimizer: obgd and adam update along the trace, and obgd bounds the step by the error. lstd
+            solves for values by least squares on 24 untrained modules, for rewards that are far
+            away; it needs --rule reservoir, and --agent.method sarsa where there are actions.
         learning_rate: largest step size of obgd, or the learning rate of adam. Default: 1 for obgd,
             0.0003 for adam.
         kappa: how much shorter than its bound a step of obgd is.
@@ -75,6 +76,11 @@ class AgentConfig:
         for name in ("discount", "trace_decay", "epsilon"):
             if not 0 <= (value := getattr(self, name)) <= 1:
                 raise ValueError(f"agent.{name}={value} must lie in [0, 1]")
+        if self.optimizer != "obgd" and self.kappa != 2.0:
+            raise ValueError(
+                f"agent.kappa={self.kappa} does not fit agent.optimizer={self.optimizer}: it is an "
+                "option of obgd; leave it out"
+            )
         if self.optimizer == "lstd":
             self._check_least_squares()
         if self.epsilon_steps < 1:
@@ -91,6 +97,12 @@ class AgentConfig:
             raise ValueError(
                 f"agent.learning_rate={self.learning_rate} does not fit agent.optimizer=lstd, "
                 "which solves for the values; leave it out"
+            )
+        if self.scale_rewards:
+            raise ValueError(
+                "agent.scale_rewards=True does not fit agent.optimizer=lstd: the solution follows "
+                "the scale of the rewards, and scales of different times would be mixed; use "
+                "--agent.scale-rewards False"
             )
 
     @property
@@ -200,7 +212,7 @@ class RLConfig:
             for entry in ENVIRONMENTS.values()
             if type(entry.environment) is type(self.environment)
         )
-        if self.network != NetworkConfig(2, 32, cell):
+        if self.network not in (NetworkConfig(2, 32, cell), NetworkConfig(2, 32, LRU(32))):
             raise ValueError(
                 "network: agent.optimizer=lstd reads the values from 24 untrained modules, so that "
                 "no option of the network applies; leave them out"

@@ -103,10 +103,18 @@ class LearningStep:
             step=jnp.where(outcome.known.any(), optax.safe_increment(state.step), state.step),
             key=key,
         )
+        size = _sensitivity_norm(found.carry, jnp.zeros_like(update.norm))
+        tested: tuple[Any, ...] = (
+            output,
+            td_error,
+            found.carry.h,
+            norm(after.trace),
+            size,
+            update.norm,
+        )
         if isinstance(self.optimizer, LSTD):
             after = after._replace(opt_state=after.opt_state._replace(gradient=found.grads.decoder))
-        size = _sensitivity_norm(found.carry, jnp.zeros_like(update.norm))
-        tested = (output, td_error, found.carry.h, norm(after.trace), size, update.norm)
+            tested += self.optimizer.sums(after.opt_state)
         # One vector and one reduction: else XLA repeats the test at each element of the state.
         accepted = jnp.isfinite(
             jnp.concatenate([part.ravel() for part in real_parts(tested)])

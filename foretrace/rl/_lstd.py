@@ -1,6 +1,7 @@
 """Values by least squares on temporal differences: LSTD(lambda) on the decoder of a network."""
 
 import dataclasses
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -20,14 +21,12 @@ class LSTDState(NamedTuple):
     Args:
         moments: weighted sum of `z d^T` over the steps.
         targets: weighted sum of `z reward`.
-        mass: weighted sum of `|z| |d|`, which bounds the size of `moments`.
         gradient: gradient of the last value of each stream.
-        waiting: number of steps since the last solution.
+        waiting: number of steps, of all streams, since the last solution.
     """
 
     moments: Float[Array, "P P"]
     targets: Float[Array, "P"]
-    mass: Float[Array, ""]
     gradient: Arrays
     waiting: Int[Array, ""]
 
@@ -40,21 +39,22 @@ class LSTD:
         theta = (A + I / prior)^-1 b                          at every P-th step, for P parameters
 
     with the trace z of an agent, and the gradients g and g' of a step's value and of the next one
-    to the decoder's parameters theta. The decoder has to be linear. Nothing else is trained, so
-    the features must remember by themselves: `ft.ModuleNetwork(inputs, outputs, key=key)` has
-    modules for it, and the rule is `ft.RESERVOIR`. Where rewards are far away, this learns in far
-    fewer steps than a gradient (docs/agents.md). A step costs some P^2 operations, a solution
-    P^3 / 1.5.
+    to the decoder's parameters theta. The decoder has to be linear, and a value one of the outputs.
+    Nothing else is trained, so the features must remember by themselves:
+    `ft.ModuleNetwork(inputs, outputs, key=key)` has modules for it, and the rule is `ft.RESERVOIR`.
+    Where rewards are far away, this learns in far fewer steps than a gradient (docs/agents.md).
+    A step costs some P^2 operations, a solution P^3 / 1.5. Nothing is learned before the P-th step.
 
-    A step counts no more than all steps before it and the prior together, so that no huge
-    observation hides the others. At the end of an episode that was cut, the value of the last
-    observation is that of the present parameters; it counts as a part of the reward.
+    At the end of an episode that was cut, the value of the last observation is that of the present
+    parameters; it counts as a part of the reward. Scaled rewards (`scale_rewards`) are of no use:
+    the solution follows the scale of the rewards, and the sums mix the scales of different times.
 
     Args:
-        forget: factor by which older steps lose weight with every step.
+        forget: factor by which older steps lose weight with every step of a stream.
         prior: variance of a parameter before the first step.
 
     Raises:
+        TypeError: no numbers.
         ValueError: forget outside (0, 1], or a prior that is not positive.
 
     Source: Bradtke and Barto, Linear least-squares algorithms for temporal difference learning,
@@ -75,6 +75,9 @@ class LSTD:
     prior: float = 1.0
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if isinstance(value, bool) or not isinstance(value, int | float):
+                raise TypeError(f"LSTD({name}={value!r:.80}) must be a number")
         if not 0 < self.forget <= 1:
             raise ValueError(f"LSTD(forget={self.forget}) must lie in (0, 1]")
         if not 0 < self.prior < float("inf"):
@@ -85,10 +88,8 @@ class LSTD:
         none = jax.tree.map(lambda leaf: jnp.zeros(front + leaf.shape, leaf.dtype), decoder)
         leaves = jax.tree.leaves(decoder)
         size, dtype = sum(leaf.size for leaf in leaves), leaves[0].dtype
-        zero = jnp.zeros((), dtype)
-        return LSTDState(
-            jnp.zeros((size, size), dtype), jnp.zeros(size, dtype), zero, none, jnp.int32(0)
-        )
+        moments, targets = jnp.zeros((size, size), dtype), jnp.zeros(size, dtype)
+        return LSTDState(moments, targets, none, jnp.int32(0))
 
     def update(
         self,
@@ -115,13 +116,9 @@ class LSTD:
         d = g - jnp.where(cut, 0, discount)[:, None] * following
         labels = known.sum(dtype=jnp.int32)
         keep = self.forget ** labels.astype(z.dtype)
-        size = jnp.linalg.norm(z, axis=1) * jnp.linalg.norm(d, axis=1)
-        limit = 1 / self.prior + state.mass
-        weights = jnp.where(known, jnp.where(size > limit, limit / size, 1), 0)
-        z = weights[:, None] * z
-        moments = keep * state.moments + z.T @ d
-        targets = keep * state.targets + z.T @ target
-        mass = keep * state.mass + jnp.where(known, jnp.minimum(size, limit), 0).sum()
+        summed = partial(jnp.matmul, jnp.where(known[:, None], z, 0).T, precision="highest")
+        moments = keep * state.moments + summed(d)
+        targets = keep * state.targets + summed(target)
         waiting = state.waiting + labels
         due = waiting >= targets.size
         before, restored = ravel_pytree(decoder)
@@ -131,10 +128,15 @@ class LSTD:
             return jnp.linalg.solve(moments + unit / self.prior, targets)
 
         found = lax.cond(due, solved, lambda: before)
-        # Equations without a finite solution leave the parameters as they are.
-        found = jnp.where(jnp.isfinite(found).all(), found, before)
-        after = LSTDState(moments, targets, mass, state.gradient, jnp.where(due, 0, waiting))
+        # Equations without a solution of finite size leave the parameters as they are.
+        is_solution = jnp.isfinite(jnp.linalg.norm(found - before))
+        found = jnp.where(is_solution, found, before)
+        after = LSTDState(moments, targets, state.gradient, jnp.where(due, 0, waiting))
         return restored(found), after
+
+    def sums(self, state: LSTDState) -> tuple[Float[Array, ""], Float[Array, ""]]:
+        """Return numbers that are finite only if everything that was summed is."""
+        return state.moments.sum(), jnp.linalg.norm(state.targets)
 
 
 def _rows(tree: Arrays, outcome: "Outcome") -> Float[Array, "B P"]:

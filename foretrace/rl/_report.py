@@ -12,6 +12,8 @@ from foretrace._runs.files import write_atomically
 from foretrace._runs.metrics import read_metrics
 from foretrace._runs.session import find_result
 from foretrace.rl._config import RLConfig
+from foretrace.rl._learning_step import trained
+from foretrace.rl._lstd import LSTD
 from foretrace.rl._metrics import TITLES
 from foretrace.rl._program import build
 from foretrace.rl._run import LAST, result_of
@@ -95,17 +97,20 @@ def _references(config: RLConfig, steps: list[int]) -> list[tuple[float, str]]:
 
 
 def _title(config: RLConfig) -> str:
-    cell = type(config.network.cell).__name__
+    layers = f"{type(config.network.cell).__name__} x {config.network.depth}"
+    if config.agent.optimizer == "lstd":
+        layers = "LSTD on untrained modules"
     hidden = f" (without elements {', '.join(map(str, config.hide))})" if config.hide else ""
     seen = f"{config.environment.title}{hidden}"
-    return f"{seen}, {config.agent.method}, rule {config.rule}, {cell} x {config.network.depth}"
+    return f"{seen}, {config.agent.method}, rule {config.rule}, {layers}"
 
 
 def _cost(config: RLConfig) -> str:
     agent = build(config)
-    # The trace, and beside it the gradient of the entropy.
-    gradients = 2 if agent.method.entropy else 1
-    kept = gradients * parameter_count(agent.network) + carry_size(agent.network, agent.rule)
+    # The trace, and beside it the gradient of the entropy or of the last value.
+    gradients = 2 if agent.method.entropy or isinstance(agent.optimizer, LSTD) else 1
+    part = trained(agent.optimizer, agent.network)
+    kept = gradients * parameter_count(part) + carry_size(agent.network, agent.rule)
     return (
         f"Each of {config.environments} environments carries {kept:,} numbers; seed {config.seed}."
     )

@@ -15,7 +15,7 @@ from foretrace._runs.loop import DivergenceError, Schedule
 from foretrace._runs.metrics import read_metrics
 from foretrace._runs.session import RunKind, Saved, Session, session
 from foretrace.rl._agent import Agent
-from foretrace.rl._config import RLConfig
+from foretrace.rl._config import AgentConfig, RLConfig
 from foretrace.rl._live import errors_of_python
 from foretrace.rl._metrics import means
 from foretrace.rl._program import World, advance, begin, build
@@ -157,7 +157,7 @@ class _Training:
             raise DivergenceError(
                 "learning has diverged: an observation, reward, error or update was NaN or "
                 f"infinite in every step up to step {self.step}; the checkpoint has the last good "
-                f"state; try a smaller agent.learning_rate (now {self.config.agent.step_size})"
+                f"state; {_advice(self.config.agent)}"
             )
         label = "error" if "error" in values else "return"
         self.show.reach(self.step, f"{label} {values[label]:.3g}")
@@ -176,6 +176,13 @@ class _Training:
 
     def _save(self, world: World) -> None:
         self.session.save(world, self.step)
+
+
+def _advice(config: AgentConfig) -> str:
+    """Return what to do if an agent has diverged."""
+    if config.optimizer == "lstd":
+        return "look for rewards or observations that are far too large"
+    return f"try a smaller agent.learning_rate (now {config.step_size})"
 
 
 def result_of(lines: list[dict[str, Any]], steps: int) -> dict[str, float]:

@@ -18,7 +18,7 @@ class AgentInfo(NamedTuple):
         value: value of each stream's previous observation, which the error belongs to.
         trace_norm: norm of each stream's trace of gradients.
         sensitivity_norm: norm of the sensitivities of all streams.
-        step_size: step size of each stream under `ObGD`; 1 under an Optax optimiser.
+        step_size: step size of each stream under `ObGD`; 1 under other optimisers.
         update_norm: norm of the change of the parameters.
         accepted: False if the step was refused inside a compiled program: an observation, an error
             or an update was NaN or infinite.
