@@ -48,16 +48,11 @@ def accuracies(name, scale):
     """Return the test accuracy of each rule on each task."""
     found = cells(name, scale)
     columns = list(dict.fromkeys(column for _, column in found))
-    best = {
-        column: dict(
-            zip(
-                RULES,
-                bold_best([found[rule, column].mean for rule in RULES], percent, best=max),
-                strict=True,
-            )
-        )
-        for column in columns
-    }
+    best = {}
+    for column in columns:
+        there = [found.get((rule, column)) for rule in RULES]
+        values = [None if cell is None else cell.mean for cell in there]
+        best[column] = dict(zip(RULES, bold_best(values, percent, best=max), strict=True))
     return table(
         ["rule", *columns],
         [[RULES[rule], *(best[column][rule] for column in columns)] for rule in RULES],
