@@ -282,7 +282,9 @@ def test_a_cue_is_used_after_a_corridor():
     """Chance is a return of 1.95, the best one 4."""
     config = RLConfig(
         rl.TMaze(10),
-        agent=AgentConfig(optimizer="lstd", method="sarsa", trace_decay=0.9, epsilon_steps=2000),
+        agent=AgentConfig(
+            optimizer="lstd", method="sarsa", trace_decay=0.9, epsilon=0.02, epsilon_steps=2000
+        ),
         rule="reservoir",
         network=TASKS["t-maze"].network,
     )
