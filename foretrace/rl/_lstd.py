@@ -1,7 +1,6 @@
 """Values by least squares on temporal differences: LSTD(lambda) on the decoder of a network."""
 
 import dataclasses
-from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
@@ -19,14 +18,15 @@ class LSTDState(NamedTuple):
     """What least squares know, about P parameters of a decoder.
 
     Args:
-        moments: weighted sum of `z d^T` over the steps.
-        targets: weighted sum of `z reward`.
+        equations: weighted sum of `z (d, reward)^T` over the steps up to the last solution.
+        recent: the same over the steps since then. Apart, because rounding of single steps in a sum
+            over 100,000 would be as large as the prior in float32.
         gradient: gradient of the last value of each stream.
         waiting: number of steps, of all streams, since the last solution.
     """
 
-    moments: Float[Array, "P P"]
-    targets: Float[Array, "P"]
+    equations: Float[Array, "P Q"]
+    recent: Float[Array, "P Q"]
     gradient: Arrays
     waiting: Int[Array, ""]
 
@@ -88,8 +88,8 @@ class LSTD:
         none = jax.tree.map(lambda leaf: jnp.zeros(front + leaf.shape, leaf.dtype), decoder)
         leaves = jax.tree.leaves(decoder)
         size, dtype = sum(leaf.size for leaf in leaves), leaves[0].dtype
-        moments, targets = jnp.zeros((size, size), dtype), jnp.zeros(size, dtype)
-        return LSTDState(moments, targets, none, jnp.int32(0))
+        equations = jnp.zeros((size, size + 1), dtype)
+        return LSTDState(equations, equations, none, jnp.int32(0))
 
     def update(
         self,
@@ -116,27 +116,29 @@ class LSTD:
         d = g - jnp.where(cut, 0, discount)[:, None] * following
         labels = known.sum(dtype=jnp.int32)
         keep = self.forget ** labels.astype(z.dtype)
-        summed = partial(jnp.matmul, jnp.where(known[:, None], z, 0).T, precision="highest")
-        moments = keep * state.moments + summed(d)
-        targets = keep * state.targets + summed(target)
+        z = jnp.where(known[:, None], z, 0)
+        rows = jnp.concatenate([d, target[:, None]], axis=1)
+        recent = keep * state.recent + jnp.matmul(z.T, rows, precision="highest")
         waiting = state.waiting + labels
-        due = waiting >= targets.size
         before, restored = ravel_pytree(decoder)
+        due = waiting >= before.size
 
-        def solved() -> Array:
-            unit = jnp.eye(targets.size, dtype=targets.dtype)
-            return jnp.linalg.solve(moments + unit / self.prior, targets)
+        def solved() -> tuple[Array, Array, Array]:
+            equations = self.forget ** waiting.astype(z.dtype) * state.equations + recent
+            A = equations[:, :-1] + jnp.eye(before.size, dtype=before.dtype) / self.prior
+            return jnp.linalg.solve(A, equations[:, -1]), equations, jnp.zeros_like(recent)
 
-        found = lax.cond(due, solved, lambda: before)
+        found, equations, recent = lax.cond(due, solved, lambda: (before, state.equations, recent))
         # Equations without a solution of finite size leave the parameters as they are.
         is_solution = jnp.isfinite(jnp.linalg.norm(found - before))
         found = jnp.where(is_solution, found, before)
-        after = LSTDState(moments, targets, state.gradient, jnp.where(due, 0, waiting))
+        after = LSTDState(equations, recent, state.gradient, jnp.where(due, 0, waiting))
         return restored(found), after
 
-    def sums(self, state: LSTDState) -> tuple[Float[Array, ""], Float[Array, ""]]:
+    def sums(self, state: LSTDState) -> list[Float[Array, ""]]:
         """Return numbers that are finite only if everything that was summed is."""
-        return state.moments.sum(), jnp.linalg.norm(state.targets)
+        parts = (state.equations, state.recent)
+        return [f(part) for part in parts for f in (jnp.sum, lambda p: jnp.linalg.norm(p[:, -1]))]
 
 
 def _rows(tree: Arrays, outcome: "Outcome") -> Float[Array, "B P"]:

@@ -137,7 +137,7 @@ def test_where_nothing_is_known_nothing_changes():
     for x in np.random.default_rng(0).normal(size=(40, 2)):
         _, state, _ = agent.step(state, rl.Transition(x, first=True))
     np.testing.assert_array_equal(parameters(state), parameters(agent.init()))
-    assert not np.any(state.opt_state.moments) and int(state.step) == 0
+    assert not np.any(state.opt_state.recent) and int(state.step) == 0
 
 
 def followed(size, at=20):
