@@ -13,7 +13,7 @@ def plain_loops() -> dict[str, bool]:
     return {"xla_cpu_use_fusion_emitters": False} if has_option else {}
 
 
-def run_once() -> dict[str, bool | int]:
+def unoptimised() -> dict[str, bool | int]:
     """Return options for a program that runs once: time to optimise it would be lost."""
     quick = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else {}
     return plain_loops() | quick

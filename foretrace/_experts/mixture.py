@@ -19,7 +19,7 @@ import numpy as np
 import optax
 from jax import lax
 
-from foretrace._compiler import plain_loops, run_once
+from foretrace._compiler import plain_loops, unoptimised
 from foretrace._experts.by_name import EXPERTS, experts_of, remembering_of
 from foretrace._experts.features import Maps, Past, Seen, expand, look, maps, new_past, new_seen
 from foretrace._experts.guard import Compared, guarded
@@ -165,7 +165,7 @@ class Mixture:
         if self.remembering.names:
             self.mixture = guarded(self.mixture, len(self.names) - count)
         self.ring = Ring(shape.delay)
-        self._init = jax.jit(self._traced_init, compiler_options=run_once())
+        self._init = jax.jit(self._traced_init, compiler_options=unoptimised())
         with jax.enable_x64(True):
             self.like = jax.eval_shape(
                 lambda: self._traced_init(None if network is None else network.init())

@@ -125,8 +125,7 @@ class Agent:
         if not is_key(key):
             key = jax.random.wrap_key_data(key)
         front, dtype, network = self._front, self._dtype, self.network
-        optimizer = self.optimizer
-        part = trained(optimizer, network)
+        part = trained(self.optimizer, network)
         trace = jax.tree.map(lambda leaf: jnp.zeros(front + leaf.shape, leaf.dtype), part)
         counter, inputs = jnp.zeros((), jnp.int32), (network.input_size,)
         sampled = jax.random.fold_in(key, 1) if self.rule.samples else None

@@ -23,10 +23,10 @@ def check_options(agent: Any) -> None:
         )
     if isinstance(agent.network, Network) and agent.network.blocks.dropout:
         raise ValueError(f"{name}: agents act without dropout; make the network with dropout=0")
-    is_class = isinstance(optimizer, type | Kalman)
-    if is_class or not (
-        isinstance(optimizer, ObGD) or callable(getattr(optimizer, "update", None))
-    ):
+    # A class and `ft.kalman` also have an `update`, which this step cannot call.
+    updates = callable(getattr(optimizer, "update", None))
+    usable = updates and not isinstance(optimizer, type | Kalman)
+    if not (isinstance(optimizer, ObGD) or usable):
         raise TypeError(
             f"{name}(optimizer={optimizer!r:.80}) must be foretrace.rl.ObGD, foretrace.rl.LSTD, or "
             "an Optax optimiser"

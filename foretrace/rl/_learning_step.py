@@ -114,7 +114,7 @@ class LearningStep:
         )
         if isinstance(self.optimizer, LSTD):
             after = after._replace(opt_state=after.opt_state._replace(gradient=found.grads.decoder))
-            tested += (*self.optimizer.sums(after.opt_state),)
+            tested += self.optimizer.sums(after.opt_state)
         # One vector and one reduction: else XLA repeats the test at each element of the state.
         accepted = jnp.isfinite(
             jnp.concatenate([part.ravel() for part in real_parts(tested)])

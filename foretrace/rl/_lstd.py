@@ -135,10 +135,10 @@ class LSTD:
         after = LSTDState(equations, recent, state.gradient, jnp.where(due, 0, waiting))
         return restored(found), after
 
-    def sums(self, state: LSTDState) -> list[Float[Array, ""]]:
+    def sums(self, state: LSTDState) -> tuple[Float[Array, ""], ...]:
         """Return numbers that are finite only if everything that was summed is."""
         parts = (state.equations, state.recent)
-        return [f(part) for part in parts for f in (jnp.sum, lambda p: jnp.linalg.norm(p[:, -1]))]
+        return (*map(jnp.sum, parts), *(jnp.linalg.norm(part[:, -1]) for part in parts))
 
 
 def _rows(tree: Arrays, outcome: "Outcome") -> Float[Array, "B P"]:

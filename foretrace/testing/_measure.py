@@ -12,7 +12,7 @@ from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from foretrace._cells.abstract import AbstractCell, AbstractDiagonalCell, Coefficients
-from foretrace._compiler import run_once
+from foretrace._compiler import unoptimised
 from foretrace._engine.carry import init_carry
 from foretrace._engine.gradient import gradient
 from foretrace._network import Block, Decoder, Linear, Network
@@ -272,7 +272,7 @@ def normal_like(random: np.random.Generator, tree: Any) -> Any:
 
 def measure(f: Callable[..., Any], *arguments: Any) -> Any:
     """Compile f, run it once and return NumPy arrays."""
-    return jax.tree.map(np.asarray, jax.jit(f, compiler_options=run_once())(*arguments))
+    return jax.tree.map(np.asarray, jax.jit(f, compiler_options=unoptimised())(*arguments))
 
 
 def _last(tree: Any) -> Any:
