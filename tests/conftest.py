@@ -1,4 +1,4 @@
-"""One setting for all tests: float64, strict promotion, checked shapes; and the tiers."""
+"""Settings of the tests: JAX as it comes, float64 and strict promotion for laws; and the tiers."""
 
 import contextlib
 import ctypes
@@ -25,9 +25,28 @@ import jax
 import jaxtyping
 import pytest
 
-jax.config.update("jax_enable_x64", True)
-jax.config.update("jax_numpy_dtype_promotion", "strict")
-jax.config.update("jax_numpy_rank_promotion", "raise")
+# Rooms that assert laws: float64, and no promotion that a test does not see. What a user calls is
+# tested with JAX as it comes, except for tests marked `exact`.
+EXACT = {"cells", "credit", "engine", "laws", "learner", "network", "recurrence", "rule"}
+MODES = {
+    True: {"enable_x64": True, "numpy_dtype_promotion": "strict", "numpy_rank_promotion": "raise"},
+    False: {
+        "enable_x64": False,
+        "numpy_dtype_promotion": "standard",
+        "numpy_rank_promotion": "allow",
+    },
+}
+
+
+def _set_mode(exact):
+    for name, value in MODES[exact].items():
+        jax.config.update(f"jax_{name}", value)
+
+
+def _is_exact(node):
+    return node.path.parent.name in EXACT or node.get_closest_marker("exact") is not None
+
+
 # The modules that compute; the programs around them have protocols and `Self`, which beartype does
 # not follow.
 CHECKED = "losses heads _cells _network _modules _recurrence _credit _engine _learner.learner"
@@ -55,6 +74,20 @@ def pytest_addoption(parser):
 
 def pytest_configure(config):
     hypothesis.settings.load_profile("full" if config.option.full else "fast")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report(collector):
+    """Import a file of tests in the mode of its tests."""
+    _set_mode(_is_exact(collector))
+    return (yield)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    """Set up, run and tear down a test in its mode."""
+    _set_mode(_is_exact(item))
+    return (yield)
 
 
 def pytest_collection_modifyitems(config, items):
