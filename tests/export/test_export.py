@@ -118,6 +118,7 @@ RUNTIMES = {"stablehlo": compiled, "onnx": in_onnxruntime}
     ids=str,
 )
 @pytest.mark.parametrize("format", RUNTIMES)
+@pytest.mark.exact
 def test_the_learning_step_is_that_of_the_learner(format, cell, rule, tmp_path):
     learner = make_learner(cell, rule)
     if format == "onnx":
@@ -137,6 +138,7 @@ def test_the_learning_step_is_that_of_the_learner(format, cell, rule, tmp_path):
 
 
 @pytest.mark.parametrize("format", RUNTIMES)
+@pytest.mark.exact
 def test_the_inference_step_is_the_forward_pass(format, tmp_path):
     learner = make_learner()
     if format == "onnx":
@@ -150,6 +152,7 @@ def test_the_inference_step_is_the_forward_pass(format, tmp_path):
     np.testing.assert_allclose(after["carry.h.re"], carry.h.real, atol=1e-10)
 
 
+@pytest.mark.exact
 def test_classes_are_learned_from_their_numbers(tmp_path):
     pytest.importorskip("onnxruntime", reason="pip install 'foretrace[export]'")
     learner, rows = (
@@ -182,6 +185,7 @@ def test_onnx_has_standard_operators_only(tmp_path):
     assert json.loads(model.metadata_props[0].value) == json.loads(files.header.read_text())
 
 
+@pytest.mark.exact
 def test_complex_operations_as_pairs():
     numbers = np.random.default_rng(0).normal(size=(6, 5))
 
@@ -249,6 +253,7 @@ TRIANGULAR = list(itertools.product([False, True], repeat=4))
 
 
 @pytest.mark.parametrize(("left_side", "lower", "transpose_a", "unit_diagonal"), TRIANGULAR)
+@pytest.mark.exact
 def test_a_triangular_system_is_solved_as_jax_does(left_side, lower, transpose_a, unit_diagonal):
     draw = np.random.default_rng(0)
     a, b = draw.normal(size=(2, 5, 5)) + 3 * np.eye(5), draw.normal(size=(2, 5, 3))
@@ -269,6 +274,7 @@ def test_a_matrix_that_is_not_positive_has_no_root():
 
 
 @pytest.mark.parametrize("name", OPERATIONS)
+@pytest.mark.exact
 def test_operations_in_onnx(name):
     runtime = pytest.importorskip("onnxruntime", reason="pip install 'foretrace[export]'")
     from foretrace._export.onnx_graph import onnx_model
@@ -324,6 +330,7 @@ def test_wrong_arguments_are_named(tmp_path):
 @pytest.mark.full
 @pytest.mark.parametrize("format", RUNTIMES)
 @pytest.mark.parametrize(("learn", "outputs"), [(False, 1), (True, 1), (True, 3)])
+@pytest.mark.exact
 def test_a_network_of_modules_with_its_second_order_step_and_head(format, learn, outputs, tmp_path):
     cells = (ft.SetReset.factory(state_size=2), ft.Rotation.factory(state_size=1))
     network = ft.ModuleNetwork(3, outputs, cells=cells, key=jax.random.key(0))

@@ -79,11 +79,13 @@ def assert_follows(benchmark):
 
 
 @pytest.mark.parametrize("cell", fast(list(CELLS)))
+@pytest.mark.exact
 def test_every_cell_in_c_is_the_cell(cell, assert_follows):
     assert_follows(make_learner(cell))
 
 
 @pytest.mark.parametrize("rule", fast([case.rule for case in RULES], 0), ids=str)
+@pytest.mark.exact
 def test_every_rule_in_c_is_the_rule(rule, assert_follows):
     assert_follows(of_rule(rule))
 
@@ -115,6 +117,7 @@ OPTIMIZERS = {
 
 
 @pytest.mark.parametrize("name", fast(list(OPTIMIZERS), 0))
+@pytest.mark.exact
 def test_every_optimiser_in_c_is_the_optimiser(name, assert_follows):
     assert_follows(make_learner(optimizer=OPTIMIZERS[name]))
 
@@ -128,6 +131,7 @@ def test_every_optimiser_in_c_is_the_optimiser(name, assert_follows):
         pytest.param(3, True, False, marks=pytest.mark.full),
     ],
 )
+@pytest.mark.exact
 def test_the_second_order_step_and_least_squares_in_c(outputs, classes, head, assert_follows):
     # 22 steps: under this one rounding grows a hundredfold in ten rows, between two runs of JAX as
     # well.
@@ -137,15 +141,17 @@ def test_the_second_order_step_and_least_squares_in_c(outputs, classes, head, as
 
 
 @pytest.mark.full
+@pytest.mark.exact
 def test_a_class_as_target(assert_follows):
     assert_follows(make_learner(loss=ft.losses.softmax_cross_entropy, outputs=4), classes=True)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def learner():
     return make_learner("mingru")
 
 
+@pytest.mark.exact
 def test_jax_continues_from_a_native_state_and_back(learner):
     native, (x, y) = ft.native(learner), next(rows(learner))
     for _ in range(5):
@@ -156,6 +162,7 @@ def test_jax_continues_from_a_native_state_and_back(learner):
     assert int(native.state().step) == 5 and int(state.step) == int(again.state().step) == 6
 
 
+@pytest.mark.exact
 def test_reset_begins_a_sequence_and_keeps_what_was_learned(learner):
     native, state = ft.native(learner), learner.init()
     for x, y in list(rows(learner))[:5]:
@@ -172,7 +179,7 @@ def test_a_refused_step_changes_nothing_but_its_count(learner):
     native, (x, y) = ft.native(learner), next(rows(learner))
     native.step(x, y)
     before = native.state()
-    for bad_x, bad_y in ((x * np.nan, y), (x, y * np.inf), (x * 1e300, y)):
+    for bad_x, bad_y in ((x * np.nan, y), (x, y * np.inf), (x * 1e38, y)):
         assert not native.step(bad_x, bad_y).accepted
     after = native.state()
     assert int(after.skipped) == 3
@@ -214,7 +221,7 @@ def test_an_equal_learner_is_compiled_once(learner, monkeypatch):
     [
         (np.ones((1, 3)), np.zeros(2), r"x has the shape \(1, 3\), expected \(3,\)"),
         (np.ones(3), np.zeros(1), r"y has the shape \(1,\), expected \(2,\)"),
-        (np.ones(3) * 1j, np.zeros(2), "x is of type complex128, expected float64"),
+        (np.ones(3) * 1j, np.zeros(2), "x is of type complex128, expected float32"),
     ],
 )
 def test_rows_of_another_shape_are_refused(learner, x, y, text):
@@ -288,7 +295,7 @@ def test_a_network_alone_predicts(learner, tmp_path):
 int main(void)
 {
     static net model;
-    double x[3] = {1.0, -0.5, 0.25}, y[2];
+    float x[3] = {1.0f, -0.5f, 0.25f}, y[2];
     net_init(&model);
     net_predict(&model, x, y);
     net_reset(&model);
@@ -301,7 +308,7 @@ int main(void)
     build(tmp_path, "-o", "main", "main.c", "net.c", "-lm")
     printed = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout
     outputs, _ = ft.forward(network, None, jnp.tile(jnp.array([1.0, -0.5, 0.25]), (3, 1)))
-    np.testing.assert_allclose(np.array(printed.split(), float), outputs[-1], rtol=1e-12)
+    np.testing.assert_allclose(np.array(printed.split(), float), outputs[-1], rtol=1e-6)
 
 
 def run(*command):

@@ -11,7 +11,10 @@ from tiers import fast, slow
 import foretrace as ft
 from foretrace import rl
 
-pytestmark = pytest.mark.usefixtures("standard_promotion", "allowed_rank_promotion")
+pytestmark = [
+    pytest.mark.exact,
+    pytest.mark.usefixtures("standard_promotion", "allowed_rank_promotion"),
+]
 
 T, DISCOUNT, KEY = 5, 0.9, jax.random.key(0)
 OBSERVATIONS = np.random.default_rng(0).normal(size=(T + 1, 2))

@@ -135,7 +135,7 @@ class Broken(rl.MemoryChain):
         (
             lambda s, t: (s, t._replace(terminated=t.reward)),
             TypeError,
-            "terminated is float64, expected bool",
+            "terminated is float32, expected bool",
         ),
         (
             lambda s, t: (s, t._replace(reward=t.terminated)),

@@ -156,11 +156,9 @@ def test_a_64_bit_checkpoint_is_not_rounded_silently(tmp_path):
         def init(self):
             return {"weight": jnp.ones(3)}
 
-    ft.save(tmp_path / "state", Weights().init())
-    with (
-        jax.enable_x64(False),
-        pytest.raises(ft.CheckpointError, match=r"float64.*set jax_enable_x64"),
-    ):
+    with jax.enable_x64(True):
+        ft.save(tmp_path / "state", Weights().init())
+    with pytest.raises(ft.CheckpointError, match=r"float64.*set jax_enable_x64"):
         ft.load(tmp_path / "state", Weights())
 
 

@@ -27,6 +27,7 @@ def make(target, config=FEW, **options):
 
 
 @pytest.mark.parametrize("shift", [1e3, -1e6])
+@pytest.mark.exact
 def test_the_mixture_follows_a_new_level_as_the_last_value_does(shift):
     intake, state = make(NumberTarget())
     ys = np.random.default_rng(0).normal(size=900)

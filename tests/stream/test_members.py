@@ -157,6 +157,7 @@ def test_each_member_remembers_as_if_it_were_alone(together, delay, groups):
 
 
 @pytest.mark.parametrize(("delay", "credit"), fast([(2, 0), (0, 0), (2, 2)]))
+@pytest.mark.exact
 def test_members_in_lock_step_are_a_batch(delay, credit):
     rule = ft.ONLINE.with_depth(credit)
     model = Compiled(learner(0.05, 3, rule), delay=delay) if credit else many(0.05, 3, delay)

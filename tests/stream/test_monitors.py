@@ -30,6 +30,7 @@ def norm(tree):
 
 
 @pytest.mark.parametrize("cell_name", ["lru", "gru"])
+@pytest.mark.exact
 def test_monitors_are_what_they_say(cell_name):
     found, network, carry = measure({"lru": LRU, "gru": ft.GRU.factory()}[cell_name])
     assert found["sensitivity_norm"] == pytest.approx(norm(carry.e), rel=1e-8)

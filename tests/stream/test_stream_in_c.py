@@ -145,6 +145,7 @@ def probabilities(output, known):
     return np.concatenate([weights / weights.sum(), np.zeros(len(output) - known)])
 
 
+@pytest.mark.exact
 def test_traced_moments_are_those_of_the_host():
     draw = np.random.default_rng(0)
     parts = [

@@ -115,6 +115,7 @@ def assert_equal(a, b, **tolerance):
     "deep", fast([{}, {"depth": 2, "rule": "online(depth=2)"}]), ids=["", "credit in depth"]
 )
 @pytest.mark.parametrize(("chunk", "delay"), fast([(1, 3), (1, 0), (4, 6), (1, 1), (4, 0), (4, 3)]))
+@pytest.mark.exact
 def test_learning_late_is_learning_on_the_carry_of_then(chunk, delay, deep):
     model = make_model(3, 4, classes=True, chunk=chunk, delay=delay, **TINY | deep)
     xs, ys = rows(24)
