@@ -183,26 +183,26 @@ class ArrayScores:
 
 
 def score_class(row: LabelledRow, output: np.ndarray) -> dict[str, float] | None:
-    """Return the scores of a predicted class; None if there is no label.
+    """Return the scores of a predicted class; None if there is no label, or was no answer.
 
-    A class that appears for the first time is wrongly predicted; its log loss comes from the output
-    it was given. The calibration error is the expected calibration error of Guo et al., ICML 2017,
-    over ten bins of equal width.
+    Before the first class is known there is nothing to answer. A class that appears for the first
+    time later is wrongly predicted; its log loss comes from the output it was given. The
+    calibration error is the expected calibration error of Guo et al., ICML 2017, over ten bins of
+    equal width.
     """
-    index = row.targets[0]
-    if index is None:
-        return None
-    context = row.context
+    index, context = row.targets[0], row.context
     assert isinstance(context, ClassContext)
     known = context.num_classes
+    if index is None or not known:
+        return None
     output = np.asarray(output, np.float64)
     shifted = output - output.max()
     total = float(np.exp(shifted).sum())
     log_sum = math.log(total)
     log_loss = log_sum - shifted[index] if index >= 0 else math.inf
-    right = float(known > 0 and int(output[:known].argmax()) == index)
+    right = float(int(output[:known].argmax()) == index)
     if known < len(output):
-        total = float(np.exp(shifted[:known] - shifted[:known].max()).sum()) if known else math.inf
+        total = float(np.exp(shifted[:known] - shifted[:known].max()).sum())
     sure = 1 / total
     return {
         "accuracy": right,

@@ -17,6 +17,7 @@ from jax import numpy_dtype_promotion
 
 from foretrace._runs.appended import AppendedFile
 from foretrace._runs.directory import RunError
+from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
 from foretrace.stream import _loop
 from foretrace.stream._config import StreamConfig
@@ -92,6 +93,41 @@ def test_a_prediction_knows_no_label_of_its_row_and_is_the_one_that_is_scored(tm
     assert np.abs(predicted - ys)[scored].mean() == pytest.approx(result.scores["mae"], rel=1e-12)
     inside = [row["y_low"] <= y <= row["y_high"] for row, y in zip(found, ys, strict=True)]
     assert np.mean(inside[scored]) == pytest.approx(result.scores["coverage"])
+
+
+@pytest.mark.parametrize("task", ["classification", "regression"])
+@pytest.mark.parametrize(
+    ("options", "read"), [({}, None), ({"delay": 3}, 40), ({"delay": 25, "chunk": 4}, None)]
+)
+def test_all_scores_are_of_the_rows_that_have_an_answer_and_a_label(tmp_path, task, options, read):
+    """Count again from the predictions: mixture, experts and baselines, with missing labels."""
+    ys = ["" if i % 7 == 2 else "2" if i % 5 == 1 else str(i // 40) for i in range(ROWS)]
+    (tmp_path / "a.csv").write_text("".join(["key,y\n", *(f"{i},{y}\n" for i, y in enumerate(ys))]))
+    found = []
+    config = config_for(tmp_path, target="y", task=task, **options)
+    result = run_stream(config, tmp_path / "run", rows=read, on_prediction=found.append)
+    late, counted = config.delay, []
+    for i, (row, y) in enumerate(zip(found, ys, strict=False)):
+        seen = [known for known in ys[: max(i - late, 0)] if known]
+        assert task == "regression" or (row["y"] is None) == (not seen)
+        if y and row["y"] is not None and i + late < len(found):
+            last = seen[-1] if seen else "0"
+            most = max(dict.fromkeys(seen), key=seen.count) if seen else None
+            counted.append((row["y"], y, last, most, np.mean([*map(float, seen)] or [0.0])))
+    assert read_metrics(tmp_path / "run" / "metrics.jsonl")[-1]["scored"] == len(counted)
+    if task == "classification":
+        mine, last, most = (np.mean([row[k] == row[1] for row in counted]) for k in (0, 2, 3))
+        both = [("accuracy", mine), ("no_change_accuracy", last), ("majority_accuracy", most)]
+        same = {"last": last}
+    else:
+        table = np.array(counted)[:, [0, 1, 2, 4]].astype(float)
+        mine, last, mean = np.abs(table[:, [0, 2, 3]] - table[:, [1]]).mean(axis=0)
+        both = [("mae", mine), ("no_change_mae", last), ("mean_mae", mean)]
+        same = {"last": last, "mean": mean}
+    for name, expected in both:
+        assert result.scores[name] == pytest.approx(expected), name
+    for name, expected in same.items():
+        assert result.experts[name] == pytest.approx(expected), name
 
 
 def test_a_forecast_is_for_the_rows_behind_its_row(tmp_path, capsys):
