@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Protocol
 
 import numpy as np
@@ -119,7 +120,9 @@ class LineWriter:
         self, file: _File, names: Sequence[str], *, is_csv: bool = True, header: bool = True
     ):
         self._file, self._names = file, names
-        self._write = csv.writer(file, lineterminator="\n").writerow
+        # With Windows' line ending, every version of Python quotes \r and \n alone, too.
+        line = SimpleNamespace(write=lambda text: file.write(text.removesuffix("\r\n") + "\n"))
+        self._write = csv.writer(line, lineterminator="\r\n").writerow
         is_terminal = getattr(file, "isatty", lambda: False)()
         self._shown: Callable[[str], str] = for_terminal if is_terminal else str
         self._is_csv = is_csv

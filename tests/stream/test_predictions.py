@@ -10,11 +10,13 @@ import threading
 import time
 
 import numpy as np
+import pandas as pd
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from jax import numpy_dtype_promotion
 
+from foretrace._rows.source import Source
 from foretrace._runs.appended import AppendedFile
 from foretrace._runs.directory import RunError
 from foretrace._runs.metrics import read_metrics
@@ -22,6 +24,7 @@ from foretrace.cli import _main as cli
 from foretrace.stream import _loop
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._model_config import ModelConfig
+from foretrace.stream._predictions import LineWriter
 from foretrace.stream._run import follow
 from foretrace.stream._run_from_python import run as run_stream
 
@@ -93,6 +96,24 @@ def test_a_prediction_knows_no_label_of_its_row_and_is_the_one_that_is_scored(tm
     assert np.abs(predicted - ys)[scored].mean() == pytest.approx(result.scores["mae"], rel=1e-12)
     inside = [row["y_low"] <= y <= row["y_high"] for row, y in zip(found, ys, strict=True)]
     assert np.mean(inside[scored]) == pytest.approx(result.scores["coverage"])
+
+
+TEXT = st.text(st.sampled_from("a,\";'\r\n\t \x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"), min_size=1)
+
+
+@given(header=TEXT, rows=st.lists(st.tuples(TEXT, TEXT, TEXT), min_size=1, max_size=4))
+@example("y", [("a", "b", "x\r999,y,0.9"), ("\r", "c", "u")])
+def test_no_text_of_a_table_forges_a_row_for_any_reader(tmp_path_factory, header, rows):
+    path, names = tmp_path_factory.getbasetemp() / "forged.csv", ["row", "member", f"y{header}z"]
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        write = LineWriter(file, names)
+        for row in rows:
+            write(dict(zip(names, row, strict=True)))
+    with open(path, newline="", encoding="utf-8") as file:
+        assert list(csv.reader(file)) == [names, *map(list, rows)]
+    frame = pd.read_csv(path, dtype=str, keep_default_na=False, skip_blank_lines=False)
+    assert frame.to_numpy().tolist() == [*map(list, rows)]
+    assert [tuple(row.values()) for row, _ in Source(str(path)).rows()] == rows
 
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
