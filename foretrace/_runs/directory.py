@@ -71,13 +71,13 @@ def default_path(task: str) -> Path:
     return path
 
 
-def create(path: str | os.PathLike[str], config: Any, *, plan: dict[str, Any] | None = None) -> Run:
+def create(path: str | os.PathLike[str], config: Any, **begun: Any) -> Run:
     """Begin a run directory.
 
     Args:
         path: new or empty directory.
         config: configuration of the run.
-        plan: decisions from the data, as JSON, to be looked up later.
+        **begun: what else is known only when the run begins, as JSON: `read_begun` returns it.
 
     Raises:
         TakenError: there is something at the path.
@@ -88,8 +88,7 @@ def create(path: str | os.PathLike[str], config: Any, *, plan: dict[str, Any] | 
     try:
         run.path.mkdir(parents=True, exist_ok=True)
         _remove_temporaries(run)
-        data = {"config": to_json(config)} | ({} if plan is None else {"plan": plan})
-        data["surroundings"] = surroundings()
+        data = {"config": to_json(config)} | begun | {"surroundings": surroundings()}
         create_atomically(run.config, f"{json.dumps(data, indent=2)}\n".encode())
     except FileExistsError as error:
         # Another process has begun a run here since the look into it; or the path is no directory.
@@ -212,7 +211,7 @@ def check_unchanged(
             f"{run.checkpoint} has a configuration of another version of foretrace: {error}"
         ) from error
     changed = differences(config, written, but=may_change)
-    recorded = read_plan(run)
+    recorded = read_begun(run, "plan")
     if plan is not None and recorded is not None and recorded != plan:
         changed.append("plan")
     if changed:
@@ -242,13 +241,13 @@ def read_config_as(path: str | os.PathLike[str], kind: type[Kind]) -> Kind:
         ) from error
 
 
-def read_plan(run: Run) -> dict[str, Any] | None:
-    """Return the decisions from the data when a run began, as JSON. None without any.
+def read_begun(run: Run, name: str) -> Any:
+    """Return what was recorded under a name when a run began, as JSON. None without it.
 
     Raises:
         RunError: there is no run, or its configuration cannot be read.
     """
-    return _read(run).get("plan")
+    return _read(run).get(name)
 
 
 def is_run_of(path: str | os.PathLike[str], kind: type) -> bool:

@@ -125,12 +125,12 @@ class Session(Generic[Config]):
         """Return the record's line with the last step's result. None if the run must go on."""
         return None if saved.step < 0 else find_result(self.run, self.config)
 
-    def begin(self, saved: Saved, plan: dict[str, Any] | None = None) -> None:
+    def begin(self, saved: Saved, **begun: Any) -> None:
         """Make or update the run directory, open the record, and report changes.
 
         Args:
             saved: position to go on from; later lines of the record are cut off.
-            plan: decisions from the data, as JSON, for a new run.
+            **begun: what a new run records in its directory, as for `create`.
 
         Raises:
             RunError: the directory cannot be used.
@@ -143,7 +143,7 @@ class Session(Generic[Config]):
             grown = {name: getattr(self.config, name) for name in self.kind.may_grow}
             record_config(self.run, dataclasses.replace(self.before, **grown))  # type: ignore[type-var]
         else:
-            create(self.run.path, self.config, plan=plan)
+            create(self.run.path, self.config, **begun)
             self._stack.enter_context(locked(self.run.path))
         resume_at = saved.step if self.resumed else None
         self.log = self._stack.enter_context(

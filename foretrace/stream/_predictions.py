@@ -1,10 +1,12 @@
 """Predictions as rows of a table, and where the rows go: a file, standard output, a function."""
 
 import csv
+import io
 import json
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Protocol
@@ -15,8 +17,8 @@ from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.source import SYMBOL
 from foretrace._rows.target import ClassTarget, Context, NumberContext, Target
 from foretrace._rows.values import as_label
-from foretrace._runs.appended import AppendedFile, FileMark
-from foretrace._runs.directory import RunError
+from foretrace._runs.appended import AppendedFile, FileMark, identity
+from foretrace._runs.directory import Run, RunError
 from foretrace._runs.escape import for_terminal
 from foretrace.stream._config import LINE_FORMATS, STDOUT, StreamConfig
 from foretrace.stream._intake import Intake, State
@@ -155,12 +157,15 @@ class Outlet:
         config: configuration of the run.
         target: predicted quantity.
         also: function that is called with each row of the table.
-        mark: size and digest of the file at the last checkpoint; None for a new run.
+        run: files of the run.
+        mark: file at the last checkpoint, or as the run began it; None if it has begun none.
+        rows: number of rows at the last checkpoint.
 
     Raises:
-        FileExistsError: there is such a file, and the run is new.
-        RunError: the file of a run that goes on is not the one of its checkpoint.
-        ValueError: two columns of the table would have one name.
+        FileExistsError: there is such a file, and the run has begun none.
+        RunError: the file is not the one that the run has begun.
+        ValueError: the file is the source, or a file of the run; or two columns of the table would
+            have one name.
     """
 
     def __init__(
@@ -168,7 +173,9 @@ class Outlet:
         config: StreamConfig,
         target: Target,
         also: OnPrediction | None,
+        run: Run,
         mark: FileMark | None,
+        rows: int,
     ):
         self._target, self._mark = config.predictions, mark
         self._table = Table(config, target)
@@ -177,12 +184,13 @@ class Outlet:
         if not self._has_file:
             return
         path = Path(str(config.predictions))
+        _check_apart(path, run, Path(config.source))
         if mark is None:
             if os.path.lexists(path):
                 raise FileExistsError(
                     f"{path} exists already; choose another file for --predictions"
                 )
-        elif (difference := mark.difference(path)) is not None:
+        elif (difference := self._difference(path, mark, rows)) is not None:
             raise RunError(
                 f"{path} {difference}; put the predictions of the run back, or begin a new run"
             )
@@ -191,14 +199,58 @@ class Outlet:
     def _has_file(self) -> bool:
         return self._target not in (None, STDOUT)
 
+    def _difference(self, path: Path, mark: FileMark, rows: int) -> str | None:
+        """Return in which way a file is not the one that the run has begun; None if it is."""
+        if not path.is_file():
+            return "is missing"
+        if (found := mark.difference(path)) is not None:
+            return found
+        # A copy may go on if nothing of it is cut off, and what it holds are rows of the run.
+        is_copy = rows > 0 and path.stat().st_size == mark.size
+        if mark.identity not in (None, identity(path)) and not is_copy:
+            return (
+                "is another file than the one that the run began; of a copy, only the "
+                f"{mark.size} bytes of the checkpoint may be there"
+            )
+        start = self._start(rows + 1, is_new=not mark.size)
+        with open(path, "rb") as file:
+            file.seek(mark.size)
+            if not start.startswith(file.read(len(start))):  # the last row of a kill may be torn
+                return f"was changed: row {rows + 1} does not follow the bytes of the checkpoint"
+        return None
+
+    def _start(self, row: int, *, is_new: bool) -> bytes:
+        """Return the first bytes from a row on, behind the header of a new file."""
+        text, lines = io.StringIO(), is_csv(str(self._target))
+        LineWriter(text, self._table.names, is_csv=lines, header=is_new)
+        text.write(f"{row}," if lines else f'{{"row": {row},')
+        return text.getvalue().encode("utf-8", "backslashreplace")
+
+    @contextmanager
+    def claimed(self) -> Iterator[FileMark | None]:
+        """Make the file of a run that has begun none; it goes again if the block fails.
+
+        Raises:
+            FileExistsError: another process has made it meanwhile.
+        """
+        if self._has_file and self._mark is None:
+            self._file = AppendedFile(Path(str(self._target)))
+        try:
+            yield self.mark()
+        except BaseException:
+            if self._file is not None:
+                self.close()
+                Path(str(self._target)).unlink()
+            raise
+
     def open(self) -> None:
         """Open the file, without the rows that a killed process wrote behind the checkpoint."""
         names = self._table.names
         if self._target == STDOUT:
             self._sinks.append(LineWriter(sys.stdout, names))
         elif self._target is not None:
-            keep = None if self._mark is None else self._mark.size
-            self._file = AppendedFile(Path(self._target), keep)
+            keep = 0 if self._mark is None else self._mark.size
+            self._file = self._file or AppendedFile(Path(self._target), keep)
             self._sinks.append(
                 LineWriter(self._file, names, is_csv=is_csv(self._target), header=not keep)
             )
@@ -226,3 +278,21 @@ class Outlet:
         """Close the file."""
         if self._file is not None:
             self._file.close()
+
+
+def _check_apart(path: Path, run: Run, source: Path) -> None:
+    """Check that a file of predictions is neither the source nor a file of the run."""
+    folder, there = run.path.resolve(), [source]
+    if path.resolve().is_relative_to(folder):
+        raise ValueError(
+            f"predictions={str(path)!r} is in the run directory {run.path}, whose files the run "
+            "itself writes; choose a file outside of it"
+        )
+    if folder.is_dir():
+        there += folder.rglob("*")
+    for other in there if path.exists() else ():
+        if other.exists() and path.samefile(other):
+            raise ValueError(
+                f"predictions={str(path)!r} is the file {other}, which the run itself reads or "
+                "writes; choose another file"
+            )

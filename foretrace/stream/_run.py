@@ -1,6 +1,5 @@
 """A run of `foretrace stream`: rows in, scores and checkpoints out, exactly resumable."""
 
-import hashlib
 import os
 from contextlib import closing, nullcontext
 from itertools import chain
@@ -10,7 +9,8 @@ from foretrace._experts.mixture import Mixture
 from foretrace._rows.source import Position, Source, check_row_count
 from foretrace._runs.appended import FileMark
 from foretrace._runs.checkpoint import restoring
-from foretrace._runs.directory import read_plan
+from foretrace._runs.config_json import from_json
+from foretrace._runs.directory import Run, read_begun
 from foretrace._runs.progress import ProgressBar
 from foretrace._runs.session import RunKind, Saved, session
 from foretrace._runs.signals import Interrupted, Stop
@@ -68,11 +68,12 @@ def follow(
     """
     check_row_count(rows)
     with session(KIND, config, run_dir, resume, show_progress) as run:
-        saved, recorded = (read_saved(run.run), read_plan(run.run)) if resume else (None, None)
+        saved = read_saved(run.run) if resume else None
+        recorded = read_begun(run.run, "plan") if resume else None
         source = open_source(config, frame)
         plan, stream, warnings = _begin(config, source, saved, recorded, run.stop, run.show)
         intake = build(config, plan)
-        outlet = _outlet(config, intake, on_prediction, saved, resume)
+        outlet = _outlet(config, intake, on_prediction, run.run, saved, resume)
         _ = intake.mixture  # reports wrong settings before anything is written
         if config.backend == "native":
             # It has all that a run asks of a mixture.
@@ -82,7 +83,8 @@ def follow(
             if saved is None
             else Saved(record=FileMark(*saved["record"]), step=saved["position"][0])
         )
-        run.begin(at, plan.to_json())
+        with outlet.claimed() as mark:
+            run.begin(at, plan=plan.to_json(), predictions=mark)
         for line in (*describe(config, plan), *_describe_model(intake)):
             run.show.say(line)
         kinds = {column.kind for column in plan.columns}
@@ -116,14 +118,16 @@ def _outlet(
     config: StreamConfig,
     intake: Intake,
     on_prediction: OnPrediction | None,
+    run: Run,
     saved: dict[str, Any] | None,
     resume: bool,
 ) -> Outlet:
-    """Return the outlet of predictions; a run without a checkpoint has written no row."""
-    mark = FileMark(0, hashlib.sha256().hexdigest()) if resume else None
+    """Return the outlet of predictions; before the first checkpoint, a run has begun its file."""
+    mark, rows = (None, 0) if not resume else (read_begun(run, "predictions"), 0)
     if saved is not None:
-        mark = FileMark(*saved["predictions"]) if saved["predictions"] else mark
-    return Outlet(config, intake.target, on_prediction, mark)
+        mark, rows = saved["predictions"], saved["position"][0]
+    begun = None if mark is None else from_json(FileMark, mark)
+    return Outlet(config, intake.target, on_prediction, run, begun, rows)
 
 
 def _begin(

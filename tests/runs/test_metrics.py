@@ -1,11 +1,13 @@
 """The record of a run survives numbers that are not finite, torn lines and being resumed."""
 
 import json
+import time
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from foretrace._runs.appended import identity
 from foretrace._runs.metrics import MetricsError, MetricsLog, read_metrics
 
 
@@ -107,3 +109,15 @@ def test_a_foreign_line_is_named(tmp_path, line):
     with pytest.raises(MetricsError, match="line 2"):
         MetricsLog(path, resume_at=0)
     assert path.read_bytes() == before
+
+
+def test_a_file_is_not_taken_for_the_one_that_was_deleted_before_it(tmp_path):
+    path, found = tmp_path / "a", set()
+    for _ in range(20):  # file systems use a number again at once
+        path.write_text("")
+        found.add(identity(path))
+        path.rename(tmp_path / "b")
+        assert identity(tmp_path / "b") in found
+        (tmp_path / "b").unlink()
+        time.sleep(0.005)  # clocks of file systems tick some hundred times a second
+    assert len(found) == 20 or any(name.endswith(":") for name in found)

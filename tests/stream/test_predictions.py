@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -17,6 +18,7 @@ from hypothesis import strategies as st
 from jax import numpy_dtype_promotion
 
 from foretrace._rows.source import Source
+from foretrace._runs import session
 from foretrace._runs.appended import AppendedFile
 from foretrace._runs.directory import RunError
 from foretrace._runs.metrics import read_metrics
@@ -24,7 +26,7 @@ from foretrace.cli import _main as cli
 from foretrace.stream import _loop
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._model_config import ModelConfig
-from foretrace.stream._predictions import LineWriter
+from foretrace.stream._predictions import LineWriter, Outlet
 from foretrace.stream._run import follow
 from foretrace.stream._run_from_python import run as run_stream
 
@@ -229,21 +231,129 @@ def test_a_file_that_has_grown_continues_the_table(tmp_path):
     assert (tmp_path / "p.csv").read_text() == (tmp_path / "q.csv").read_text()
 
 
-def test_what_cannot_be_written_once_is_refused(tmp_path):
+def bytes_of(folder):
+    """Return each file's bytes, but for the lock of a run, which holds none."""
+    return {
+        path: path.read_bytes()
+        for path in folder.rglob("*")
+        if path.is_file() and path.name != ".lock"
+    }
+
+
+def refusal(folder, capsys, *words):
+    """Return the message that refuses a command, which must leave all files as they are."""
+    before = bytes_of(folder)
+    capsys.readouterr()
+    assert cli.main(["stream", *map(str, words)]) in (1, 2)
+    assert bytes_of(folder) == before
+    (line,) = capsys.readouterr().err.splitlines()
+    return line
+
+
+STAGES = {"before its first checkpoint": None, "before a row": 1000, "behind a checkpoint": 7}
+OTHERS = {
+    "deleted": (lambda path, kept, folder: None, "is missing"),
+    "shortened": (
+        lambda path, kept, folder: path.write_bytes(kept.read_bytes()[:-30]),
+        "is cut|another file|missing",
+    ),
+    "one's own": (lambda path, kept, folder: path.write_text("mine\n" * 999), "changed|another"),
+    "overwritten in place": (
+        lambda path, kept, folder: (kept.rename(path), path.write_text("mine\n" * 999)),
+        "was changed",
+    ),
+    "of another run": (
+        lambda path, kept, folder: path.write_bytes((folder / "kept by other").read_bytes()),
+        "another file|was changed",
+    ),
+    "the same and more": (
+        lambda path, kept, folder: path.write_bytes(kept.read_bytes() + b"more\n"),
+        "another file",
+    ),
+    "the record": (lambda path, kept, folder: path.hardlink_to(folder / "run/metrics.jsonl"), "is"),
+    "a link to it": (lambda path, kept, folder: path.symlink_to("run/metrics.jsonl"), "is"),
+    "the source": (lambda path, kept, folder: path.hardlink_to(folder / "a.csv"), "is the file"),
+}
+
+
+@pytest.mark.parametrize("stage", STAGES)
+@pytest.mark.parametrize("name", ["p.csv", "p.jsonl"])
+def test_a_file_that_the_run_has_not_begun_is_never_written(tmp_path, capsys, stage, name):
+    """Put every other file where the run's own was; with its own back, the run goes on."""
+    write_source(tmp_path / "a.csv")
+    config, every = config_for(tmp_path, name, target="c"), STAGES[stage]
+    path, kept = tmp_path / name, tmp_path / f"kept.{name}"
+    follow(config, tmp_path / "other", show_progress=False)
+    path.rename(tmp_path / "kept by other")
+    if every is None:
+        with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+            patch.setattr(_loop.StreamLoop, "_save", lambda self: (_ for _ in ()).throw(Killed))
+            follow(config, tmp_path / "run", show_progress=False)
+    else:
+        config = dataclasses.replace(config, checkpoint_every=every)
+        kill_while_writing(config, tmp_path / "run", 30)
+    begun = path.read_bytes()
+    for what, (put, message) in OTHERS.items():
+        path.rename(kept)
+        put(path, kept, tmp_path)
+        line = refusal(tmp_path, capsys, "--resume", tmp_path / "run")
+        assert re.search(f"{name}.* ({message})", line), f"{what}: {line}"
+        if kept.exists():
+            path.unlink(missing_ok=True)
+            kept.rename(path)
+        path.write_bytes(begun)
+    follow(config, tmp_path / "run", resume=True, show_progress=False)
+    assert path.read_bytes() == (tmp_path / "kept by other").read_bytes()
+
+
+def test_a_copy_of_the_predictions_goes_on_if_nothing_of_it_is_cut_off(tmp_path):
     write_source(tmp_path / "a.csv")
     config = config_for(tmp_path, target="c")
-    (tmp_path / "p.csv").write_text("mine\n")
-    with pytest.raises(FileExistsError, match="p.csv exists already"):
-        follow(config, tmp_path / "run", show_progress=False)
-    assert not (tmp_path / "run").exists()
-    (tmp_path / "p.csv").unlink()
     follow(config, tmp_path / "run", rows=20, show_progress=False)
     text = (tmp_path / "p.csv").read_text()
-    for change, message in ((text[:-5], "is cut"), (text.replace("k3", "k4"), "was changed")):
-        (tmp_path / "p.csv").write_text(change)
-        with pytest.raises(RunError, match=f"p.csv {message}"):
-            follow(config, tmp_path / "run", resume=True, show_progress=False)
-        assert (tmp_path / "p.csv").read_text() == change
+    (tmp_path / "p.csv").unlink()
+    (tmp_path / "p.csv").write_text(text)
+    follow(config, tmp_path / "run", resume=True, show_progress=False)
+    assert (tmp_path / "p.csv").read_text().startswith(text)
+    assert len((tmp_path / "p.csv").read_text().splitlines()) == 1 + ROWS
+
+
+def test_a_refused_beginning_leaves_nothing(tmp_path, capsys, monkeypatch):
+    """Files of others, of the run itself, links to them; a run that begins at the same moment."""
+    write_source(tmp_path / "a.csv")
+    (tmp_path / "mine.csv").write_text("mine\n")
+    (tmp_path / "link.csv").symlink_to("a.csv")
+    (tmp_path / "linked").symlink_to("run")
+    words = [tmp_path / "a.csv", "--target", "c", "--experts", "baselines", "--look-ahead", "20"]
+    for name, message in {
+        "mine.csv": "exists already",
+        "a.csv": "is the file",
+        "link.csv": "is the file",
+        "run/metrics.jsonl": "is in the run directory",
+        "run/deeper/p.csv": "is in the run directory",
+        "linked/p.csv": "is in the run directory",
+        "none/p.csv": "No such file or directory",
+    }.items():
+        more = ["--run-dir", tmp_path / "run", "--predictions", tmp_path / name]
+        line = refusal(tmp_path, capsys, *words, *more)
+        assert name in line and message in line, line
+        assert not (tmp_path / "run").exists()
+
+    def claimed_by_another(self):
+        (tmp_path / "p.csv").write_text("theirs\n")
+        return claimed(self)
+
+    config, claimed = config_for(tmp_path, target="c"), Outlet.claimed
+    monkeypatch.setattr(Outlet, "claimed", claimed_by_another)
+    with pytest.raises(FileExistsError, match="p.csv"):
+        follow(config, tmp_path / "run", show_progress=False)
+    assert not (tmp_path / "run").exists()
+    monkeypatch.undo()
+    (tmp_path / "p.csv").unlink()
+    monkeypatch.setattr(session, "create", lambda *_, **__: (_ for _ in ()).throw(RunError("no")))
+    with pytest.raises(RunError, match="no"):
+        follow(config, tmp_path / "run", show_progress=False)
+    assert not (tmp_path / "p.csv").exists()
 
 
 @pytest.mark.parametrize(
