@@ -163,16 +163,24 @@ def stopped(place: str, line: str) -> int:
     return STOPPED
 
 
+def show(table: Any) -> None:
+    """Print a table by `print`: rich itself would end the process where the reader left."""
+    from rich.console import Console
+
+    console = Console()
+    with console.capture() as text:
+        console.print(table)
+    print(text.get(), end="")
+
+
 def report(path: Path) -> int:
     """Print the table of a run, draw its figure and list its files; return the exit code.
 
     Raises:
         RunError: there is no run, or nothing to report yet.
     """
-    from rich.console import Console
-
     known = known_in(path)
-    Console().print(known.table(path))
+    show(known.table(path))
     known.figure(path)
     print(files(path, known.contents))
     if more := known.more(path):

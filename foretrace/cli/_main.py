@@ -1,6 +1,7 @@
 """The `foretrace` command: what each of `_commands` does."""
 
 import contextlib
+import difflib
 import importlib.metadata
 import logging
 import os
@@ -45,9 +46,12 @@ from foretrace.cli._recorded import (
 )
 from foretrace.cli._recorded import spelled_out as with_run_dir
 from foretrace.cli._reproduce import _bench, _report, _reproduce
-from foretrace.cli._stream import predict, reader_may_leave, stream
+from foretrace.cli._stream import predict, stream
 from foretrace.cli._sweep import sweep
 from foretrace.cli._train import _align, _rl, _train
+
+_READER_LEFT = 141
+"""Exit code of a program whose reader left, as shells count SIGPIPE."""
 
 
 def run() -> NoReturn:
@@ -62,7 +66,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line within a Python program; return the exit code.
 
     0 done, 1 failed on the way, 2 bad input, 75 budget of time spent, 130 stopped by Ctrl-C or
-    SIGTERM; FORETRACE_DEBUG=1 shows tracebacks.
+    SIGTERM, 141 the reader of standard output left, as `head` does; FORETRACE_DEBUG=1 shows
+    tracebacks.
     """
     return _main(sys.argv[1:] if arguments is None else list(arguments)).code
 
@@ -81,9 +86,6 @@ class _End(NamedTuple):
 
 
 def _main(arguments: list[str]) -> _End:
-    if arguments == ["--version"]:
-        print(f"foretrace {importlib.metadata.version('foretrace')}")
-        return _End(0)
     # What takes long before anything else is shown, such as decoding images.
     logging.basicConfig(
         level=logging.WARNING, format="foretrace: %(message)s", stream=sys.stderr, force=True
@@ -91,18 +93,15 @@ def _main(arguments: list[str]) -> _End:
     logging.getLogger("foretrace").setLevel(logging.INFO)
     # Optax notes on every schedule without a warm-up that it has none.
     logging.getLogger("absl").setLevel(logging.ERROR)
-    arguments = _spelled_out(arguments)
-    if {"-h", "--help", "--help-all"} & set(arguments):
-        with reader_may_leave():
-            return _End(_show_help(arguments))
-        return _End(0)
     try:
-        with warnings.catch_warnings():
-            warnings.showwarning = _show_warning
-            warnings.simplefilter("always", UntrainedParameters)
-            with HelpRegistry(only_common=False):
-                command = _parse(arguments)
-            return _End(_run(command, arguments))
+        _check_command(arguments)
+        code = _done(_spelled_out(arguments))
+        sys.stdout.flush()  # not at the end of the process, where nothing could be said any more
+        return _End(code)
+    except BrokenPipeError:
+        # Nothing may be written at the end of the process either.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _End(_READER_LEFT)
     except KeyboardInterrupt:
         print("foretrace: stopped", file=sys.stderr)
         # After an interrupted compilation, JAX's own way out may crash.
@@ -112,6 +111,36 @@ def _main(arguments: list[str]) -> _End:
         return _End(_explain(error), at_once=True)
     except Exception as error:
         return _End(_explain(error))
+
+
+def _done(arguments: list[str]) -> int:
+    """Show the help that is asked for, or run the command; return the exit code."""
+    if arguments == ["--version"]:
+        print(f"foretrace {importlib.metadata.version('foretrace')}")
+        return 0
+    if {"-h", "--help", "--help-all"} & set(arguments):
+        return _show_help(arguments)
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        warnings.simplefilter("always", UntrainedParameters)
+        with HelpRegistry(only_common=False):
+            command = _parse(arguments)
+        return _run(command, arguments)
+
+
+def _check_command(arguments: list[str]) -> None:
+    """Check that there is such a command, and a standard output.
+
+    Raises:
+        ValueError: there is none.
+    """
+    if sys.stdout is None:
+        # The next file that is opened would take its place, and get what libraries print.
+        raise ValueError("standard output is closed; send it to a file, or to /dev/null")
+    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
+        near = difflib.get_close_matches(arguments[0], COMMANDS, 1)
+        hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(COMMANDS)}"
+        raise ValueError(f"there is no command {arguments[0]!r}; {hint}")
 
 
 def _exit_at_once(code: int) -> NoReturn:

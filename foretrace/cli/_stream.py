@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, redirect_stdout
+from contextlib import redirect_stdout
 from itertools import chain, islice
 from pathlib import Path
 
@@ -26,15 +26,21 @@ def stream(command: Stream) -> int:
     run_dir = default_path("stream") if command.run_dir is None else command.run_dir
     if not (command.forecast or command.config.predictions == STDOUT):
         return _end(command, run_dir, _follow(command, run_dir))
-    with reader_may_leave():
+    try:
         result = _follow(command, run_dir)
         if command.forecast and not result.stopped:
             lines = LineWriter(sys.stdout, [*result.forecast[0]] if result.forecast else [])
             for row in result.forecast:
                 lines(row)
-        with redirect_stdout(sys.stderr):
-            return _end(command, run_dir, result)
-    return 0
+    except BrokenPipeError:
+        how = _again(command, run_dir)
+        print(
+            f"foretrace: stopped, as the reader of standard output left; go on with: {how}",
+            file=sys.stderr,
+        )
+        raise
+    with redirect_stdout(sys.stderr):
+        return _end(command, run_dir, result)
 
 
 def _follow(command: Stream, run_dir: Path) -> StreamResult:
@@ -74,8 +80,7 @@ def predict(command: Predict) -> int:
     # Up to the first row anything may be wrong with run and source; a file is made only then.
     rows = chain(list(islice(rows, 1)), rows)
     if command.out is None:
-        with reader_may_leave():
-            _write(rows, LineWriter(sys.stdout, names))
+        _write(rows, LineWriter(sys.stdout, names))
     else:
         with appearing(command.out) as file:
             _write(rows, LineWriter(file, names, is_csv=is_csv(command.out)))
@@ -85,13 +90,3 @@ def predict(command: Predict) -> int:
 def _write(rows: Iterator[dict], lines: LineWriter) -> None:
     for row in rows:
         lines(row)
-
-
-@contextmanager
-def reader_may_leave() -> Iterator[None]:
-    """Let a reader of standard output have enough, as `head` has: nothing more is written then."""
-    try:
-        yield
-    except BrokenPipeError:
-        # Nothing may be written at the end of the process either.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -14,7 +14,7 @@ from foretrace._rule import RULES, rule_text
 from foretrace._runs.config_json import differences
 from foretrace._runs.directory import default_path
 from foretrace._runs.signals import STOPPED
-from foretrace.cli._kinds import again, report, stopped
+from foretrace.cli._kinds import again, report, show, stopped
 from foretrace.cli._options import RL, Align, Train
 from foretrace.cli._recorded import checkpoint_file, config_in, network_in
 from foretrace.experiment._config import Config
@@ -59,8 +59,6 @@ def _rl(command: RL) -> int:
 
 
 def _align(command: Align) -> int:
-    from rich.console import Console
-
     settings = {name: getattr(command, name) for name in ("network", "rule", "batch_size", "seed")}
     # A network that decodes a mean over time has no chunks.
     chunk = None if command.network.cumulative_mean else command.chunk
@@ -77,7 +75,7 @@ def _align(command: Align) -> int:
         print(f"aligning {rule}", file=sys.stderr)
         found[rule] = align(config, config.task, network, rule)
     for grid in alignment_tables(found, config.rule, config):
-        Console().print(grid)
+        show(grid)
     return 0
 
 

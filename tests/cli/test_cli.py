@@ -140,6 +140,32 @@ def test_align_runs_the_rules_in_chunks_and_says_so(words, chunk, said):
     assert f"in {said}" in caption and "20 validation sequences" in caption
 
 
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        ("strem", "no command 'strem'; did you mean stream?"),
+        ("rport run --help", "no command 'rport'; did you mean report?"),
+        ("--rows xyz", None),
+        ("xyz", "no command 'xyz'; expected one of train, sweep, rl, stream,"),
+    ],
+)
+def test_an_unknown_command_is_one_line_with_the_nearest_one(capsys, words, message):
+    code, out, err = run(capsys, *words.split())
+    assert code == 2
+    if message:
+        assert out == "" and err.count("\n") == 1 and message in err
+
+
+def test_a_closed_standard_output_is_one_clear_line(capsys, monkeypatch):
+    for words in (["--help"], ["--version"], ["stream", "a.csv", "--predictions", "-"]):
+        with monkeypatch.context() as patch:
+            patch.setattr(sys, "stdout", None)  # as Python has it after `>&-`
+            assert cli.main(words) == 2
+        assert capsys.readouterr().err == (
+            "foretrace: error: standard output is closed; send it to a file, or to /dev/null\n"
+        )
+
+
 def test_version(capsys):
     code, out, _ = run(capsys, "--version")
     assert code == 0 and out.startswith("foretrace 0.")
@@ -164,7 +190,7 @@ def test_a_reader_of_the_help_may_leave():
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as process:
         process.stdout.close()
         assert process.stderr.read() == b""
-    assert process.returncode == 0
+    assert process.returncode == 141
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from jax import numpy_dtype_promotion
 
+from foretrace import read_extra
 from foretrace._rows.source import Source
 from foretrace._runs import session
 from foretrace._runs.appended import AppendedFile
@@ -440,8 +441,37 @@ def test_one_process_answers_a_row_at_once_and_learns_those_with_labels(tmp_path
     assert len({str(row["probabilities"]) for row in found[21:]}) == 1  # nothing more is learned
 
 
+def with_lost_reader(monkeypatch, *words):
+    """Return the exit code of a command whose reader of standard output has left."""
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "w") as file, monkeypatch.context() as patch:
+        patch.setattr(sys, "stdout", file)
+        return cli.main([*map(str, words)])
+
+
+def test_a_reader_that_leaves_ends_every_command_and_a_run_goes_on(tmp_path, capsys, monkeypatch):
+    write_source(tmp_path / "a.csv")
+    words = [tmp_path / "a.csv", "--target", "c", "--experts", "baselines", "--look-ahead", "20"]
+    stream, run = ["stream", *words, "--predictions", "-", "--run-dir"], tmp_path / "run"
+    assert cli.main([*map(str, stream), str(tmp_path / "whole")]) == 0
+    whole = capsys.readouterr().out
+    assert with_lost_reader(monkeypatch, *stream, run) == 141
+    *_, line = capsys.readouterr().err.splitlines()
+    assert line.startswith("foretrace: stopped") and line.endswith(f"--resume {run}")
+    assert cli.main(line.split("foretrace ")[1].split()) == 0
+    assert capsys.readouterr().out == whole
+    assert (
+        read_extra(run / "checkpoint.safetensors")["scores"]
+        == (read_extra(tmp_path / "whole" / "checkpoint.safetensors")["scores"])
+    )
+    for others in (["report", run], ["check", run], ["predict", run, tmp_path / "a.csv"], ["-h"]):
+        assert with_lost_reader(monkeypatch, *others) == 141
+        assert capsys.readouterr().err == ""
+
+
 @pytest.mark.program
-def test_a_reader_that_has_enough_ends_the_run_without_a_word(tmp_path):
+def test_a_reader_may_leave_after_some_rows(tmp_path):
     write_source(tmp_path / "a.csv", 3000)
     words = "stream a.csv --target c --experts baselines --predictions - --run-dir run"
     command = [sys.executable, "-m", "foretrace", *words.split()]
@@ -450,7 +480,7 @@ def test_a_reader_that_has_enough_ends_the_run_without_a_word(tmp_path):
         lines = [process.stdout.readline() for _ in range(3)]
         process.stdout.close()
         err = process.stderr.read().decode()
-        assert process.wait() == 0 and "error" not in err and "Traceback" not in err, err
+        assert process.wait() == 141 and "--resume run" in err.splitlines()[-1], err
     assert lines[0] == b"row,c,probability\n" and lines[2].startswith(b"2,")
 
 
