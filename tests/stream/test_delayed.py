@@ -65,14 +65,22 @@ def test_predictions_are_those_of_the_command_however_early_labels_come(
             assert mine == pytest.approx(line["y"], abs=1e-9)
 
 
-def test_progressive_validation_has_the_score_of_the_command(tmp_path):
-    result, expected = of_command(tmp_path, False)
-    model, metric = Regressor(model=FEW, features=4, delay=DELAY), metrics.MAE()
-    evaluate.progressive_val_score(rows(False), model, metric, delay=DELAY)
-    ys = np.array([y for _, y in rows(False)])
-    errors = np.abs(np.array([line["y"] for line in expected]) - ys)
-    assert errors[: ROWS - DELAY].mean() == pytest.approx(result.scores["mae"])
-    assert metric.get() == pytest.approx(errors.mean(), abs=1e-9)  # the last labels come there
+@pytest.mark.parametrize("classes", [True, False])
+def test_progressive_validation_has_the_score_of_the_command(tmp_path, classes):
+    """River also leaves out the rows without an answer, and gets the last labels at the end."""
+    result, expected = of_command(tmp_path, classes)
+    kind, options = (Classifier, {"classes": 16}) if classes else (Regressor, {})
+    model = kind(model=FEW, features=4, delay=DELAY, **options)
+    metric, name = (metrics.Accuracy(), "accuracy") if classes else (metrics.MAE(), "mae")
+    evaluate.progressive_val_score(rows(classes), model, metric, delay=DELAY)
+    ys, found = [y for _, y in rows(classes)], [line["y"] for line in expected]
+    scores = [
+        float(y == mine) if classes else abs(y - mine)
+        for y, mine in zip(ys, found, strict=True)
+        if mine is not None
+    ]
+    assert np.mean(scores[:-DELAY]) == pytest.approx(result.scores[name])
+    assert metric.get() == pytest.approx(np.mean(scores), abs=1e-9)
 
 
 def test_asking_again_is_the_same_row_and_an_equal_row_is_another():
