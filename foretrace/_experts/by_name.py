@@ -47,7 +47,7 @@ def experts_of(
         "events": shape.events_size,
         "network": shape.size(0) + shape.code_size + shape.network_features,
     }
-    outputs = shape.outputs
+    outputs, first = shape.outputs, shape.first_outputs
     squares, neighbours = (
         (ClassSquares, ClassNeighbours) if shape.classes else (NumberSquares, NumberNeighbours)
     )
@@ -64,7 +64,7 @@ def experts_of(
         groups["network"] = (squares(("network_features",), (sizes["network"],), outputs),)
     if shape.classes:
         groups["contexts"] = (
-            Contexts(outputs, ORDERS if shape.previous else 0, 18 if outputs > 32 else 16),
+            Contexts(outputs, ORDERS if shape.previous else 0, 18 if first > 32 else 16),
         )
         groups["gradient"] = (ClassGradient(sizes["lags"], outputs),)
         found: list[AbstractExpert] = [ClassBaselines(outputs)]
@@ -76,7 +76,7 @@ def experts_of(
     for name in EXPERTS:
         if name not in groups or not (name in wanted or name == "network"):
             continue
-        columns = outputs if name == "neighbours" else outputs * (1 if shape.classes else 2)
+        columns = first if name == "neighbours" else first * (1 if shape.classes else 2)
         is_large = name != "contexts" and sizes.get(name, WIDE) * columns > MAX_COEFFICIENTS
         (left_out if is_large else chosen).append(name)
     if sets := tuple(name for name in SETS if name in chosen):

@@ -80,25 +80,26 @@ class ClassGradient(AbstractExpert):
         """Name of each expert."""
         return tuple(f"softmax {rate:g}" for rate in self.rates)
 
-    def init(self) -> Float[Array, "F EO"]:
-        """Return the weights of all rates, side by side."""
-        return jnp.zeros((self.size, len(self.rates) * self.classes))
+    def init(self) -> Float[Array, "F O E"]:
+        """Return the weights of each class at all rates."""
+        return jnp.zeros((self.size, self.classes, len(self.rates)))
 
-    def predict(self, state: Float[Array, "F EO"], features: Features) -> Float[Array, "E O"]:
+    def predict(self, state: Float[Array, "F O E"], features: Features) -> Float[Array, "E O"]:
         """Return the probabilities of the classes."""
-        logits = (features.lags @ state).reshape(len(self.rates), self.classes)
+        side_by_side = features.lags @ state.reshape(self.size, -1)
+        logits = side_by_side.reshape(self.classes, len(self.rates)).T
         return probabilities_of_seen(logits, features.num_classes)
 
     def learn(
         self,
-        state: Float[Array, "F EO"],
+        state: Float[Array, "F O E"],
         features: Features,
         predicted: Float[Array, "E O"],
         label: Float[Array, "O"],
         known: Bool[Array, ""],
-    ) -> Float[Array, "F EO"]:
+    ) -> Float[Array, "F O E"]:
         """Return the state after a label."""
         f = features.lags
         rates = jnp.asarray(self.rates)[:, None] * (known.astype(f.dtype) / (f @ f))
         step = (label[None] - self.predict(state, features)) * rates
-        return state + f[:, None] * step.ravel()[None]
+        return state + f[:, None, None] * step.T[None]

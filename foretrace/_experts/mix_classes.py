@@ -34,6 +34,11 @@ _ESCAPE = 1e-4
 """Probability that is left for classes that were never seen."""
 
 
+def unseen(classes: int) -> float:
+    """Return the logarithm of the probability of each class that was never seen."""
+    return float(np.log(_ESCAPE / classes))
+
+
 class ClassWeights(NamedTuple):
     """State of the mixture.
 

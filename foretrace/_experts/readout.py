@@ -18,7 +18,8 @@ MAX_CLASSES, MAX_NUMBERS = 32, 8
 
 def fits(shape: Shape) -> bool:
     """Return whether streams of a shape use recurrent experts."""
-    return shape.now_size > 0 and shape.outputs <= (MAX_CLASSES if shape.classes else MAX_NUMBERS)
+    most = MAX_CLASSES if shape.classes else MAX_NUMBERS
+    return shape.now_size > 0 and shape.first_outputs <= most
 
 
 class ReadoutState(NamedTuple):

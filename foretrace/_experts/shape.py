@@ -60,6 +60,8 @@ class Shape:
             row's inputs.
         chunk: number of rows that the network learns together.
         together: number of rows of distinct members that are learned in one step.
+        begun_with: maximum number of classes when the stream began, which decides features and
+            experts; None for `outputs`.
     """
 
     inputs: int
@@ -76,6 +78,12 @@ class Shape:
     network_inputs: int | None = None
     chunk: int = 1
     together: int = 1
+    begun_with: int | None = None
+
+    @property
+    def first_outputs(self) -> int:
+        """Number of outputs that decides features and experts."""
+        return self.begun_with or self.outputs
 
     @property
     def slots(self) -> int:
@@ -150,7 +158,8 @@ class Shape:
         """Number of features of one label."""
         if not self.previous:
             return 0
-        return 1 if not self.classes or self.outputs <= 2 else 4 if self.outputs <= 32 else 12
+        outputs = self.first_outputs
+        return 1 if not self.classes or outputs <= 2 else 4 if outputs <= 32 else 12
 
     @property
     def depth(self) -> int:
@@ -202,7 +211,7 @@ def codes(shape: Shape) -> np.ndarray:
         np.random.default_rng(1).choice([-1.0, 1.0], (shape.outputs, shape.code_size))
         / max(shape.code_size, 1) ** 0.5
     )
-    if shape.classes and shape.outputs <= 32 and shape.code_size:
+    if shape.classes and shape.first_outputs <= 32 and shape.code_size:
         out[:, 0] = 0.0
         out[:2] = 0.0
         out[:2, 0] = [-1.0, 1.0]

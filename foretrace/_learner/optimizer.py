@@ -87,7 +87,7 @@ def adam(learning_rate: float) -> optax.GradientTransformation:
 
 def norm(tree: PyTree[Array]) -> Float[Array, ""]:
     """Return the norm of all leaves."""
-    return optax.tree.norm(Packing(tree, _SMALL).pack(tree))
+    return optax.tree.norm(packing_of(tree).pack(tree))
 
 
 def updated(
@@ -112,14 +112,19 @@ def updated(
     return optax.apply_updates(network, updates), opt_state, norm(updates)
 
 
+def packing_of(params: Any) -> Packing:
+    """Return the packing of the moments of parameters."""
+    return Packing(params, _SMALL)
+
+
 def _packed(inner: optax.GradientTransformation) -> optax.GradientTransformation:
     """Apply a transformation that does not look at the parameters, to packed updates."""
 
     def init(params: Any) -> Any:
-        return inner.init(Packing(params, _SMALL).pack(params))
+        return inner.init(packing_of(params).pack(params))
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
-        packing = Packing(updates, _SMALL)
+        packing = packing_of(updates)
         changed, state = inner.update(packing.pack(updates), state)
         return packing.unpack(changed), state
 

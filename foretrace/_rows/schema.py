@@ -69,15 +69,14 @@ def check_column(name: str, names: Sequence[str]) -> None:
 
 
 def is_classes(values: Iterable[Any]) -> bool:
-    """Return whether a target with these values is a class: no number, or at most 20 whole ones.
+    """Return whether a target with these values is a class: no number, or 2 to 20 whole ones.
 
-    >>> (
-    ...     is_classes(["1", "0", "1"]),
-    ...     is_classes(["0.5", "1"]),
-    ...     is_classes(range(100)),
-    ...     is_classes(["yes"]),
-    ... )
-    (True, False, False, True)
+    A single number is none: nothing can be learned of one class, and a number may be at rest.
+
+    >>> [is_classes(values) for values in (["1", "0", "1"], ["yes"], [True, True])]
+    [True, True, True]
+    >>> [is_classes(values) for values in (["0.5", "1"], range(100), ["0.0", "0.0"])]
+    [False, False, False]
     """
     present = [value for value in values if not is_missing(value)]
     numbers = [as_number(value) for value in present]
@@ -85,6 +84,6 @@ def is_classes(values: Iterable[Any]) -> bool:
         isinstance(value, bool) for value in present
     ):
         return True
-    return len(set(numbers)) <= 20 and all(
+    return 2 <= len(set(numbers)) <= 20 and all(
         number is not None and number % 1 == 0 for number in numbers
     )

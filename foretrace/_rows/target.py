@@ -1,14 +1,14 @@
 """Predicted quantity: a class out of a set that grows, or numbers in a running scale."""
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from foretrace._rows.running import Vocabulary
 from foretrace._rows.saved import MOST, check_counts, check_size, check_within
-from foretrace._rows.values import as_label, check_hashable, is_absent, only_element
+from foretrace._rows.values import as_label, as_number, check_hashable, is_absent, only_element
 from foretrace._runs.config_json import from_json
 
 
@@ -129,6 +129,13 @@ def class_room(values: Iterable[Any]) -> int:
     return max(16, 2 * len({as_label(value) for value in values if not is_absent(value)}))
 
 
+def _nowhere(capacity: int) -> bool:
+    return False
+
+
+MANY = 256
+"""Capacity from which it grows only while classes repeat: names of rows cannot be learned."""
+
 _INDEX: Any = int | None
 _TARGETS: Any = list[int | None]
 """Types of what is saved of the classes of a stream."""
@@ -153,6 +160,10 @@ class ClassTarget:
     Args:
         capacity: maximum number of classes. Later ones are counted, and count as wrongly predicted;
             they are not learned.
+        grows: whether the capacity doubles for a later class, if `has_room` says so. From `MANY`
+            on, the known classes must have come twice on average.
+        look_ahead: number of labels from which a new class may show that numbers were taken for
+            classes, which is told once; None if they are classes for sure.
         as_text: whether classes are compared by their text, `as_label`, as for rows of files: the
             number 1 is also the text "1". Otherwise they are compared as keys of a dictionary.
             Either way 1, 1.0 and True are one class, which is predicted as it came first.
@@ -164,11 +175,23 @@ class ClassTarget:
     ClassContext(num_classes=2, last=0, majority=0)
     """
 
-    def __init__(self, capacity: int, *, as_text: bool = True):
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        as_text: bool = True,
+        grows: bool = False,
+        look_ahead: int | None = None,
+    ):
         if capacity < 2:
             raise ValueError(f"classes={capacity} must be at least 2")
-        self.output_size = self.features = capacity
+        self.output_size = self.features = self.first_size = capacity
         self.as_text = as_text
+        self.grows = grows
+        self.look_ahead = look_ahead
+        self._later_numbers = 0
+        self._is_memory_full = False
+        self.has_room: Callable[[int], bool] = _nowhere
         self.classes = self._vocabulary()
         self.counts = Counter[str]()
         self.news: list[str] = []
@@ -190,7 +213,12 @@ class ClassTarget:
         if is_absent(value):
             self.counts["missing targets"] += 1
             return None
+        known = len(self.classes)
         index = self.classes.add(self._plain(value))
+        if index in (None, known) and self.look_ahead is not None:
+            self._doubt(value, known)
+        if index is None and self._grow(value):
+            index = self.classes.add(self._plain(value))
         if index is None:
             self._count_without_room(value)
             return -1
@@ -217,13 +245,58 @@ class ClassTarget:
     def _vocabulary(self, values: list[Any] | None = None) -> Vocabulary:
         return Vocabulary(self.output_size, values, key=as_label if self.as_text else None)
 
+    def _doubt(self, value: Any, known: int) -> None:
+        """Tell if a new class is a number among numbers that classes would hardly be named by.
+
+        One more whole number beside the others may be a rare class; two are told.
+        """
+        labels = sum(self.frequency) + self.counts["missing targets"]
+        if self.look_ahead is None or labels < self.look_ahead:
+            return
+        numbers, number = [as_number(one) for one in self.classes.values[:known]], as_number(value)
+        if number is None or not numbers or any(one is None for one in numbers):
+            return
+        whole = [one for one in numbers if one is not None]
+        is_beside = number % 1 == 0 and min(whole) - 1 <= number <= max(whole) + 1
+        self._later_numbers += 1
+        if is_beside and self._later_numbers < 2:
+            return
+        self.look_ahead = None
+        self.news.append(
+            f"the target is {str(value)[:80]}, a number that was not among the first labels, and "
+            "is taken for a class; if it is a number, begin again with --task regression, else "
+            "say --task classification"
+        )
+
+    def _grow(self, value: Any) -> bool:
+        """Double the capacity, if classes repeat and there is room."""
+        size = self.output_size
+        if not self.grows or (size >= MANY and sum(self.frequency) < 2 * size):
+            return False
+        if self._is_memory_full or not self.has_room(2 * size):
+            self._is_memory_full = True
+            return False
+        self._resize(2 * size)
+        self.news.append(
+            f"the class {repr(value)[:80]} is one more than the {size} there was room for: from "
+            f"here on there is room for {2 * size}, in a new program; what was learned is kept. "
+            "Give the number of `classes` for room from the beginning"
+        )
+        return True
+
+    def _resize(self, capacity: int) -> None:
+        self.frequency += [0] * (capacity - self.output_size)
+        self.output_size = self.features = self.classes.capacity = capacity
+
     def _count_without_room(self, value: Any) -> None:
         self.counts["classes without room"] += 1
         if self.counts["classes without room"] == 1:
+            advice = "room grows once the known ones have come twice on average"
+            if not self.grows or self._is_memory_full:
+                advice = "there is no memory for more" if self.grows else "raise `classes`"
             self.news.append(
                 f"the class {repr(value)[:80]} is one more than the {self.output_size} there is "
-                "room for, so it is neither learned nor predicted, as are all later ones; raise "
-                "`classes`"
+                f"room for, so it is neither learned nor predicted, as are all later ones; {advice}"
             )
 
     def probabilities(self, output: np.ndarray, count: int | None = None) -> np.ndarray:
@@ -304,7 +377,11 @@ class ClassTarget:
             ValueError: it is nothing that `to_json` returns.
         """
         saved = from_json(SavedClasses, state)
-        check_size("frequency", saved.frequency, self.output_size)
+        size = self.first_size
+        while self.grows and size < len(saved.frequency):
+            size *= 2
+        check_size("frequency", saved.frequency, size)
+        self.output_size = self.features = size
         check_within("frequency", saved.frequency, 0, MOST)
         check_counts("counts", saved.counts)
         self._check_index(saved.majority)

@@ -1,13 +1,15 @@
 """From rows to learning steps of C rows of K members; a stream is one member."""
 
+import dataclasses
 import time
 from collections import deque
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
 
 import numpy as np
 
+from foretrace._experts.growth import grown
 from foretrace._experts.mixture import Mixed, Mixture, MixtureState
 from foretrace._experts.rows import pack
 from foretrace._experts.shape import Shape
@@ -16,9 +18,10 @@ from foretrace._rows.delayed_labels import DelayedLabels, LabelledRow, SavedRow,
 from foretrace._rows.member_labels import MemberLabels, MemberRow
 from foretrace._rows.saved import MOST, check_within
 from foretrace._rows.slots import SlotTable, WhenFull
-from foretrace._rows.target import Context
+from foretrace._rows.target import ClassTarget, Context
 from foretrace._rows.values import as_flag, as_text, check_hashable, is_absent
 from foretrace._runs.config_json import from_json
+from foretrace.stream._config import MOST as LIMITS
 from foretrace.stream._model import build_mixture
 from foretrace.stream._model_config import ModelConfig
 
@@ -126,6 +129,9 @@ class Intake:
         self.parts = Parts()
         self.newest_slot = self.num_steps = 0
         self.for_network: deque[LabelledRow] = deque()
+        self.backend: Callable[[Mixture], Mixture] | None = None
+        if isinstance(self.target, ClassTarget):
+            self.target.has_room = self._has_room
 
     def __getstate__(self) -> dict[str, Any]:
         # Compiled programs are not pickled; equal models find theirs again.
@@ -135,7 +141,51 @@ class Intake:
     @cached_property
     def mixture(self) -> Mixture:
         """What predicts and learns."""
-        return build_mixture(self.config, self.shape)
+        mixture = build_mixture(self.config, self.shape)
+        return mixture if self.backend is None else self.backend(mixture)
+
+    def use(self, backend: Callable[[Mixture], Mixture]) -> None:
+        """Let a backend make the mixture, also where room for classes grows."""
+        self.backend = backend
+        self.__dict__.pop("mixture", None)
+
+    def _shape_for(self, classes: int) -> Shape:
+        """Return the shape for a number of classes, with the features and experts of the first."""
+        more, shape = classes - self.shape.outputs, self.shape
+        inputs = shape.network_inputs
+        if inputs is not None and shape.previous:
+            inputs += more  # the last known class is an input of the network
+        begun_with = None if classes == shape.first_outputs else shape.first_outputs
+        return dataclasses.replace(
+            shape, outputs=classes, network_inputs=inputs, begun_with=begun_with
+        )
+
+    def _has_room(self, classes: int) -> bool:
+        """Return whether a model for a number of classes fits into memory."""
+        if classes > LIMITS["classes"]:
+            return False
+        try:
+            build_mixture(self.config, self._shape_for(classes))
+        except ValueError:
+            return False
+        return True
+
+    def _fit(self) -> None:
+        """Take the shape of the target's number of classes."""
+        if self.shape.classes and self.target.output_size != self.shape.outputs:
+            self.shape = self._shape_for(self.target.output_size)
+            self.__dict__.pop("mixture", None)
+
+    def _grown(self, state: State) -> State:
+        """Return a state with room for all classes that have come."""
+        before = self.shape
+        if not before.classes or self.target.output_size == before.outputs:
+            return state
+        packing = self.mixture.packing
+        arrays = state if isinstance(state, MixtureState) else packing.unpack(state)
+        self._fit()
+        arrays = grown(self.mixture, arrays)
+        return arrays if isinstance(state, MixtureState) else self.mixture.packing.pack(arrays)
 
     def name(self, row: Row) -> Hashable:
         """Return the name of the member that a row belongs to.
@@ -165,13 +215,14 @@ class Intake:
             self.labels.push(name, row, value, reset=reset) for name, row, value, reset in arrivals
         ]
         resolved = [row.resolved for row in found]
+        state = self._grown(state)
         packed = self._packed(found, resolved, self._for_network(resolved), size=self.size)
         self.newest_slot = found[-1].slot.number
         self.parts.end("encoding")
         state, mixed = self.mixture.step(state, packed)
         self._learn_outputs(mixed, resolved)
-        inputs, contexts = np.stack([row.inputs for row in found]), [row.context for row in found]
-        return IntakeStep(state, mixed, resolved, inputs, contexts)
+        contexts = [row.context for row in found]
+        return IntakeStep(state, mixed, resolved, self._inputs(found), contexts)
 
     def predict(self, state: State, row: Row) -> np.ndarray:
         """Return the outputs for a row if it came next of its member; nothing changes."""
@@ -233,14 +284,23 @@ class Intake:
         check_within("newest_slot", [saved.newest_slot], 0, self.shape.slots - 1)
         check_within("num_steps", [saved.num_steps], 0, MOST)
         self.labels.restore(saved.labels)
+        self._fit()
         self.for_network = deque(map(self.labels.shared.labelled_row, saved.for_network))
         self.newest_slot, self.num_steps = saved.newest_slot, saved.num_steps
+
+    def _inputs(self, found: Sequence[MemberRow]) -> np.ndarray:
+        """Return the inputs of rows; the last known class, at the end, may have more by now."""
+        rows = [row.inputs for row in found]
+        out = np.zeros((len(rows), max(self.shape.packed_inputs, *map(len, rows))))
+        for i, row in enumerate(rows):
+            out[i, : len(row)] = row
+        return out
 
     def _packed(
         self, found: Sequence[MemberRow], *labels: Sequence[LabelledRow | None], size: int
     ) -> np.ndarray:
         """Return an array of rows, of labelled rows, and of the rows the network learns."""
-        xs, contexts = np.stack([row.inputs for row in found]), [row.context for row in found]
+        xs, contexts = self._inputs(found), [row.context for row in found]
         slots, is_new = [row.slot.number for row in found], [row.slot.is_new for row in found]
         return pack(self.shape, xs, contexts, *labels, slots=slots, is_new=is_new, size=size)
 

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from foretrace._experts.mixture import Mixed
+from foretrace._experts.mixture import Mixed, Mixture
 from foretrace._experts.recurrent import read_measures
 from foretrace._rows.delayed_labels import LabelledRow
 from foretrace._rows.scores import ArrayScores, Gains, Scores, score_class, score_numbers
@@ -86,7 +86,6 @@ class StreamLoop:
         self.intake = intake
         self.parts = intake.parts
         self.pipe = source.pipe
-        self.mixture = intake.mixture
         self.run = run
         self.log = log
         self.board = board
@@ -119,6 +118,11 @@ class StreamLoop:
         self.rows_at_last_log = self.saved_row = self.position.row
         self.time_of_last_log = self.saved_at = time.monotonic()
         self.failed: Exception | None = None
+
+    @property
+    def mixture(self) -> Mixture:
+        """What predicts and learns; another one once room for classes has grown."""
+        return self.intake.mixture
 
     def follow(self, stream: Rows, rows: int | None) -> StreamResult:
         """Learn from a stream's rows, or the first `rows`; an error saves the state first."""

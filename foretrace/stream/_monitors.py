@@ -121,7 +121,8 @@ class Monitors:
         """
         xs = np.zeros((PROBE, network.input_size))
         if probed := len(self.inputs) == PROBE:
-            xs[:] = self.inputs
+            for x, found in zip(xs, self.inputs, strict=True):
+                x[: len(found)] = found  # fewer before room for classes grew
         values = {name: float(value) for name, value in _measured(network, carry, xs).items()}
         parameters = values.pop("parameter_norm")
         if update_norm is not None:

@@ -107,7 +107,7 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
 
     def _new_target(self, labels: Sequence[Any]) -> ClassTarget:
         room = class_room(labels) if self.classes is None else self.classes
-        return ClassTarget(room, as_text=False)
+        return ClassTarget(room, as_text=False, grows=self.classes is None)
 
     @locked
     def learn_one(self, x: Row, y: Any) -> None:

@@ -77,7 +77,7 @@ def follow(
         _ = intake.mixture  # reports wrong settings before anything is written
         if config.backend == "native":
             # It has all that a run asks of a mixture.
-            intake.mixture = cast(Mixture, NativeMixture(intake.mixture))
+            intake.use(lambda mixture: cast(Mixture, NativeMixture(mixture)))
         at = (
             Saved()
             if saved is None
