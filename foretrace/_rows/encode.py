@@ -165,7 +165,7 @@ class Encoder:
             elif kind == "categorical":
                 out[at + self._category(name, value)] = 1.0
             elif kind == "time":
-                out[at : at + _TIME_SIZE] = self._time(value)
+                out[at : at + _TIME_SIZE] = self._time(name, value)
             else:
                 out[at + 1] = 1.0
                 self.counts["missing"] += 1
@@ -299,10 +299,17 @@ class Encoder:
             return 0
         return 1 + slot
 
-    def _time(self, value: Any) -> list[float]:
+    def _time(self, name: Any, value: Any) -> list[float]:
         seconds = None if is_missing(value) else as_time(value)
         if seconds is None:
-            self.counts["missing"] += 1
+            if is_missing(value):
+                self.counts["missing"] += 1
+            else:
+                self._tell(
+                    "not a date",
+                    f"{_shown(name)} is a column of dates and holds {_shown(value)}, which counts "
+                    "as missing, as does every later value that is not read as a date",
+                )
             return [0.0] * (_TIME_SIZE - 1) + [1.0]
         angles = [2 * math.pi * (seconds % period) / period for period in (_DAY, _WEEK, _YEAR)]
         return [f(angle) for angle in angles for f in (math.sin, math.cos)] + [0.0]

@@ -1,6 +1,6 @@
 """Rows of a frame of pandas in memory, read like the rows of a parquet file."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from foretrace._rows.lines import SourceError
@@ -18,6 +18,7 @@ class FrameSource(Source):
 
     Args:
         frame: frame with one row for each row of the stream; its index is not read.
+        times: as for `Source`.
 
     Raises:
         SourceError: names of columns are no texts, or repeat, or there are too many.
@@ -28,8 +29,8 @@ class FrameSource(Source):
     [{'x': 1}, {'x': 2}]
     """
 
-    def __init__(self, frame: "pd.DataFrame"):
-        super().__init__(FRAME, "parquet")
+    def __init__(self, frame: "pd.DataFrame", times: Mapping[str, str] | None = None):
+        super().__init__(FRAME, "parquet", times=times)
         self.frame = frame
         names = list(frame.columns)
         if bad := [name for name in names if not isinstance(name, str)]:
@@ -45,11 +46,8 @@ class FrameSource(Source):
                 "some out"
             )
 
-    def rows(
-        self, after: Position | None = None, columns: Sequence[str] = ()
-    ) -> Iterator[tuple[Row, Position]]:
-        """Yield rows, each with the position behind it; see `Source.rows`."""
-        return self._table(self._values(), after or Position())
+    def _rows(self, after: Position, columns: Sequence[str]) -> Iterator[tuple[Row, Position]]:
+        return self._table(self._values(), after)
 
     def _values(self) -> Iterator[Row]:
         names = list(self.frame.columns)

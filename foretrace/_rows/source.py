@@ -9,10 +9,11 @@ import codecs
 import csv
 import hashlib
 import json
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
+from foretrace._rows.formats import read_date
 from foretrace._rows.lines import STDIN, BadRow, Encoding, Lines, ReplacedError, SourceError
 from foretrace._rows.pipe import Pipe
 
@@ -69,6 +70,7 @@ class Source:
         encoding: encoding of the text.
         bad_rows: what happens at a row that cannot be read: "stop" raises an error, "skip" counts
             it. A row that is too long, and a header that cannot be read, always raise an error.
+        times: format of `strptime` of some columns, whose texts become dates where it fits.
         hand_on: whether bytes of standard input are kept in `pipe` until they are released, for a
             run that goes on.
 
@@ -92,8 +94,10 @@ class Source:
         delimiter: str | None = None,
         encoding: Encoding = "utf-8",
         bad_rows: BadRows = "stop",
+        times: Mapping[str, str] | None = None,
         hand_on: bool = False,
     ):
+        self.times = dict(times or {})
         self.path = path
         self.pipe = Pipe(is_kept=hand_on) if path == STDIN else None
         self.format = detect_format(path) if format == "auto" else format
@@ -118,7 +122,14 @@ class Source:
             SourceError: the source cannot be read.
             ReplacedError: the rows up to `after` are not those that were read before.
         """
-        after = after or Position()
+        for row, position in self._rows(after or Position(), columns):
+            for name, form in self.times.items():
+                if isinstance(text := row.get(name), str):
+                    row[name] = read_date(text, form) or text
+            yield row, position
+
+    def _rows(self, after: Position, columns: Sequence[str]) -> Iterator[tuple[Row, Position]]:
+        """Yield rows as they are written."""
         if self.format == "parquet":
             yield from self._parquet(after)
             return

@@ -9,8 +9,10 @@ import tyro
 from tyro.conf import Positional
 
 from foretrace._rows.encode import Outliers
+from foretrace._rows.formats import check_date_format
 from foretrace._rows.intervals import check_coverage
 from foretrace._rows.lines import Encoding
+from foretrace._rows.schema import Kind
 from foretrace._rows.slots import WhenFull
 from foretrace._rows.source import BadRows, Format
 from foretrace._runs.options import Advanced
@@ -93,7 +95,8 @@ class StreamConfig:
             before the next row is read; - for CSV on standard output. Default: none.
         numeric: columns that hold numbers, for any first rows.
         categorical: columns that hold categories.
-        time: columns that hold dates and times in ISO format.
+        time: columns that hold dates and times, in ISO format or in one of `strptime`, as in
+            "opened=%d.%m.%Y %H:%M".
         ignore: columns to leave out.
         format: format of the source. Default: by its name.
         delimiter: character between the fields of a CSV file. Default: a comma, or a tab for TSV.
@@ -196,6 +199,8 @@ class StreamConfig:
     def _check_columns(self) -> None:
         for field in ("numeric", "categorical", "time", "ignore"):
             object.__setattr__(self, field, tuple(getattr(self, field)))  # JSON has lists
+        for name, form in self.time_formats.items():
+            check_date_format(form, f"time={name}={form}")
         for name in self.columns_of_given_kind:
             if self.columns_of_given_kind.count(name) > 1:
                 raise ValueError(
@@ -256,7 +261,33 @@ class StreamConfig:
     @property
     def columns_of_given_kind(self) -> tuple[str, ...]:
         """Columns whose kind is given."""
-        return self.numeric + self.categorical + self.time + self.ignore
+        times = tuple(_named(column)[0] for column in self.time)
+        return self.numeric + self.categorical + times + self.ignore
+
+    @property
+    def kinds(self) -> dict[str, Kind | None]:
+        """Kind of each column whose kind is given; None for one that is left out."""
+        times = [_named(column)[0] for column in self.time]
+        given: dict[str, Kind | None] = dict.fromkeys((*self.ignore, *self.roles))
+        given |= dict.fromkeys(self.numeric, "numeric")
+        given |= dict.fromkeys(self.categorical, "categorical")
+        return given | dict.fromkeys(times, "time")
+
+    @property
+    def time_formats(self) -> dict[str, str]:
+        """Format of each column of times for which one is given."""
+        named = map(_named, self.time)
+        return {name: form for name, form in named if form is not None}
+
+
+def _named(column: str) -> tuple[str, str | None]:
+    """Return name and format of a column of times, NAME or NAME=FORMAT.
+
+    >>> _named("opened=%d.%m.%Y"), _named("a=b")
+    (('opened', '%d.%m.%Y'), ('a=b', None))
+    """
+    name, _, form = column.rpartition("=")
+    return (name, form) if name and "%" in form else (column, None)
 
 
 def check_lines_of(path: Path, name: str) -> None:

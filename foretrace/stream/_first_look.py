@@ -6,13 +6,15 @@ from itertools import islice
 from typing import Any
 
 from foretrace._experts.distant import REACH
+from foretrace._rows.formats import date_formats, number_format
+from foretrace._rows.schema import Column
 from foretrace._rows.source import SYMBOL, Position, Row, Source
 from foretrace._rows.values import is_absent, is_missing
 from foretrace._runs.escape import for_terminal
 from foretrace._runs.progress import ProgressBar
 from foretrace._runs.signals import Interrupted, Stop
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._plan import Plan, Rows
+from foretrace.stream._plan import Plan, Rows, time_advice
 
 PATIENCE = 2.0
 """Seconds of waiting for the first rows of a pipe after which a run says what it waits for."""
@@ -130,9 +132,11 @@ def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]
     lines = []
     for column in plan.columns:
         values = _present(rows, column.name)
-        if len(values) < MIN_ROWS:
+        if (line := _unread(config, column, values)) is not None:
+            lines.append(line)
+        elif len(values) < MIN_ROWS:
             continue
-        if column.kind == "categorical" and _is_mostly_unique(values):
+        elif column.kind == "categorical" and _is_mostly_unique(values):
             lines.append(
                 f"column {column.name!r} has {len(set(values))} different texts in {len(values)} "
                 f"rows, such as {values[0][:40]!r}; if they are numbers, write them as 1234.5; if "
@@ -152,19 +156,47 @@ def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]
             f"first {len(values)} rows, and this is a class of its own; leave the field empty "
             "where a label is missing"
         )
-    if len(values) >= MIN_ROWS:
-        if len(set(values)) == 1:
-            lines.append(
-                f"the target {config.target!r} is {values[0][:40]!r} in all of the first "
-                f"{len(values)} rows"
-            )
-        elif plan.classes and _is_mostly_unique(values):
-            lines.append(
-                f"the target {config.target!r} has {len(set(values))} classes in {len(values)} "
-                f"rows, such as {values[0][:40]!r}; if they are numbers, write them as 1234.5 and "
-                "choose --task regression"
-            )
+    written = number_format(values) if plan.classes and config.task == "auto" else None
+    if written is not None:
+        lines.append(
+            f"the target {config.target!r} has numbers with {written.how}, such as "
+            f"{written.example[:40]!r}, and they are taken for classes; {written.advice}, and say "
+            "--task regression; say --task classification if they are classes"
+        )
+    elif len(set(values)) == 1 and (not plan.classes or len(values) >= MIN_ROWS):
+        line = (
+            f"the target {config.target!r} is {values[0][:40]!r} in all of the first {len(values)} "
+            "rows"
+        )
+        if config.task == "auto" and not plan.classes and not config.horizon:
+            line += ", and is taken for a number; if it is a class, say --task classification"
+        lines.append(line)
+    elif len(values) >= MIN_ROWS and plan.classes and _is_mostly_unique(values):
+        lines.append(
+            f"the target {config.target!r} has {len(set(values))} classes in {len(values)} "
+            f"rows, such as {values[0][:40]!r}; if they are numbers, write them as 1234.5 and "
+            "choose --task regression"
+        )
     return lines
+
+
+def _unread(config: StreamConfig, column: Column, values: Sequence[str]) -> str | None:
+    """Return a line for a column of numbers or dates that are not read as such; None for others."""
+    name, kind = column
+    given = name in config.columns_of_given_kind
+    if kind != ("numeric" if given else "categorical"):
+        return None
+    if not given and (forms := date_formats(values)):
+        return (
+            f"column {name!r} has dates that are not in ISO format, such as {values[0][:40]!r}, "
+            f"and they are taken for categories; {time_advice(name, forms)}"
+        )
+    if (written := number_format(values)) is None:
+        return None
+    return (
+        f"column {name!r} has numbers with {written.how}, such as {written.example[:40]!r}, and "
+        f"they {'count as missing' if given else 'are taken for categories'}; {written.advice}"
+    )
 
 
 def _present(

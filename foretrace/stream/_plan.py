@@ -7,13 +7,14 @@ from typing import Any, NamedTuple, Self
 
 from foretrace._rows.delayed_labels import DelayedLabels, gap, seconds_of
 from foretrace._rows.encode import Encoder
+from foretrace._rows.formats import date_formats, number_format
 from foretrace._rows.frame import FrameSource
 from foretrace._rows.lines import SourceError
 from foretrace._rows.number_target import NumberTarget
-from foretrace._rows.schema import Column, Kind, check_column, infer_columns, is_classes
+from foretrace._rows.schema import Column, check_column, infer_columns, is_classes
 from foretrace._rows.source import MAX_COLUMNS, SYMBOL, Position, Row, Source
 from foretrace._rows.target import ClassTarget, Target, class_room
-from foretrace._rows.values import as_label, as_number, is_missing
+from foretrace._rows.values import as_label, as_number, as_time, is_missing
 from foretrace._runs.config_json import from_json
 from foretrace.stream._config import MOST, StreamConfig
 from foretrace.stream._intake import Intake
@@ -99,10 +100,11 @@ def open_source(config: StreamConfig, frame: Any = None) -> Source:
         ValueError: no target is named, or settings do not go together.
     """
     options = {name: getattr(config, name) for name in ("delimiter", "encoding", "bad_rows")}
+    times = config.time_formats
     source = (
-        Source(config.source, config.format, hand_on=True, **options)
+        Source(config.source, config.format, hand_on=True, times=times, **options)
         if frame is None
-        else FrameSource(frame)
+        else FrameSource(frame, times)
     )
     if source.format == "text":
         if config.target is not None or config.horizon or config.task == "regression":
@@ -179,10 +181,9 @@ def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, 
         )
     assert config.target is not None
     check_column(config.target, names)
-    overrides: dict[str, Kind | None] = dict.fromkeys((*config.ignore, *config.roles))
-    for kind in ("numeric", "categorical", "time"):
-        overrides |= dict.fromkeys(getattr(config, kind), kind)
-    columns = [column for column in infer_columns(rows, overrides) if column.name != config.target]
+    found = infer_columns(rows, config.kinds)
+    _check_times(config, rows)
+    columns = [column for column in found if column.name != config.target]
     if not columns and not config.previous:
         raise ValueError(
             "there is no input: no columns are left, and --no-previous leaves out the target; "
@@ -191,6 +192,26 @@ def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, 
     gaps = _gaps(config, columns, names, rows)
     columns += [Column(name, "numeric") for name in gaps]
     return Plan(columns, names, _classes(config, [row.get(config.target) for row in rows]), gaps)
+
+
+def _check_times(config: StreamConfig, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Raise an error for a column that is given as times, and holds none that is read."""
+    for name, kind in config.kinds.items():
+        values = [row[name] for row in rows if not is_missing(row.get(name))]
+        if kind == "time" and values and all(as_time(value) is None for value in values):
+            forms = date_formats([str(value) for value in values])
+            given = config.time_formats.get(name)
+            how = "in ISO format" if given is None else f"as {given}"
+            raise ValueError(
+                f"time={name}: none of the {len(values)} values in the first rows is a date {how}, "
+                f"such as {str(values[0])[:40]!r}; {time_advice(name, forms)}"
+            )
+
+
+def time_advice(name: str, forms: Sequence[str]) -> str:
+    """Return how to give the format of a column of times."""
+    shown = " or ".join(f'--time "{name}={form}"' for form in forms or ("%d.%m.%Y %H:%M",))
+    return f"give the format, {'' if forms else 'as in '}{shown}"
 
 
 def _gaps(
@@ -246,10 +267,14 @@ def _check_numbers(config: StreamConfig, values: list[Any]) -> None:
     """Check that some target is a number, unless all are missing."""
     present = [value for value in values if not is_missing(value)]
     if present and all(as_number(value) is None for value in present):
+        written = number_format([as_label(value) for value in present])
+        how, advice = ("", "write numbers as 1234.5")
+        if written is not None:
+            how, advice = f" (numbers with {written.how})", written.advice
         raise ValueError(
             f"the first {len(values)} rows have no number in {config.target!r}, but texts such as "
-            f"{as_label(present[0])[:40]!r}; write numbers as 1234.5, or say --task classification "
-            "and leave out --horizon"
+            f"{as_label(present[0])[:40]!r}{how}; {advice}, or say --task classification and leave "
+            "out --horizon"
         )
 
 
@@ -307,7 +332,8 @@ def _check_sizes(config: StreamConfig, plan: Plan) -> None:
 
 def _target(config: StreamConfig, plan: Plan) -> Target:
     if plan.classes:
-        return ClassTarget(plan.classes)
+        look_ahead = config.look_ahead if config.task == "auto" else None
+        return ClassTarget(plan.classes, grows=config.classes is None, look_ahead=look_ahead)
     steps = max(config.horizon, 1)
     return NumberTarget(
         steps, bound=config.bound, outliers=config.outliers, coverage=config.coverage

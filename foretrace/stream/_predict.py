@@ -65,6 +65,7 @@ def predictions(
         delimiter=delimiter or config.delimiter,
         encoding=encoding or config.encoding,
         bad_rows=bad_rows or config.bad_rows,
+        times=config.time_formats,
     )
     stream = islice(check_columns(reader, reader.rows(), [*plan.inputs, *config.roles]), rows)
     return table.names, _rows(config, intake, state, table, stream, reader.name)

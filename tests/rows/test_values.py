@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given
 
 from foretrace._rows.encode import Encoder
+from foretrace._rows.formats import date_formats, number_format, read_date
 from foretrace._rows.schema import Column, infer_kind
 from foretrace._rows.target import ClassTarget
 from foretrace._rows.values import as_number, as_time, is_absent, is_missing
@@ -63,6 +64,75 @@ times = st.one_of(
 )
 categories = st.text(min_size=1).filter(lambda text: infer_kind([text]) == "categorical")
 VALUES = {"numeric": numbers, "time": times, "categorical": categories}
+
+
+GROUPED = {
+    ",": "a comma",
+    ".": "a point",
+    " ": "a space",
+    "'": "an apostrophe",
+    "_": "an underscore",
+}
+
+
+@given(
+    st.lists(st.integers(1000, 10**9), min_size=3, max_size=9),
+    st.sampled_from([*GROUPED, "\u00a0", "\u202f"]),
+    st.sampled_from(["", ".5", ",25"]),
+    st.sampled_from(["", "%", " %", "€", " EUR", "$"]),
+    st.booleans(),
+)
+def test_every_usual_way_to_write_a_number_is_named_or_read(
+    numbers, mark, decimals, sign, is_before
+):
+    if decimals[:1] == mark:
+        return
+    texts = [f"{number:,}".replace(",", mark) + decimals for number in numbers]
+    texts = [sign + text if is_before else text + sign for text in texts]
+    found = number_format(texts)
+    if all(as_number(text) is not None for text in texts):
+        assert found is None
+        return
+    assert found is not None and found.example in texts and "write them as 1234.5" in found.advice
+    assert ("percent" in found.how) == ("%" in sign)
+    assert ("currency" in found.how) == (sign.strip() in ("€", "EUR", "$"))
+    named = GROUPED.get(mark, "a space")
+    is_single = mark in ".," and not decimals and all(number < 10**6 for number in numbers)
+    assert is_single or named in found.how
+
+
+@pytest.mark.parametrize(
+    ("texts", "how"),
+    [
+        (["1,5", "2"], "a decimal comma"),
+        (["-0,25"], "a decimal comma"),
+        (["1,234", "7"], "a comma, for decimals or thousands"),
+        (["1,234", "7,25"], "a decimal comma"),
+        (["1,234", "1,234,567"], "a comma between thousands"),
+        (["1.234,5"], "a point between thousands and a decimal comma"),
+        (["12 %", "3,5%"], "a percent sign"),
+        (["USD 5"], "a currency"),
+        (["1.5", "2", "-3e5"], None),
+        (["red", "1,5"], None),
+        (["1,5", "2,5", "unknown"], "a decimal comma"),
+        (["10-20", "20-30"], None),
+        (["12,34,56"], None),
+        ([], None),
+    ],
+)
+def test_a_way_to_write_numbers_is_told_from_texts(texts, how):
+    found = number_format(texts)
+    assert (found and found.how) == how
+
+
+@pytest.mark.parametrize("form", ["%d.%m.%Y %H:%M", "%m/%d/%Y", "%d %b %Y, %H:%M", "%d-%m-%Y"])
+def test_a_format_of_dates_is_found_and_read(form):
+    dates = [datetime.datetime(2025, 1 + i % 12, 1 + 2 * i, 8, 30) for i in range(14)]
+    texts = [date.strftime(form) for date in dates]
+    assert date_formats(texts) == [form] and all(as_time(text) is None for text in texts)
+    days = [read_date(text, form).date() for text in texts]
+    assert days == [date.date() for date in dates]
+    assert date_formats([*texts, "red 1"]) == [] and date_formats(["1.5", "2.5"]) == []
 
 
 def test_every_kind_of_nothing_is_missing():

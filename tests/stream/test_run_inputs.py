@@ -1,10 +1,14 @@
 """Content of a file's rows: labels, columns that begin empty, targets without numbers."""
 
+import datetime
 import json
+import shutil
 
 import numpy as np
 import pandas as pd
 import pytest
+from safetensors.numpy import load_file
+from tiers import fast
 
 from foretrace import stream
 from foretrace._runs.checkpoint import read_extra
@@ -16,6 +20,7 @@ from foretrace.stream._predict import predictions
 from foretrace.stream._run import follow
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
+in_c = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 MODEL = ModelConfig(experts=("baselines", "row"))
 LABELS = [1, 1.0, True, "1", "", None, 0, False, 0.0, "?", "none", " ", "-"]
 
@@ -52,6 +57,69 @@ def test_labels_of_csv_are_classes_and_what_looks_missing_is_told(tmp_path, caps
     )
 
 
+@pytest.mark.parametrize(
+    ("written", "said"),
+    [
+        (lambda i: f"{i % 7},5", "numbers with a decimal comma, such as '0,5', and they are taken"),
+        (lambda i: f"{i % 7}%", "numbers with a percent sign, such as '0%', and they are taken"),
+        (lambda i: f"1'{i % 7}50.5", "numbers with an apostrophe between thousands"),
+        (lambda i: f"{i % 7 + 20}.03.2025 08:37", 'give the format, --time "u=%d.%m.%Y %H:%M"'),
+        (lambda i: f"0{i % 7 + 1}/03/2025", '--time "u=%d/%m/%Y" or --time "u=%m/%d/%Y"'),
+    ],
+)
+def test_numbers_and_dates_that_are_not_read_are_named(tmp_path, capsys, written, said):
+    rows = [{"u": written(i), "y": i % 7 / 2} for i in range(40)]
+    run(tmp_path / "a.csv", rows)
+    assert f"column 'u' has {said}" in (err := " ".join(capsys.readouterr().err.split())) or (
+        "column 'u' has dates" in err and said in err
+    )
+    if "numbers" in said:
+        swapped = [{"u": row["y"], "y": row["u"]} for row in rows]
+        run(tmp_path / "b.csv", swapped)
+        err = " ".join(capsys.readouterr().err.split())
+        assert f"the target 'y' has {said}" in err and "--task regression" in err
+        (tmp_path / "c").mkdir()
+        with pytest.raises(ValueError, match="have no number in 'y'.*numbers with a"):
+            run(tmp_path / "c" / "c.csv", swapped, task="regression")
+        run(tmp_path / "d.csv", rows, numeric=("u",))
+        assert "and they count as missing" in " ".join(capsys.readouterr().err.split())
+
+
+def test_dates_are_read_by_a_given_format(tmp_path, capsys):
+    dates = [f"{1 + i % 28}.{1 + i % 12}.2025 08:{i:02d}" for i in range(40)]
+    rows = [{"on": date, "y": i % 7 / 2} for i, date in enumerate([*dates, "soon"])]
+    run(tmp_path / "a.csv", rows)
+    out, last, saved = run(tmp_path / "b.csv", rows, time=("on=%d.%m.%Y %H:%M",))
+    assert saved["encoder"]["columns"][0] == ["on", "time", 0]
+    assert last["counts"]["not a date"] == 1 and "missing" not in last["counts"]
+    err = " ".join(capsys.readouterr().err.split())
+    assert "'on' is a column of dates and holds 'soon', which counts as missing" in err
+    table = list(predictions(out, str(tmp_path / "a.csv"))[1])
+    assert len(table) == 41
+    iso = [
+        row | {"on": datetime.datetime(2025, 1 + i % 12, 1 + i % 28, 8, i).isoformat()}
+        for i, row in enumerate(rows[:40])
+    ]
+    _, expected, _ = run(tmp_path / "c.csv", [*iso, rows[40]])
+    assert {"mae": last["mae"], "rmse": last["rmse"]}.items() <= expected.items()
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("on", r'none of the 20 values.*in ISO format.*give the format, --time "on=%d.%m.%Y"'),
+        ("on=%Y/%m/%d", r"is a date as %Y/%m/%d, such as '1.01.2025'.*--time .on=%d.%m.%Y"),
+        ("on=%Q%d", "'%Q%d' is no format of a date"),
+        ("off", "no column 'off'"),
+    ],
+)
+def test_a_column_of_times_without_a_date_is_refused_at_once(tmp_path, given, message):
+    rows = [{"on": f"{i + 1}.01.2025", "y": i % 7 / 2} for i in range(30)]
+    with pytest.raises(ValueError, match=message):
+        run(tmp_path / "a.csv", rows, time=(given,))
+    assert not (tmp_path / "a").exists()
+
+
 def test_a_column_that_begins_empty_takes_the_kind_of_its_first_value(tmp_path, capsys):
     rows = [
         {"x": i, "late": "NA" if i < 30 else ["red", "green"][i % 2], "empty": "", "y": i % 7 / 2}
@@ -86,12 +154,74 @@ def test_a_directory_that_is_taken_is_refused_before_the_source_is_opened(tmp_pa
         follow(StreamConfig(str(tmp_path / "absent.csv"), target="y"), out)
 
 
-def test_a_class_without_room_is_told(tmp_path, capsys):
-    rows = [{"x": i, "y": f"c{i // 4}"} for i in range(100)]
+SORTED = [{"x": i // 5 + i % 5 / 9, "y": f"c{i // 5}"} for i in range(100)]
+
+
+def test_a_class_without_given_room_is_told(tmp_path, capsys):
+    _, last, _ = run(tmp_path / "a.csv", SORTED, classes=16)
+    said = " ".join(capsys.readouterr().err.split())
+    assert last["counts"]["classes without room"] == 20
+    assert said.count("the class 'c16' is one more than the 16 there is room for") == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "model"),
+    fast(
+        [
+            ({"delay": 3}, {}),
+            ({"chunk": 4, "delay": 6}, {"experts": ("row", "network"), "size": "tiny"}),
+            ({"member": "who", "members": 2}, {"size": "tiny"}),
+            pytest.param({"backend": "native"}, {}, marks=[in_c, pytest.mark.full]),
+        ]
+    ),
+)
+def test_room_for_classes_that_come_late_grows_and_the_run_resumes(
+    tmp_path, capsys, options, model
+):
+    rows = [row | {"who": "ab"[i % 2]} for i, row in enumerate(SORTED)]
+    options = {"model": ModelConfig(**{"experts": ("baselines", "row")} | model), **options}
+    out, last, saved = run(tmp_path / "a.csv", rows, **options)
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("room for 32") == 1 and "without room" not in str(last["counts"])
+    assert len(saved["target"][0]) == 20
+    # The class of the last row is predicted most of the time, also that of the last classes.
+    assert last["accuracy"] > last["no_change_accuracy"] - 0.15
+    config = StreamConfig(str(tmp_path / "a.csv"), target="y", look_ahead=20, **options)
+    for stops in (60, 92):  # before there is no room any more, and after
+        follow(config, tmp_path / "cut", resume=stops > 60, rows=stops)
+    follow(config, tmp_path / "cut", resume=True)
+    one, two = (load_file(folder / "checkpoint.safetensors") for folder in (out, tmp_path / "cut"))
+    assert one.keys() == two.keys()
+    for name in one.keys() - {"__extra__"}:
+        np.testing.assert_array_equal(one[name], two[name], err_msg=name)
+
+
+NUMBERS_LIKE_CLASSES = {
+    "counts": ([0, 1, 2] * 10 + [0, 50, 51], "row 32: the target is 50, a number"),
+    "parts": ([0, 1] * 15 + [0.5], "row 31: the target is 0.5, a number"),
+    "two new ones": ([0, 1] * 15 + [2, 3], "row 32: the target is 3, a number"),
+    "at rest": ([0.0] * 30 + [0.1, 7], "'y' is '0.0' in all of the first 20 rows, and is taken"),
+}
+CLASSES_LIKE_NUMBERS = {
+    "a rare class": [0, 1] * 15 + [2] * 5,
+    "digits": [*range(10)] * 4,
+    "texts": ["up", "down"] * 15 + [7, 9.5],
+    "a code": [0, 1] * 15 + ["no", 7],
+}
+
+
+@pytest.mark.parametrize("values", [*NUMBERS_LIKE_CLASSES, *CLASSES_LIKE_NUMBERS])
+def test_numbers_that_are_taken_for_classes_are_told_when_they_come(tmp_path, capsys, values):
+    found, message = NUMBERS_LIKE_CLASSES.get(values) or (CLASSES_LIKE_NUMBERS[values], None)
+    rows = [{"x": i % 3, "y": value} for i, value in enumerate(found)]
     _, last, _ = run(tmp_path / "a.csv", rows)
     said = " ".join(capsys.readouterr().err.split())
-    assert last["counts"]["classes without room"] == 36
-    assert said.count("the class 'c16' is one more than the 16 there is room for") == 1
+    told = "if it is a number, begin again with --task regression"
+    assert said.count(told) == (message is not None and values != "at rest")
+    assert message is None or message in said
+    assert ("mae" in last) == (values == "at rest")
+    _ = run(tmp_path / "b.csv", rows, task="classification", look_ahead=20)
+    assert told not in " ".join(capsys.readouterr().err.split())
 
 
 def test_a_source_is_a_path_and_a_table_is_sent_to_the_estimators(tmp_path):

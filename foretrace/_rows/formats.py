@@ -1,0 +1,140 @@
+"""Ways of writing numbers and dates that are not read, so that a run can name them."""
+
+import datetime
+import re
+from collections.abc import Sequence
+from itertools import product
+from typing import NamedTuple
+
+_SPACES = "\u00a0\u202f "
+_CURRENCY = r"[$€£¥₹₽₩₺₫₪฿]|\b(?:USD|EUR|GBP|JPY|CHF|CNY|INR|CAD|AUD|SEK|NOK|DKK|PLN|BRL)\b"
+
+_NUMBERS = (
+    (
+        "a comma between thousands",
+        "thousands=','",
+        r"\d{1,3}(,\d{3}){2,}(\.\d+)?|\d{1,3}(,\d{3})+\.\d+",
+    ),
+    (
+        "a point between thousands and a decimal comma",
+        "thousands='.', decimal=','",
+        r"\d{1,3}(\.\d{3})+,\d+",
+    ),
+    ("a point between thousands", "thousands='.'", r"\d{1,3}(\.\d{3}){2,}"),
+    ("a space between thousands", "thousands=' '", rf"\d{{1,3}}([{_SPACES}]\d{{3}})+([.,]\d+)?"),
+    ("an apostrophe between thousands", 'thousands="\'"', r"\d{1,3}(['’]\d{3})+([.,]\d+)?"),
+    ("an underscore between digits", "thousands='_'", r"\d+(_\d+)+(\.\d+)?"),
+    ("a comma, for decimals or thousands", "decimal=',' or thousands=','", r"\d{1,3}(,\d{3})+"),
+    ("a decimal comma", "decimal=','", r"\d*,\d+"),
+    ("", "", r"\d+\.?\d*|\.\d+"),
+)
+"""Ways of writing a number: the name, options of `pandas.read_csv`, and a pattern.
+
+The last one is read, unless a sign stands beside it.
+"""
+
+_DAYS = (
+    *("%d.%m.%Y", "%d.%m.%y", "%d/%m/%Y", "%m/%d/%Y", "%d/%m/%y", "%m/%d/%y", "%d-%m-%Y"),
+    *("%m-%d-%Y", "%Y/%m/%d", "%Y.%m.%d", "%d %b %Y", "%d-%b-%Y", "%b %d, %Y", "%d %B %Y"),
+)
+_HOURS = (
+    *("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", ", %H:%M", ", %H:%M:%S", "T%H:%M:%S"),
+    *(" %I:%M %p", " %I:%M:%S %p"),
+)
+_DATES = tuple(map("".join, product(_DAYS, _HOURS)))
+"""Formats of dates that are looked for; one of ISO is read without being given."""
+
+
+class Written(NamedTuple):
+    """A way of writing numbers.
+
+    Args:
+        how: name of the way.
+        example: a text that is written so.
+        advice: what to do.
+    """
+
+    how: str
+    example: str
+    advice: str
+
+
+def number_format(texts: Sequence[str]) -> Written | None:
+    """Return how most texts write numbers in a way that is not read; None if they do not.
+
+    >>> for texts in (["1,5", "2"], ["1.234,50 €"], ["12 %"], ["1,234"], ["1.5"], ["red", "1,5"]):
+    ...     print((number_format(texts) or "none")[0])
+    a decimal comma
+    a point between thousands and a decimal comma, and a currency
+    a percent sign
+    a comma, for decimals or thousands
+    n
+    n
+    """
+    ways = {text: _way(text) for text in dict.fromkeys(texts)}
+    found = [text for text in texts if ways[text] is not None]
+    unread = [text for text in found if ways[text] and ways[text] != ("", "")]
+    if not unread or 2 * len(found) <= len(texts):
+        return None
+    # One text that can be read in one way alone says how the others are meant.
+    clear = [text for text in unread if " or " not in (ways[text] or ("",))[0]]
+    example = (clear or unread)[0]
+    how, options = ways[example] or ("", "")
+    advice = "write them as 1234.5"
+    if options:
+        advice += f", or give ft.stream.run the frame of pandas.read_csv(…, {options})"
+    return Written(how, example, advice)
+
+
+def _way(text: str) -> tuple[str, str] | None:
+    """Return how a number is written, and options of pandas that read it; None if it is none."""
+    bare, signs = text.strip(), []
+    for name, pattern in (("a currency", _CURRENCY), ("a percent sign", "[%‰]")):
+        rest = re.sub(pattern, "", bare, count=1).strip()
+        signs += [name] * (rest != bare)
+        bare = rest
+    bare = bare.strip("()").lstrip("+-− ")
+    for name, options, pattern in _NUMBERS:
+        if re.fullmatch(pattern, bare, re.ASCII):
+            return ", and ".join(filter(None, [name, *signs])), "" if signs else options
+    return None
+
+
+def date_formats(texts: Sequence[str]) -> list[str]:
+    """Return the formats of `strptime` that fit all texts with a digit, which must be most texts.
+
+    >>> date_formats(["01.03.2025 08:37", "13.03.2025 09:01", "unknown"])
+    ['%d.%m.%Y %H:%M']
+    >>> date_formats(["01/03/2025"]), date_formats(["1.5"])
+    (['%d/%m/%Y', '%m/%d/%Y'], [])
+    """
+    dated = [text for text in texts if any(map(str.isdigit, text))]
+    found = list(_DATES) if 2 * len(dated) > len(texts) else []
+    for text in dict.fromkeys(dated):
+        found = [form for form in found if read_date(text, form) is not None]
+    return found
+
+
+def read_date(text: str, form: str) -> datetime.datetime | None:
+    """Return a date that is written in a format of `strptime`; None if it is not.
+
+    >>> read_date("01.03.2025", "%d.%m.%Y"), read_date("red", "%d.%m.%Y")
+    (datetime.datetime(2025, 3, 1, 0, 0), None)
+    """
+    try:
+        return datetime.datetime.strptime(text.strip(), form)
+    except ValueError:
+        return None
+
+
+def check_date_format(form: str, name: str) -> None:
+    """Raise an error if a text is no format of `strptime`.
+
+    Raises:
+        ValueError: no date is written in it.
+    """
+    if read_date(datetime.datetime(2001, 2, 3, 4, 5, 6).strftime(form), form) is None:
+        raise ValueError(
+            f"{name}: {form!r} is no format of a date; write it as strptime of Python takes it, "
+            "such as %d.%m.%Y %H:%M"
+        )
