@@ -80,26 +80,25 @@ class ClassGradient(AbstractExpert):
         """Name of each expert."""
         return tuple(f"softmax {rate:g}" for rate in self.rates)
 
-    def init(self) -> Float[Array, "F O E"]:
-        """Return the weights of each class at all rates."""
-        return jnp.zeros((self.size, self.classes, len(self.rates)))
+    def init(self) -> Float[Array, "F E O"]:
+        """Return the weights at each rate."""
+        return jnp.zeros((self.size, len(self.rates), self.classes))
 
-    def predict(self, state: Float[Array, "F O E"], features: Features) -> Float[Array, "E O"]:
+    def predict(self, state: Float[Array, "F E O"], features: Features) -> Float[Array, "E O"]:
         """Return the probabilities of the classes."""
-        side_by_side = features.lags @ state.reshape(self.size, -1)
-        logits = side_by_side.reshape(self.classes, len(self.rates)).T
+        logits = (features.lags @ state.reshape(self.size, -1)).reshape(state.shape[1:])
         return probabilities_of_seen(logits, features.num_classes)
 
     def learn(
         self,
-        state: Float[Array, "F O E"],
+        state: Float[Array, "F E O"],
         features: Features,
         predicted: Float[Array, "E O"],
         label: Float[Array, "O"],
         known: Bool[Array, ""],
-    ) -> Float[Array, "F O E"]:
+    ) -> Float[Array, "F E O"]:
         """Return the state after a label."""
         f = features.lags
         rates = jnp.asarray(self.rates)[:, None] * (known.astype(f.dtype) / (f @ f))
         step = (label[None] - self.predict(state, features)) * rates
-        return state + f[:, None, None] * step.T[None]
+        return state + f[:, None, None] * step[None]

@@ -70,8 +70,8 @@ class StreamConfig:
     Args:
         source: CSV, TSV, JSON-lines, parquet or text file, gzip or not; - for standard input.
         target: column to predict. Not needed for a text, whose next character is predicted.
-        task: whether the target is a class or a number. Default: a class if it is text or has few
-            whole numbers.
+        task: whether the target is a class or a number. Default: a class if it is text, or has 2 to
+            20 different whole numbers in the first rows and no others.
         horizon: number of rows ahead whose targets are predicted; 0 predicts the target of the row
             itself.
         delay: number of rows after which a label becomes known. A row is learned when its label
@@ -110,7 +110,7 @@ class StreamConfig:
         categories: number of inputs of a categorical column, one of them for missing and unknown
             categories.
         classes: maximum number of classes. Default: twice the number in the first rows, at least
-            16; 256 for a text.
+            16, or 256 for a text; room doubles when a later class comes, as far as memory allows.
         coverage: share of the numbers that prediction intervals are to hold, at most 0.99.
         look_ahead: number of rows that decide the kinds of the columns and the target, before the
             first is learned.

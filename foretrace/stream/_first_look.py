@@ -101,7 +101,8 @@ def describe(config: StreamConfig, plan: Plan) -> list[str]:
     if config.previous:
         lines.append(f"input: the last known {config.target}")
     if plan.classes:
-        what = f"a class, one of at most {plan.classes}"
+        more = ", or more as they come" if config.classes is None else ""
+        what = f"a class, one of at most {plan.classes}{more}"
     elif config.horizon:
         what = f"a number, in each of the next {config.horizon} rows"
     else:
@@ -160,8 +161,8 @@ def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]
     if written is not None:
         lines.append(
             f"the target {config.target!r} has numbers with {written.how}, such as "
-            f"{written.example[:40]!r}, and they are taken for classes; {written.advice}, and say "
-            "--task regression; say --task classification if they are classes"
+            f"{written.example[:40]!r}, and they are taken for classes; {written.advice}, "
+            "with --task regression; if they are classes, say --task classification"
         )
     elif len(set(values)) == 1 and (not plan.classes or len(values) >= MIN_ROWS):
         line = (

@@ -54,7 +54,7 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
             room for later features, at least 64 in all.
         classes: maximum number of classes. A warning names the first label without room. Default:
             16, or twice the number of labels in the first call of `learn_many` or `partial_fit`, if
-            that is more.
+            that is more; room doubles, with a warning, when a later class comes.
         previous: whether the last known label is an input.
         member: feature that names the sensor, user or place of a row. Each member has its own
             memory, all share the network. The feature is no input. None if all rows belong to one

@@ -1,12 +1,15 @@
 """From rows to steps: an answer is about the row that was asked about."""
 
 import dataclasses
+import pickle
+from contextlib import nullcontext
 
 import jax
 import numpy as np
 import pytest
 from tiers import fast
 
+from foretrace import stream
 from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
 from foretrace._rows.number_target import NumberTarget
@@ -94,6 +97,7 @@ def test_a_network_with_more_room_predicts_as_before_and_keeps_its_moments(exper
     intake = class_intake(ClassTarget(2, grows=True), experts=tuple(experts), size="tiny", delay=2)
     state, row = fed(intake, intake.mixture.init(), range(10))[0], {"who": "a", "x": 0.5}
     before, old = np.exp(intake.predict(state, row))[:2], state.network.learner
+    intake = pickle.loads(pickle.dumps(intake))
     intake.target._resize(4)
     state = intake._grown(state)
     new = state.network.learner
@@ -103,7 +107,21 @@ def test_a_network_with_more_room_predicts_as_before_and_keeps_its_moments(exper
         new.opt_state
     )
     fed(intake, state, range(20, 40))
+    assert intake.shape.outputs == intake.target.output_size == 8
 
 
 def norm(tree):
     return sum(float(np.abs(leaf).sum()) for leaf in jax.tree.leaves(tree))
+
+
+def test_an_estimator_makes_room_for_classes_that_come_late_unless_it_is_given():
+    pytest.importorskip("river")
+    few = ModelConfig(experts=("baselines", "row"))
+    grows, fixed = stream.Classifier(model=few), stream.Classifier(model=few, classes=16)
+    for i in range(100):
+        for model, warned in ((grows, "room for 32, in a new"), (fixed, "16 there is room for")):
+            told = pytest.warns(UserWarning, match=warned) if i == 80 else nullcontext()
+            with told:
+                model.learn_one({"x": i // 5}, i // 5)
+    assert grows.predict_one({"x": 19}) == 19 and len(grows.predict_proba_one({"x": 19})) == 20
+    assert len(fixed.predict_proba_one({"x": 19})) == 16
