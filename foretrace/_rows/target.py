@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable
+from math import isfinite
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -253,11 +254,12 @@ class ClassTarget:
         labels = sum(self.frequency) + self.counts["missing targets"]
         if self.look_ahead is None or labels < self.look_ahead:
             return
-        numbers, number = [as_number(one) for one in self.classes.values[:known]], as_number(value)
-        if number is None or not numbers or any(one is None for one in numbers):
+        numbers = [as_number(one) for one in (value, *self.classes.values[:known])]
+        finite = [one for one in numbers if one is not None and isfinite(one)]
+        if len(finite) < len(numbers) or not known:
             return
-        whole = [one for one in numbers if one is not None]
-        is_beside = number % 1 == 0 and min(whole) - 1 <= number <= max(whole) + 1
+        number, *others = finite
+        is_beside = number % 1 == 0 and min(others) - 1 <= number <= max(others) + 1
         self._later_numbers += 1
         if is_beside and self._later_numbers < 2:
             return

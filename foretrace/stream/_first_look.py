@@ -126,9 +126,10 @@ def reach(rows: int, groups: Sequence[str]) -> str:
 def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a line for each column of the first rows that looks like a mistake.
 
-    A category with a new value in almost every row may be a number with a unit or a decimal comma,
-    or an identifier. A constant says nothing, and its first change counts as an outlier. Classes
-    that hardly repeat cannot be learned. A class named "NA" may be a missing label.
+    Numbers and dates may be written in a way that is not read. A category with a new value in
+    almost every row may be a number with a unit, or an identifier. A constant says nothing, and its
+    first change counts as an outlier. Classes that hardly repeat cannot be learned. A class named
+    "NA" may be a missing label.
     """
     lines = []
     for column in plan.columns:

@@ -14,7 +14,7 @@ from hypothesis import given
 from foretrace._rows.encode import Encoder
 from foretrace._rows.formats import date_formats, number_format, read_date
 from foretrace._rows.schema import Column, infer_kind
-from foretrace._rows.target import ClassTarget
+from foretrace._rows.target import MANY, ClassTarget
 from foretrace._rows.values import as_number, as_time, is_absent, is_missing
 
 pd = pytest.importorskip("pandas")
@@ -274,6 +274,29 @@ def test_equal_values_are_one_class_and_have_the_name_of_the_first(as_text):
         [0, 0, 1] if as_text else [0, 1, 2]
     )
     assert target.describe(np.array([9.0, 0, 0, 0]))[0] is True
+
+
+def test_room_for_classes_grows_while_there_is_memory():
+    target = ClassTarget(2, grows=True)
+    target.has_room = lambda classes: classes <= 4
+    assert [target.learn(label) for label in "abcdea"] == [0, 1, 2, 3, -1, 0]
+    assert target.output_size == 4 and target.news[1].endswith("there is no memory for more")
+    saved, again = json.loads(json.dumps(target.to_json())), ClassTarget(2, grows=True)
+    again.restore(saved)
+    assert (again.output_size, again.to_json()) == (4, target.to_json())
+    with pytest.raises(ValueError, match="frequency has 4 values"):
+        ClassTarget(2).restore(saved)
+
+
+def test_room_for_many_classes_grows_only_while_they_repeat():
+    target = ClassTarget(MANY, grows=True)
+    target.has_room = lambda classes: True
+    for i in range(2 * MANY):
+        target.learn(f"row {i}")
+    assert target.output_size == MANY and "come twice on average" in target.news[0]
+    for i in range(MANY):
+        target.learn(f"row {i}")
+    assert target.learn("one more") == MANY and target.output_size == 2 * MANY
 
 
 def test_a_class_without_room_is_told_once():
