@@ -74,10 +74,10 @@ def follow(
         plan, stream, warnings = _begin(config, source, saved, recorded, run.stop, run.show)
         intake = build(config, plan)
         outlet = _outlet(config, intake, on_prediction, run.run, saved, resume)
-        _ = intake.mixture  # reports wrong settings before anything is written
         if config.backend == "native":
             # It has all that a run asks of a mixture.
             intake.use(lambda mixture: cast(Mixture, NativeMixture(mixture)))
+        _ = intake.mixture  # reports wrong settings before anything is written
         at = (
             Saved()
             if saved is None
