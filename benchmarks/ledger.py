@@ -18,7 +18,10 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "benchmarks" / "records"
-PACKAGES = ("foretrace", "jax", "equinox", "optax", "numpy", "river", "deep-river", "torch")
+PACKAGES = (
+    *("foretrace", "jax", "equinox", "optax", "numpy", "river", "deep-river", "torch"),
+    *("capymoa", "popgym", "gymnax"),
+)
 
 
 def read(path):
@@ -126,8 +129,9 @@ def commit():
 
 
 def surroundings():
-    """Return versions, machine and load."""
+    """Return commit, versions, machine and load."""
     return {
+        "commit": commit(),
         "python": platform.python_version(),
         "packages": {name: found for name in PACKAGES if (found := _version(name))},
         "machine": f"{platform.machine()}, {os.cpu_count()} cores, used: {_usable()}",

@@ -161,11 +161,7 @@ def measure(cell, work):
     stream, path = rows.ANY[name], rows.prepare(name, work)
     found = list(rows.read(name, path, cell["rows"]))
     previous = stream.previous and name not in rows.TEXTS
-    look, names = peers.Lags(0, previous), {}
-    for x, y in found:
-        names |= dict.fromkeys(look(x))
-        look.last = y if y is not None else look.last
-    model = Filled(cell["way"], sorted(names), stream.classes)
+    model = Filled(cell["way"], peers.names_of(found, 0, previous), stream.classes)
     kind = {
         "count": len(found),
         "classes": stream.classes,

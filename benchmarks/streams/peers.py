@@ -1,5 +1,6 @@
 """The same rows for every peer: progressive validation, late labels, river's models."""
 
+import math
 import pickle
 import time
 from collections import deque
@@ -157,10 +158,18 @@ class FromLabels:
 
 def river_models(classes):
     """Return river's models for classes or numbers, by name, at documented defaults."""
-    from river import ensemble, forest, linear_model, neighbors, optim, tree
+    from river import ensemble, forest, linear_model, multiclass, neighbors, optim, tree
 
     if classes:
+        board = river_board(classes)
         return {
+            # One of its two classes against the other is ALMA itself.
+            "river ALMA": lambda: Scaled(
+                multiclass.OneVsRestClassifier(linear_model.ALMAClassifier())
+            ),
+            "river AMF": board["aggregated Mondrian forest"],
+            "river leveraging bagging": board["leveraging bagging"],
+            "river stacking": board["stacking"],
             "river ARF": lambda: forest.ARFClassifier(seed=0),
             "river SRP": lambda: ensemble.SRPClassifier(seed=0),
             "river Hoeffding adaptive tree": lambda: tree.HoeffdingAdaptiveTreeClassifier(seed=0),
@@ -179,6 +188,157 @@ def river_models(classes):
         "river nearest neighbours": lambda: Scaled(neighbors.KNNRegressor()),
         "river linear regression": lambda: Scaled(linear_model.LinearRegression(optim.SGD(0.001))),
         "river Bayesian linear regression": lambda: Scaled(linear_model.BayesianLinearRegression()),
+    }
+
+
+def capymoa_models(classes):
+    """Return makers of CapyMOA's learners (MOA, in Java) by name, at their defaults."""
+    from capymoa import classifier, regressor
+
+    names = {
+        "SRP": classifier.StreamingRandomPatches,
+        "ARF": classifier.AdaptiveRandomForestClassifier,
+        "SGBT": classifier.StreamingGradientBoostedTrees,
+        "SAMkNN": classifier.SAMkNN,
+        "OzaBoost": classifier.OzaBoost,
+        "HAT": classifier.HoeffdingAdaptiveTree,
+    }
+    numbers = {
+        "SOKNL": regressor.SOKNL,
+        "ARF": regressor.AdaptiveRandomForestRegressor,
+        "SGBR": regressor.StreamingGradientBoostedRegression,
+        "nearest neighbours": regressor.KNNRegressor,
+        "FIMT-DD": regressor.FIMTDD,
+    }
+    return {f"CapyMOA {name}": make for name, make in (names if classes else numbers).items()}
+
+
+class Schema:
+    """A learner of CapyMOA behind `predict_one` and `learn_one`; absent numbers are missing.
+
+    Args:
+        make: maker of the learner.
+        names: features of all rows, which its schema asks for before the first row.
+        labels: the classes, for the same reason; none for numbers.
+    """
+
+    def __init__(self, make, names, labels):
+        from capymoa.stream import Schema
+
+        self.names, self.labels = names, labels
+        kinds = {"target": list(map(str, range(len(labels))))} if labels else {}
+        columns = [f"x{k}" for k in range(len(names))]
+        self.schema = Schema.from_custom([*columns, "target"], "target", kinds)
+        self.model = make(schema=self.schema)
+
+    def predict_one(self, x):
+        """Return the learner's prediction; None before it has one."""
+        from capymoa.core import Instance
+
+        said = self.model.predict(Instance.from_array(self.schema, self._array(x)))
+        return said if said is None or not self.labels else self.labels[said]
+
+    def learn_one(self, x, y):
+        """Learn a row."""
+        from capymoa.core import LabeledInstance, RegressionInstance
+
+        kind, y = (
+            (LabeledInstance, self.labels.index(y)) if self.labels else (RegressionInstance, y)
+        )
+        self.model.train(kind.from_array(self.schema, self._array(x), y))
+
+    def _array(self, x):
+        import numpy as np
+
+        return np.array([x.get(n, 0.0 if " is " in n else math.nan) for n in self.names])
+
+
+def names_of(found, lags, previous):
+    """Return the sorted names of all features that a peer sees in some rows."""
+    look, names = Lags(lags, previous), {}
+    for x, y in found:
+        names |= dict.fromkeys(look(x))
+        look.last = y if y is not None else look.last
+    return sorted(names)
+
+
+def river_board(classes, two=False):
+    """Return the learners of river's own board by name, with its settings and seeds.
+
+    Args:
+        classes: whether labels are classes.
+        two: whether labels are true and false, which its linear classifiers ask for.
+    """
+    from river import (
+        dummy,
+        ensemble,
+        forest,
+        linear_model,
+        naive_bayes,
+        neighbors,
+        optim,
+        preprocessing,
+        rules,
+        stats,
+        tree,
+    )
+
+    def scaled(model):
+        return preprocessing.StandardScaler() | model
+
+    seed = {"seed": 42}
+    if not classes:
+        adaptive, nearest = tree.HoeffdingAdaptiveTreeRegressor, neighbors.KNNRegressor
+        line = linear_model.LinearRegression
+        return {
+            "adaptive model rules": lambda: scaled(rules.AMRules()),
+            "adaptive random forest": lambda: scaled(forest.ARFRegressor(**seed)),
+            "aggregated Mondrian forest": lambda: forest.AMFRegressor(**seed),
+            "bagging": lambda: scaled(
+                ensemble.BaggingRegressor(adaptive(bootstrap_sampling=False), **seed)
+            ),
+            "exponentially weighted average": lambda: scaled(
+                ensemble.EWARegressor([line(), adaptive(), nearest(), rules.AMRules()])
+            ),
+            "Hoeffding adaptive tree": lambda: scaled(adaptive(**seed)),
+            "Hoeffding tree": lambda: scaled(tree.HoeffdingTreeRegressor()),
+            "linear regression": lambda: scaled(line()),
+            "linear regression, l1": lambda: scaled(line(l1=1.0)),
+            "linear regression, l2": lambda: scaled(line(l2=1.0)),
+            "passive-aggressive, mode 1": lambda: scaled(linear_model.PARegressor(mode=1)),
+            "passive-aggressive, mode 2": lambda: scaled(linear_model.PARegressor(mode=2)),
+            "stochastic gradient tree": tree.SGTRegressor,
+            "streaming random patches": lambda: scaled(ensemble.SRPRegressor(**seed)),
+            "nearest neighbours": lambda: scaled(nearest()),
+            "mean": lambda: dummy.StatisticRegressor(stats.Mean()),
+        }
+    bayes, hoeffding = naive_bayes.GaussianNB, tree.HoeffdingTreeClassifier
+    adaptive = tree.HoeffdingAdaptiveTreeClassifier
+
+    def four():
+        softmax, nearest = linear_model.SoftmaxRegression, neighbors.KNNClassifier
+        return [scaled(softmax()), bayes(), hoeffding(), scaled(nearest())]
+
+    sgd = {"optimizer": optim.SGD(0.005)}
+    linear = {
+        "ALMA": lambda: scaled(linear_model.ALMAClassifier()),
+        "logistic regression": lambda: scaled(linear_model.LogisticRegression(**sgd)),
+    }
+    return (linear if two else {}) | {
+        "AdaBoost": lambda: ensemble.AdaBoostClassifier(hoeffding(), **seed),
+        "adaptive random forest": lambda: forest.ARFClassifier(**seed),
+        "ADWIN bagging": lambda: ensemble.ADWINBaggingClassifier(hoeffding(), **seed),
+        "aggregated Mondrian forest": lambda: forest.AMFClassifier(**seed),
+        "bagging": lambda: ensemble.BaggingClassifier(adaptive(bootstrap_sampling=False), **seed),
+        "Hoeffding adaptive tree": lambda: adaptive(**seed),
+        "Hoeffding tree": hoeffding,
+        "leveraging bagging": lambda: ensemble.LeveragingBaggingClassifier(hoeffding(), **seed),
+        "naive Bayes": bayes,
+        "nearest neighbours": lambda: scaled(neighbors.KNNClassifier()),
+        "stacking": lambda: ensemble.StackingClassifier(four(), forest.ARFClassifier(**seed)),
+        "streaming random patches": lambda: ensemble.SRPClassifier(**seed),
+        "voting": lambda: ensemble.VotingClassifier(four()),
+        "last class": dummy.NoChangeClassifier,
     }
 
 

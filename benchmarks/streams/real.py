@@ -6,12 +6,15 @@
 
 River's models are run with the row alone and with those before as further features (8, of the ECG
 72, of a text 8 characters), and get, where the network gets it, the last known label. A cell of a
-peer ends after --limit CPU seconds and says after how many rows. deep-river needs an environment of
-its own: `deep_river.py`. Long streams are learned in chunks of 32 rows. Nothing is chosen by
+peer ends after --limit CPU seconds and says after how many rows. CapyMOA's learners
+are run where it is installed, with the same features. deep-river needs an environment of its own:
+`deep_river.py`. Long streams are learned in chunks of 32 rows. Nothing is chosen by
 stream.
 """
 
+import importlib.util
 import tempfile
+from functools import partial
 from pathlib import Path
 
 from benchmarks import ledger
@@ -105,7 +108,7 @@ def asked_cells(names, asked):
             for seed in asked.seeds
             for way in WAYS
         ]
-        for way in peers.river_models(rows.ANY[name].classes):
+        for way in other_models(rows.ANY[name].classes):
             theirs += [
                 cell | {"way": way, "lags": lags, "limit": asked.limit}
                 for lags in (0, LAGS.get(name, 8))
@@ -117,6 +120,12 @@ def asked_cells(names, asked):
     return ours + theirs
 
 
+def other_models(classes):
+    """Return river's models, and makers of CapyMOA's if it is installed."""
+    java = importlib.util.find_spec("capymoa")
+    return peers.river_models(classes) | (peers.capymoa_models(classes) if java else {})
+
+
 def measure(cell, work, ways=WAYS):
     """Return the scores of a cell."""
     name, way = cell["stream"], cell["way"]
@@ -124,18 +133,26 @@ def measure(cell, work, ways=WAYS):
     count = sum(1 for _ in rows.read(name, path, cell["rows"] or 10**9))
     if way in ways:
         return network(cell, path, count, ways[way])
-    models = peers.river_models(stream.classes) | peers.series_models(
+    models = other_models(stream.classes) | peers.series_models(
         rows.SEASON.get(name, 24), stream.delay
     )
+    found, options = list(rows.read(name, path, count)), {}
+    lags, previous = cell.get("lags", 0), stream.previous and name not in rows.TEXTS
+    make = models[way]
+    if way.startswith("CapyMOA"):
+        labels = sorted({y for _, y in found if y is not None}) if stream.classes else []
+        make = partial(peers.Schema, make, peers.names_of(found, lags, previous), labels)
+        options = {"size": lambda model: 0}  # Java does not say
     return peers.progressive(
-        models[way](),
-        rows.read(name, path, count),
+        make(),
+        found,
         count=count,
         classes=stream.classes,
-        lags=cell.get("lags", 0),
+        lags=lags,
         delay=stream.delay,
-        previous=stream.previous and name not in rows.TEXTS,
+        previous=previous,
         limit=cell["limit"],
+        **options,
     )
 
 
