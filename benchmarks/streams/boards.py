@@ -35,6 +35,7 @@ TINY = 2000
 def main():
     parser = ledger.parser(__doc__)
     parser.add_argument("--board", choices=["river", "CapyMOA"], default="river")
+    parser.add_argument("--streams", nargs="+", default=RIVER, help="of river's board")
     parser.add_argument("--only", nargs="+", default=[""], help="words in the name of a learner")
     parser.add_argument("--limit", type=float, default=900, help="CPU seconds for a learner")
     parser.add_argument(
@@ -44,7 +45,7 @@ def main():
     if asked.board == "river":
         cells = [
             {"board": "river", "stream": name, "way": way, "limit": asked.limit}
-            for name in RIVER
+            for name in asked.streams
             for way in (*OURS, *peers.river_board(rows.ANY[name].classes, name in TWO))
         ]
     else:
