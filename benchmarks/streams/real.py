@@ -6,10 +6,9 @@
 
 River's models are run with the row alone and with those before as further features (8, of the ECG
 72, of a text 8 characters), and get, where the network gets it, the last known label. A cell of a
-peer ends after --limit CPU seconds and says after how many rows. CapyMOA's learners
-are run where it is installed, with the row and the last known label. deep-river needs an environment of its own:
-`deep_river.py`. Long streams are learned in chunks of 32 rows. Nothing is chosen by
-stream.
+peer ends after --limit CPU seconds and says after how many rows. CapyMOA's learners are run where
+it is installed, with the row and the last known label. deep-river needs an environment of its own:
+`deep_river.py`. Long streams are learned in chunks of 32 rows. Nothing is chosen by stream.
 """
 
 import importlib.util
