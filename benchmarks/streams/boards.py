@@ -8,7 +8,7 @@ Written down before the first run, and nothing is chosen by stream:
 - *river*: the sets of its tracks that are at hand, whole and in order: Bananas, Phishing,
   ImageSegments, ChickWeights, TrumpApproval, and Electricity without the columns `date` and `day`
   of its Elec2. Each row is predicted, then learned; the label is known at once. A learner gets the
-  row alone. Its learners have the settings and seeds of its `docs/benchmarks`.
+  row alone.
 - *CapyMOA*: the 2,000 rows of ElectricityTiny by its own `prequential_evaluation`, its learners at
   their defaults, as its tests run them.
 - Ours are `ft.stream.Classifier` and `Regressor` with nothing set, which remember rows and the last
@@ -26,8 +26,6 @@ from benchmarks.streams import peers, rows
 
 FILE = ledger.RECORDS / "boards.jsonl"
 RIVER = ("chick_weights", "trump_approval", "phishing", "image_segments", "bananas", "elec2")
-TWO = ("phishing", "bananas", "elec2")
-"""Streams whose labels are true and false."""
 OURS = {"foretrace": {}, "foretrace, without the last label": {"previous": False}}
 TINY = 2000
 
@@ -46,7 +44,7 @@ def main():
         cells = [
             {"board": "river", "stream": name, "way": way, "limit": asked.limit}
             for name in asked.streams
-            for way in (*OURS, *peers.river_board(rows.ANY[name].classes, name in TWO))
+            for way in (*OURS, *peers.river_models(rows.ANY[name].classes))
         ]
     else:
         cells = [
@@ -65,12 +63,10 @@ def river(work):
         name, way = cell["stream"], cell["way"]
         classes = rows.ANY[name].classes
         found = list(rows.read(name, rows.prepare(name, work), 10**9))
-        if name in TWO:
-            found = [(x, y in ("1", "True")) for x, y in found]
         if way in OURS:
             model = (Classifier if classes else Regressor)(**OURS[way])
         else:
-            model = peers.river_board(classes, name in TWO)[way]()
+            model = peers.river_models(classes)[way]()
         kind = {"count": len(found), "classes": classes, "lags": 0, "previous": False}
         return peers.progressive(model, found, **kind, limit=cell["limit"])
 

@@ -157,19 +157,34 @@ class FromLabels:
 
 
 def river_models(classes):
-    """Return river's models for classes or numbers, by name, at documented defaults."""
+    """Return river's models for classes or numbers, by name, at documented defaults.
+
+    ALMA, AMF, leveraging bagging and stacking as in river's own `docs/benchmarks`.
+    """
     from river import ensemble, forest, linear_model, multiclass, neighbors, optim, tree
+    from river.naive_bayes import GaussianNB
+    from river.preprocessing import StandardScaler
 
     if classes:
-        board = river_board(classes)
+        hoeffding = tree.HoeffdingTreeClassifier
+
+        def four():
+            softmax, nearest = linear_model.SoftmaxRegression(), neighbors.KNNClassifier()
+            scaled = [StandardScaler() | model for model in (softmax, nearest)]
+            return [*scaled, GaussianNB(), hoeffding()]
+
         return {
-            # One of its two classes against the other is ALMA itself.
+            # Of two classes, each against the other is ALMA itself.
             "river ALMA": lambda: Scaled(
                 multiclass.OneVsRestClassifier(linear_model.ALMAClassifier())
             ),
-            "river AMF": board["aggregated Mondrian forest"],
-            "river leveraging bagging": board["leveraging bagging"],
-            "river stacking": board["stacking"],
+            "river AMF": lambda: forest.AMFClassifier(seed=0),
+            "river leveraging bagging": lambda: ensemble.LeveragingBaggingClassifier(
+                hoeffding(), seed=0
+            ),
+            "river stacking": lambda: ensemble.StackingClassifier(
+                four(), forest.ARFClassifier(seed=0)
+            ),
             "river ARF": lambda: forest.ARFClassifier(seed=0),
             "river SRP": lambda: ensemble.SRPClassifier(seed=0),
             "river Hoeffding adaptive tree": lambda: tree.HoeffdingAdaptiveTreeClassifier(seed=0),
@@ -180,6 +195,7 @@ def river_models(classes):
         }
     # Their leaves hold linear models, which diverge on numbers of every size.
     return {
+        "river AMF": lambda: forest.AMFRegressor(seed=0),
         "river ARF": lambda: Scaled(forest.ARFRegressor(seed=0)),
         "river SRP": lambda: Scaled(ensemble.SRPRegressor(seed=0)),
         "river Hoeffding adaptive tree": lambda: Scaled(
@@ -260,86 +276,6 @@ def names_of(found, lags, previous):
         names |= dict.fromkeys(look(x))
         look.last = y if y is not None else look.last
     return sorted(names)
-
-
-def river_board(classes, two=False):
-    """Return the learners of river's own board by name, with its settings and seeds.
-
-    Args:
-        classes: whether labels are classes.
-        two: whether labels are true and false, which its linear classifiers ask for.
-    """
-    from river import (
-        dummy,
-        ensemble,
-        forest,
-        linear_model,
-        naive_bayes,
-        neighbors,
-        optim,
-        preprocessing,
-        rules,
-        stats,
-        tree,
-    )
-
-    def scaled(model):
-        return preprocessing.StandardScaler() | model
-
-    seed = {"seed": 42}
-    if not classes:
-        adaptive, nearest = tree.HoeffdingAdaptiveTreeRegressor, neighbors.KNNRegressor
-        line = linear_model.LinearRegression
-        return {
-            "adaptive model rules": lambda: scaled(rules.AMRules()),
-            "adaptive random forest": lambda: scaled(forest.ARFRegressor(**seed)),
-            "aggregated Mondrian forest": lambda: forest.AMFRegressor(**seed),
-            "bagging": lambda: scaled(
-                ensemble.BaggingRegressor(adaptive(bootstrap_sampling=False), **seed)
-            ),
-            "exponentially weighted average": lambda: scaled(
-                ensemble.EWARegressor([line(), adaptive(), nearest(), rules.AMRules()])
-            ),
-            "Hoeffding adaptive tree": lambda: scaled(adaptive(**seed)),
-            "Hoeffding tree": lambda: scaled(tree.HoeffdingTreeRegressor()),
-            "linear regression": lambda: scaled(line()),
-            "linear regression, l1": lambda: scaled(line(l1=1.0)),
-            "linear regression, l2": lambda: scaled(line(l2=1.0)),
-            "passive-aggressive, mode 1": lambda: scaled(linear_model.PARegressor(mode=1)),
-            "passive-aggressive, mode 2": lambda: scaled(linear_model.PARegressor(mode=2)),
-            "stochastic gradient tree": tree.SGTRegressor,
-            "streaming random patches": lambda: scaled(ensemble.SRPRegressor(**seed)),
-            "nearest neighbours": lambda: scaled(nearest()),
-            "mean": lambda: dummy.StatisticRegressor(stats.Mean()),
-        }
-    bayes, hoeffding = naive_bayes.GaussianNB, tree.HoeffdingTreeClassifier
-    adaptive = tree.HoeffdingAdaptiveTreeClassifier
-
-    def four():
-        softmax, nearest = linear_model.SoftmaxRegression, neighbors.KNNClassifier
-        return [scaled(softmax()), bayes(), hoeffding(), scaled(nearest())]
-
-    sgd = {"optimizer": optim.SGD(0.005)}
-    linear = {
-        "ALMA": lambda: scaled(linear_model.ALMAClassifier()),
-        "logistic regression": lambda: scaled(linear_model.LogisticRegression(**sgd)),
-    }
-    return (linear if two else {}) | {
-        "AdaBoost": lambda: ensemble.AdaBoostClassifier(hoeffding(), **seed),
-        "adaptive random forest": lambda: forest.ARFClassifier(**seed),
-        "ADWIN bagging": lambda: ensemble.ADWINBaggingClassifier(hoeffding(), **seed),
-        "aggregated Mondrian forest": lambda: forest.AMFClassifier(**seed),
-        "bagging": lambda: ensemble.BaggingClassifier(adaptive(bootstrap_sampling=False), **seed),
-        "Hoeffding adaptive tree": lambda: adaptive(**seed),
-        "Hoeffding tree": hoeffding,
-        "leveraging bagging": lambda: ensemble.LeveragingBaggingClassifier(hoeffding(), **seed),
-        "naive Bayes": bayes,
-        "nearest neighbours": lambda: scaled(neighbors.KNNClassifier()),
-        "stacking": lambda: ensemble.StackingClassifier(four(), forest.ARFClassifier(**seed)),
-        "streaming random patches": lambda: ensemble.SRPClassifier(**seed),
-        "voting": lambda: ensemble.VotingClassifier(four()),
-        "last class": dummy.NoChangeClassifier,
-    }
 
 
 def series_models(season, delay):
