@@ -24,6 +24,7 @@ LIBRARIES = {
     "network": "network of foretrace, best rule",
     "river": "best of river",
     "deep-river": "best of deep-river",
+    "CapyMOA": "best of CapyMOA, without rows before",
     "last": "the last known label",
 }
 NETWORKS = ("online", "exact", "hybrid", "BPTT", "spatial", "truncated")
@@ -119,7 +120,7 @@ def library_of(way):
         return "foretrace"
     if way.split(",")[0].split(" (")[0] in NETWORKS:
         return "network"
-    return next((name for name in ("deep-river", "river") if way.startswith(name)), None)
+    return next((name for name in ("deep-river", "river", "CapyMOA") if way.startswith(name)), None)
 
 
 def memory():

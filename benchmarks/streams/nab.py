@@ -33,7 +33,7 @@ from benchmarks import ledger
 from benchmarks.streams import sources
 
 FILE = ledger.RECORDS / "boards.jsonl"
-WAYS = {"surprise": 1, "surprise, mean of ten": 10}
+WAYS = {"foretrace": 1, "foretrace, mean of ten": 10}
 
 
 def main():

@@ -118,7 +118,7 @@ def test_code_on_pages_runs(page, tmp_path, monkeypatch):
     exec(compile(code, page, "exec"), {"__name__": "page"})
 
 
-RESULTS = ("forecasting", "learners", "memory", "paper", "rules", "streams", "suite")
+RESULTS = ("forecasting", "learners", "memory", "paper", "rules", "streams", "suite", "yardsticks")
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.py"))
 
 

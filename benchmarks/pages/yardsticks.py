@@ -1,0 +1,82 @@
+"""`docs/yardsticks.md`: scores on boards that others made, beside the ones that they publish."""
+
+from benchmarks import ledger
+from benchmarks.pages.template import bold_best, filled, percent, table
+from benchmarks.streams.boards import RIVER
+from benchmarks.streams.rows import ANY
+
+PAGE = ledger.ROOT / "docs" / "yardsticks.md"
+OURS = "foretrace"
+
+
+def text():
+    """Return the page."""
+    return filled("yardsticks", PARTS)
+
+
+def scores():
+    """Return the scores by board and stream, then by learner; what was measured here comes last."""
+    found = {}
+    for name in ("published", "boards"):
+        for record in ledger.read(ledger.RECORDS / f"{name}.jsonl"):
+            cell, one = record["cell"], record["found"]
+            (score,) = (one[key] for key in ("accuracy", "mae", "score") if key in one)
+            way = cell["way"].removeprefix("river ").removeprefix("CapyMOA ")
+            way += ", six columns" if (cell["stream"], name) == ("elec2", "boards") else ""
+            found.setdefault((cell["board"], cell["stream"]), {})[way] = score
+    found["river", "elec2"][OURS] = found["river", "elec2"].pop(f"{OURS}, six columns", None)
+    return found
+
+
+def measure(stream):
+    """Return the best of some scores on a stream, how a score is shown, and the measure's name."""
+    if stream in ANY and not ANY[stream].classes:
+        return min, "{:.4g}".format, "error, lower is better"
+    if stream in ANY or stream == "ElectricityTiny":
+        return max, percent, "accuracy, higher is better"
+    return max, "{:.1f}".format, "score, higher is better"
+
+
+def summary():
+    """Return a row for each task, those where we are behind first."""
+    lines = []
+    for (board, stream), found in scores().items():
+        if found.get(OURS) is None:
+            continue
+        best, shown, what = measure(stream)
+        others = {way: score for way, score in found.items() if not way.startswith(OURS)}
+        first = best(others, key=others.get)
+        ahead = best(found[OURS], others[first]) == found[OURS]
+        values = bold_best([found[OURS], others[first]], shown, best)
+        lines.append((ahead, [board, stream, what, *values, first]))
+    lines = [line for _, line in sorted(lines, key=lambda pair: pair[0])]
+    return table(["board", "task", "measure", "ours", "best of theirs", "which is"], lines)
+
+
+def learners(*tasks):
+    """Return every learner's score on some tasks, ours first and the best of each in bold."""
+    found = {task: one for task, one in scores().items() if task in tasks}
+    best, shown, _ = measure(tasks[0][1])
+    ways = dict.fromkeys(way for one in found.values() for way in one)
+    order = best is max
+    ways = sorted(ways, key=lambda way: (OURS not in way, _last(found, way, order), way))
+    columns = [bold_best([found[task].get(way) for way in ways], shown, best) for task in found]
+    lines = [[way, *values] for way, *values in zip(ways, *columns, strict=True)]
+    return table(["", *(stream for _, stream in found)], lines)
+
+
+def _last(found, way, descending):
+    """Return where a learner stands: by its score where it has one, by its name among several."""
+    if len(found) > 1:
+        return 0
+    (one,) = found.values()
+    return -one[way] if descending else one[way]
+
+
+PARTS = {
+    "summary": summary,
+    "river_classes": lambda: learners(*(("river", s) for s in RIVER if ANY[s].classes)),
+    "river_numbers": lambda: learners(*(("river", s) for s in RIVER if not ANY[s].classes)),
+    "capymoa": lambda: learners(("CapyMOA", "ElectricityTiny")),
+    "nab": lambda: learners(("NAB", "standard profile")),
+}
