@@ -13,9 +13,8 @@ def text():
         for record in ledger.read(ledger.RECORDS / "peer_times.jsonl")
         for row in record["found"]["rows"]
     }
-    elec2, bananas = best_of("elec2", first=False), yardsticks.scores()["river", "bananas"]
+    elec2, boards = best_of("elec2", first=False), yardsticks.scores()
     online = paper.cells("table1", "paper")["online", "LRU x 4"]
-    theirs = max(bananas, key=lambda way: -1 if way.startswith("foretrace") else bananas[way])
 
     def time(library, step, unit):
         of = times[library, step]
@@ -28,18 +27,7 @@ def text():
             *map(paper.loss, (online.mean, online.entry.published)),
             "the paper",
         ],
-        [
-            f"river, {theirs}",
-            "accuracy on Bananas, higher",
-            *map(percent, (bananas["foretrace"], bananas[theirs])),
-            "river",
-        ],
-        [
-            "river, its best model",
-            "accuracy on elec2, higher",
-            *map(percent, (elec2["foretrace"], elec2["river"])),
-            "us",
-        ],
+        *(river(stream, boards["river", stream]) for stream in ("bananas", "elec2")),
         [
             "deep-river, its best model",
             "accuracy on elec2, higher",
@@ -66,3 +54,10 @@ def text():
         ],
     ]
     return table(["beside", "measure, which is better", "ours", "theirs", "task by"], rows)
+
+
+def river(stream, found):
+    """Return the row of a stream of river's own board."""
+    theirs = max((way for way in found if not way.startswith("foretrace")), key=found.get)
+    shown = [percent(found[way]) for way in ("foretrace", theirs)]
+    return [f"river, {theirs}", f"accuracy on {stream}, higher", *shown, "river"]
