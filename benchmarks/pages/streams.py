@@ -80,6 +80,7 @@ def libraries(first, classes):
     lines = [
         [name, *values]
         for name, values in zip(LIBRARIES.values(), zip(*columns, strict=True), strict=True)
+        if any(values)
     ]
     counts = {name: "" if first else f", {found[name]['rows']:,} rows" for name in names}
     return table(["", *(name + count for name, count in counts.items())], lines)

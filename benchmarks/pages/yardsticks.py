@@ -15,16 +15,18 @@ def text():
 
 
 def scores():
-    """Return the scores by board and stream, then by learner; what was measured here comes last."""
+    """Return the scores by board and stream, then by learner; published ones come first."""
     found = {}
     for name in ("published", "boards"):
         for record in ledger.read(ledger.RECORDS / f"{name}.jsonl"):
             cell, one = record["cell"], record["found"]
             (score,) = (one[key] for key in ("accuracy", "mae", "score") if key in one)
             way = cell["way"].removeprefix("river ").removeprefix("CapyMOA ")
-            way += ", six columns" if (cell["stream"], name) == ("elec2", "boards") else ""
-            found.setdefault((cell["board"], cell["stream"]), {})[way] = score
-    found["river", "elec2"][OURS] = found["river", "elec2"].pop(f"{OURS}, six columns", None)
+            # Published Electricity has two columns more.
+            less = (cell["stream"], name) == ("elec2", "boards") and OURS not in way
+            found.setdefault((cell["board"], cell["stream"]), {}).setdefault(
+                f"{way}, six columns" if less else way, score
+            )
     return found
 
 
@@ -54,23 +56,19 @@ def summary():
 
 
 def learners(*tasks):
-    """Return every learner's score on some tasks, ours first and the best of each in bold."""
-    found = {task: one for task, one in scores().items() if task in tasks}
-    best, shown, _ = measure(tasks[0][1])
-    ways = dict.fromkeys(way for one in found.values() for way in one)
-    order = best is max
-    ways = sorted(ways, key=lambda way: (OURS not in way, _last(found, way, order), way))
-    columns = [bold_best([found[task].get(way) for way in ways], shown, best) for task in found]
-    lines = [[way, *values] for way, *values in zip(ways, *columns, strict=True)]
-    return table(["", *(stream for _, stream in found)], lines)
+    """Return every learner's score on some tasks, ours first and the best of each in bold.
 
-
-def _last(found, way, descending):
-    """Return where a learner stands: by its score where it has one, by its name among several."""
-    if len(found) > 1:
-        return 0
-    (one,) = found.values()
-    return -one[way] if descending else one[way]
+    Those of one task are in the order of their scores, of several in that of their names.
+    """
+    found, (best, shown, _) = [scores()[task] for task in tasks], measure(tasks[0][1])
+    ways = sorted({way for one in found for way in one}, key=str.lower)
+    if len(tasks) == 1:
+        ways.sort(key=found[0].get, reverse=best is max)
+    ways.sort(key=lambda way: OURS not in way)
+    columns = [bold_best([one.get(way) for way in ways], shown, best) for one in found]
+    return table(
+        ["", *(stream for _, stream in tasks)], map(list, zip(ways, *columns, strict=True))
+    )
 
 
 PARTS = {
