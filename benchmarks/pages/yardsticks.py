@@ -40,7 +40,7 @@ def measure(stream):
 
 
 def summary():
-    """Return a row for each task, those where we are behind first."""
+    """Return a row for each task, the one where we are farthest behind first."""
     lines = []
     for (board, stream), found in scores().items():
         if found.get(OURS) is None:
@@ -48,10 +48,10 @@ def summary():
         best, shown, what = measure(stream)
         others = {way: score for way, score in found.items() if not way.startswith(OURS)}
         first = best(others, key=others.get)
-        ahead = best(found[OURS], others[first]) == found[OURS]
         values = bold_best([found[OURS], others[first]], shown, best)
-        lines.append((ahead, [board, stream, what, *values, first]))
-    lines = [line for _, line in sorted(lines, key=lambda pair: pair[0])]
+        gain = found[OURS] / others[first]
+        lines.append((gain if best is max else 1 / gain, [board, stream, what, *values, first]))
+    lines = [line for _, line in sorted(lines)]
     return table(["board", "task", "measure", "ours", "best of theirs", "which is"], lines)
 
 
