@@ -15,6 +15,7 @@ from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder, room
 from foretrace._rows.schema import infer_columns
 from foretrace._rows.target import Context, Target
+from foretrace._rows.values import check_hashable
 from foretrace._runs.signals import Uninterrupted
 from foretrace._runs.thread_lock import Lock, locked
 from foretrace.stream._arrays import Row, check_lengths
@@ -45,22 +46,18 @@ class Asked:
 
     Args:
         x: the row, as the object that was given.
-        features: copy of its features.
+        text: its features in print. Values need not be comparable: those of NumPy and pandas are
+            not all.
+        id: name that the caller gave it, None without.
         answer: answer that was given.
         is_labelled: whether its label has come.
     """
 
     x: Row
-    features: dict[Any, Any]
+    text: str
+    id: Hashable
     answer: Answer
     is_labelled: bool = False
-
-    def equals(self, x: Row) -> bool:
-        """Return whether a row has the same features; NaN is equal to NaN."""
-        return self.features.keys() == x.keys() and all(
-            a is b or bool(a == b) or (a != a and b != b)
-            for a, b in ((value, x[name]) for name, value in self.features.items())
-        )
 
 
 class OnlineEstimator:
@@ -79,7 +76,7 @@ class OnlineEstimator:
         members: maximum number of members.
         delay: number of rows after which a label arrives. Without, `learn_one` takes a row with its
             label. With a delay, a row is taken by the prediction that is asked for it, and
-            `learn_one` gives a row that was taken its label.
+            `learn_one` gives the oldest row that was taken its label, or the row of an id.
 
     Options that have no effect are warned of.
 
@@ -159,6 +156,7 @@ class OnlineEstimator:
 
     def _forget(self) -> None:
         self._asked: dict[Hashable, deque[Asked]] = {}
+        self._has_warned = False
         self._intake: Intake | None = None
         self._state: State | None = None
 
@@ -214,14 +212,17 @@ class OnlineEstimator:
         self._intake, self._state = intake, result.state
         return np.asarray(result.mixed.newest)[0], result.contexts[0]
 
-    def _take(self, x: Row, labels: Sequence[Any] = ()) -> Asked:
+    def _take(self, x: Row, id: Hashable = None, labels: Sequence[Any] = ()) -> Asked:
         """Take the next row, learn the row whose label is due, and return the taken row."""
         name = None if self.member is None else member_name(x, self.member)
         rows = self._waiting(name)
-        if rows and rows[-1].x is x and rows[-1].equals(x):
+        if id is not None:
+            if places := _places(rows, id):
+                return rows[places[0]]
+        elif rows and rows[-1].x is x and rows[-1].text == _text(x):
             return rows[-1]
         with Uninterrupted():
-            asked = Asked(x, dict(x), self._step(x, None, labels))
+            asked = Asked(x, _text(x), id, self._step(x, None, labels))
             rows.append(asked)
             self._waiting(name)
             if self._intake is not None and len(self._asked) > self.members:
@@ -237,23 +238,43 @@ class OnlineEstimator:
             rows.popleft()
         return rows
 
-    def _label(self, x: Row, y: Any) -> None:
-        """Give a row that was taken its label: the oldest one that is equal and has none.
+    def _label(self, x: Row, y: Any, id: Hashable) -> None:
+        """Give a row that was taken its label: the row of the id, or the oldest without a label.
+
+        Its values do not count: a pipeline has changed them by newer statistics.
 
         Raises:
             ValueError: no such row waits for its label.
         """
         name = None if self.member is None else x[self.member]
         rows = self._waiting(name)
-        at = next((i for i, row in enumerate(rows) if not row.is_labelled and row.equals(x)), None)
-        if at is None or self._intake is None:
+        places = range(len(rows)) if id is None else _places(rows, id)
+        found = [at for at in places if not rows[at].is_labelled]
+        if not found:
             raise ValueError(
-                f"learn_one: this row is not among the last {self.delay} rows that a prediction "
-                "was asked for, or has its label already; ask for its prediction first, or make "
-                "the model with a greater `delay`"
+                f"learn_one: no row {'' if id is None else f'of the id {id!r} '}waits for its "
+                f"label among the last {self.delay} that a prediction was asked for; ask for its "
+                "prediction first, or make the model with a greater `delay`"
             )
-        self._intake.labels.pending_labels(name)[at - len(rows)] = y
-        rows[at].is_labelled = True
+        if id is None and not self._has_warned:
+            self._warn_of_another_order(_text(x), [rows[at].text for at in found])
+        self._give(name, found[0] - len(rows), y)
+
+    def _warn_of_another_order(self, text: str, waiting: Sequence[str]) -> None:
+        if text != waiting[0] and text in waiting:
+            self._has_warned = True
+            warnings.warn(
+                f"{type(self).__name__}: the oldest row that waits got this label, but x equals a "
+                "later one; give predictions and labels an `id` if labels come in another order, "
+                "and a row whose label never comes the label None",
+                stacklevel=6,
+            )
+
+    def _give(self, name: Hashable, at: int, y: Any) -> None:
+        """Give a row that waits its label; the newest row is at -1."""
+        assert self._intake is not None
+        self._intake.labels.pending_labels(name)[at] = y
+        self._asked[name][at].is_labelled = True
 
     def _learn_all(
         self, rows: Sequence[Row], targets: Sequence[Any], labels: Sequence[Any] = ()
@@ -269,17 +290,18 @@ class OnlineEstimator:
         known = [*targets, *labels]
         for x, y in zip(rows, targets, strict=True):
             if self.delay:
-                self._take(x, known)
-                self._label(x, y)
+                name = None if self.member is None else x[self.member]
+                self._take(x, labels=known)
+                self._give(name, -1, y)
             else:
                 self._learn(x, y, known)
         self._say_news()
 
-    def _learn_row(self, x: Row, y: Any) -> None:
+    def _learn_row(self, x: Row, y: Any, id: Hashable) -> None:
         """Learn from the next row and its label, or with a delay label a taken row."""
         self._check([x], [y])
         if self.delay:
-            self._label(x, y)
+            self._label(x, y, id)
         else:
             self._learn(x, y, [y])
         self._say_news()
@@ -289,14 +311,14 @@ class OnlineEstimator:
         for news in [] if self._intake is None else self._intake.pop_news():
             warnings.warn(f"{type(self).__name__}: {news}", stacklevel=stacklevel)
 
-    def _answer(self, x: Row) -> Answer | None:
+    def _answer(self, x: Row, id: Hashable) -> Answer | None:
         """Return a row's outputs if it came next, and the present knowledge. None before learning.
 
         With a delay the row is taken: it has come.
         """
         _check_row(x)
         if self.delay:
-            return self._take(x).answer
+            return self._take(x, id).answer
         if self._intake is None or self._state is None:
             return None
         return self._intake.predict(self._state, x), self._intake.target.context()
@@ -328,7 +350,8 @@ class OnlineEstimator:
         self.__dict__ = dict(state)
         if (intake := self._intake) is not None and state["_state"] is not None:
             mixture = intake.mixture
-            like, tree = jax.tree.flatten(jax.eval_shape(mixture.packing.pack, mixture.like))
+            with jax.enable_x64(True):  # parts of a state are in float64 in any mode
+                like, tree = jax.tree.flatten(jax.eval_shape(mixture.packing.pack, mixture.like))
             as_saved = [
                 jax.eval_shape(jax.random.key_data, leaf) if is_key(leaf) else leaf for leaf in like
             ]
@@ -355,6 +378,20 @@ def _config_of(size: Size | None, model: ModelConfig | None) -> ModelConfig:
     if size is not None:
         raise ValueError(f"size={size!r} beside a model: use model=ModelConfig(size={size!r}, …)")
     return model
+
+
+def _places(rows: Sequence[Asked], id: Hashable) -> list[int]:
+    """Return where the row of an id is, if it waits.
+
+    Raises:
+        TypeError: the id cannot be hashed.
+    """
+    check_hashable(id, "id")
+    return [at for at, row in enumerate(rows) if row.id in {id}]  # some values have no `==`
+
+
+def _text(x: Row) -> str:
+    return repr(dict(x))
 
 
 def _check_row(x: Any) -> None:

@@ -61,9 +61,10 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
             stream.
         members: maximum number of members; when full, the member seen least recently is replaced.
         delay: number of rows after which a label has come, as --delay of the command. With a delay,
-            asking for the prediction of a row says that it has come, and `learn_one` gives it its
-            label, before `delay` further rows have come; see `evaluate.progressive_val_score(…,
-            delay=…)`.
+            asking for the prediction of a row says that it has come, and `learn_one` gives the
+            oldest row that waits its label, before `delay` further rows have come; see
+            `evaluate.progressive_val_score(…, delay=…)`. Labels that come in another order, or not
+            all, need an `id`, given with prediction and label.
 
     >>> model = Classifier(size="tiny", features=4, classes=2)
     >>> for i in range(20):
@@ -110,21 +111,28 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
         return ClassTarget(room, as_text=False, grows=self.classes is None)
 
     @locked
-    def learn_one(self, x: Row, y: Any) -> None:
-        """Learn from the next row and its label.
+    def learn_one(self, x: Row, y: Any, id: Hashable = None) -> None:
+        """Learn from the next row and its label; with `delay`, from the row of `id` or the oldest.
 
         Every label is taken as it is, such as " " or "?", but None, NaN and "" are missing. Equal
         labels are one class, which is predicted as it came first: 1, 1.0 and True.
 
         Raises:
-            TypeError: the row is no dictionary, or the label cannot be hashed; nothing has changed.
+            TypeError: the row is no dictionary, or the label or the id cannot be hashed; nothing
+                has changed.
+            ValueError: no row waits for its label.
         """
-        self._learn_row(x, y)
+        self._learn_row(x, y, id)
 
     @locked
-    def predict_proba_one(self, x: Row, **_: Any) -> dict[Any, float]:
-        """Return the probability of every label seen so far, if this row came next."""
-        answer = self._answer(x)
+    def predict_proba_one(self, x: Row, id: Hashable = None, **_: Any) -> dict[Any, float]:
+        """Return the probability of every label seen so far, if this row came next.
+
+        Args:
+            x: features of the row.
+            id: name of the row, by which `learn_one` finds it; it counts with `delay` alone.
+        """
+        answer = self._answer(x, id)
         if answer is None or self._intake is None:
             return {}
         target, (outputs, context) = self._intake.target, answer
@@ -188,9 +196,10 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
             stream.
         members: maximum number of members; when full, the member seen least recently is replaced.
         delay: number of rows after which a label has come, as --delay of the command. With a delay,
-            asking for the prediction of a row says that it has come, and `learn_one` gives it its
-            label, before `delay` further rows have come; see `evaluate.progressive_val_score(…,
-            delay=…)`.
+            asking for the prediction of a row says that it has come, and `learn_one` gives the
+            oldest row that waits its label, before `delay` further rows have come; see
+            `evaluate.progressive_val_score(…, delay=…)`. Labels that come in another order, or not
+            all, need an `id`, given with prediction and label.
 
     >>> model = Regressor(size="tiny", features=4)
     >>> for i in range(20):
@@ -228,23 +237,31 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
         return NumberTarget(strict=True)
 
     @locked
-    def learn_one(self, x: Row, y: float) -> None:
-        """Learn from the next row and its target.
+    def learn_one(self, x: Row, y: float, id: Hashable = None) -> None:
+        """Learn from the next row and its target; with `delay`, from the row of `id` or the oldest.
 
         Raises:
-            TypeError: the row is no dictionary.
-            ValueError: the target is neither a number nor missing; nothing has changed.
+            TypeError: the row is no dictionary, or the id cannot be hashed.
+            ValueError: the target is neither a number nor missing, or no row waits for it; nothing
+                has changed.
         """
-        self._learn_row(x, y)
+        self._learn_row(x, y, id)
 
     @locked
-    def predict_one(self, x: Row) -> float:
-        """Return the prediction if this row came next; 0 before anything was learned."""
-        answer = self._answer(x)
+    def predict_one(self, x: Row, id: Hashable = None) -> float:
+        """Return the prediction if this row came next; 0 before anything was learned.
+
+        Args:
+            x: features of the row.
+            id: name of the row, by which `learn_one` finds it; it counts with `delay` alone.
+        """
+        answer = self._answer(x, id)
         return 0.0 if answer is None else float(answer[0][0])
 
     @locked
-    def predict_interval_one(self, x: Row, coverage: float = 0.9) -> tuple[float, float]:
+    def predict_interval_one(
+        self, x: Row, coverage: float = 0.9, id: Hashable = None
+    ) -> tuple[float, float]:
         """Return the ends of an interval that holds the target with this probability.
 
         The intervals are calibrated by the errors of the predictions so far, without any assumption
@@ -253,6 +270,7 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
         Args:
             x: features of the row.
             coverage: share of the targets to hold, at most 0.99.
+            id: name of the row, as for `predict_one`.
 
         Returns:
             The lower and the upper end; minus and plus infinity before anything was learned.
@@ -261,7 +279,7 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
             ValueError: the coverage is out of range.
         """
         check_coverage(coverage)
-        answer = self._answer(x)
+        answer = self._answer(x, id)
         if answer is None or self._intake is None:
             return -math.inf, math.inf
         assert isinstance(target := self._intake.target, NumberTarget)
