@@ -13,7 +13,9 @@ def array_rows(X: Any) -> list[dict[Any, Any]]:
 
     Raises:
         ValueError: it is no array of rows and columns.
+        TypeError: it is a sparse matrix.
     """
+    _check_dense("X", X)
     if np.ndim(X) != 2:
         raise ValueError(
             f"X has the shape {np.shape(X)}, expected rows and columns; one column is X[:, None]"
@@ -35,7 +37,9 @@ def targets_of(y: Any) -> list[Any]:
 
     Raises:
         ValueError: there is more than one column.
+        TypeError: it is a sparse matrix.
     """
+    _check_dense("y", y)
     if isinstance(y, str) or not hasattr(y, "__iter__"):
         raise ValueError(f"y is {str(y)[:80]!r}, expected one target for each row")
     if not hasattr(y, "ndim"):
@@ -52,6 +56,15 @@ def targets_of(y: Any) -> list[Any]:
     if hasattr(y, "iloc"):
         return y.tolist()
     return _elements(y)
+
+
+def _check_dense(name: str, values: Any) -> None:
+    """Raise an error for a sparse matrix: each row would be one value to NumPy."""
+    if hasattr(values, "toarray"):
+        raise TypeError(
+            f"{name} is a sparse {type(values).__name__} of shape {values.shape}, expected a dense "
+            f"array; give {name}.toarray(), or fewer columns if it does not fit into memory"
+        )
 
 
 def _elements(values: Any) -> list[Any]:

@@ -156,7 +156,7 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
         import pandas as pd
 
         return pd.DataFrame(
-            [self.predict_proba_one(x) for x in X.to_dict("records")], index=X.index
+            [self.predict_proba_one(x) for x in frame_rows(X)], index=getattr(X, "index", None)
         )
 
     @locked
@@ -301,7 +301,9 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
         import pandas as pd
 
         return pd.Series(
-            [self.predict_one(x) for x in X.to_dict("records")], index=X.index, dtype="float64"
+            [self.predict_one(x) for x in frame_rows(X)],
+            index=getattr(X, "index", None),
+            dtype="float64",
         )
 
     @locked

@@ -15,6 +15,7 @@ from foretrace.stream import _river as stream
 from foretrace.stream._model_config import ModelConfig
 
 pd = pytest.importorskip("pandas")
+sparse = pytest.importorskip("scipy.sparse")
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 FEW = {"model": ModelConfig(experts=("baselines", "row"))}
 KINDS = {"classifier": stream.Classifier, "regressor": stream.Regressor}
@@ -179,6 +180,38 @@ def test_targets_of_any_shape_teach_the_same(kind, data):
         one.learn_one(x, np.array([y]))
     assert frames.predict_many(frame).tolist() == one.predict_many(frame).tolist()
     assert one._intake.target.counts == {"missing targets": 1}
+
+
+SPARSE = [
+    f"{form}_{kind}"
+    for form in "bsr coo csc csr dia dok lil".split()
+    for kind in ("array", "matrix")
+]
+
+
+@pytest.mark.parametrize("call", ["partial_fit", "learn_many", "predict", "predict_many", "y"])
+@pytest.mark.parametrize("form", SPARSE)
+def test_a_sparse_matrix_is_refused_by_its_name(form, call):
+    model, dense = learned("regressor"), np.eye(3)
+    X, before = getattr(sparse, form)(dense), pickle.dumps(model)
+    with pytest.raises(
+        TypeError, match=rf"^[Xy] is a sparse {form} of shape \(3, \d\), .*\.toarray\(\)"
+    ):
+        if call == "y":
+            model.partial_fit(dense, X)
+        elif call.startswith("predict"):
+            getattr(model, call)(X)
+        else:
+            getattr(model, call)(X, [0, 1, 0])
+    assert pickle.dumps(model) == before
+
+
+def test_a_frame_with_sparse_columns_is_a_frame():
+    dense = pd.DataFrame(np.eye(3), columns=["a", "b", "c"])
+    models = stream.Regressor(**FEW), stream.Regressor(**FEW)
+    for model, X in zip(models, (dense, dense.astype("Sparse[float]")), strict=True):
+        model.learn_many(X, [0.0, 1.0, 0.0])
+    assert models[0].predict_many(dense).tolist() == models[1].predict_many(dense).tolist()
 
 
 def test_no_feature_of_the_first_row_is_dropped():
