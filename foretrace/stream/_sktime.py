@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from foretrace._runs.signals import Uninterrupted
-from foretrace.stream._arrays import frame_rows
+from foretrace.stream._arrays import check_lengths, frame_rows
 from foretrace.stream._model_config import ModelConfig, Size
 from foretrace.stream._next_steps import NextSteps
 
@@ -25,10 +25,11 @@ except ImportError as error:
 class SktimeForecaster(BaseForecaster):
     """Forecaster of sktime that learns value by value: experts, or a network.
 
-    `fit(y[:n]).update(y[n:])` equals `fit(y)`, bit for bit. A value is learned once: `update`
-    passes over values up to the last one that was learned, so windows may overlap. Exogenous
-    variables X are learned with their row; their future values are not used. Several columns of y,
-    and hierarchical series, get a model each by sktime.
+    `fit(y[:n]).update(y[n:])` equals `fit(y)`, bit for bit. A value is learned once, in the order
+    of the index: `update` passes over values up to the last one that was learned, so windows may
+    overlap. It warns if none is later, or if some are earlier than the first one. The cutoff never
+    moves back. Exogenous variables X are learned with the value of the same index; their future
+    values are not used. Several columns of y, and hierarchical series, get a model each by sktime.
 
     Args:
         horizon: number of steps ahead that are learned. Default: the largest step of `fh` in `fit`,
@@ -90,7 +91,15 @@ class SktimeForecaster(BaseForecaster):
         if horizon is None:
             horizon = int(max(fh.to_relative(self.cutoff).to_numpy().max(), 1))
         self._learner, self._last, self._name = self._new_model(horizon), None, y.name
+        self._first = y.index[0]
         return self._update(y, X)
+
+    def _set_cutoff_from_y(self, y: Any) -> None:
+        """Move the cutoff on to the last value; older values leave it where it is."""
+        before = getattr(self, "_learned_to", self.cutoff)
+        super()._set_cutoff_from_y(y)
+        if before is not None and self.cutoff[0] < before[0]:
+            self._set_cutoff(before)
 
     def _update(
         self, y: "pd.Series", X: "pd.DataFrame | None" = None, update_params: bool = True
@@ -110,9 +119,16 @@ class SktimeForecaster(BaseForecaster):
                 "repeated"
             )
         if self._last is not None:
-            y = y[y.index > self._last]
-            X = None if X is None else X.loc[y.index]
-        rows = [{}] * len(y) if X is None else frame_rows(X)
+            given, y = y, y[y.index > self._last]
+            if y.empty or given.index[0] < self._first:
+                warnings.warn(
+                    f"SktimeForecaster: update passes over {len(given) - len(y)} values up to "
+                    f"{self._last}, the last one that was learned; values are learned in the order "
+                    "of the index: fit again to learn earlier ones",
+                    stacklevel=3,
+                )
+        rows = [{}] * len(y) if X is None else frame_rows(X.loc[y.index])
+        check_lengths(rows, y)
         for value, x, index in zip(y, rows, y.index, strict=True):
             with Uninterrupted():  # if this ends early, learned values are not learned again
                 self._learner.learn_one(value, x)

@@ -27,7 +27,8 @@ def make(**options):
     return SktimeForecaster(**{"horizon": 4, "features": 8, "model": FEW} | options)
 
 
-@pytest.mark.slow
+@pytest.mark.program
+@pytest.mark.timeout(1800)
 def test_sktimes_own_checks():
     from sktime.utils.estimator_checks import check_estimator
 
@@ -35,24 +36,6 @@ def test_sktimes_own_checks():
         warnings.simplefilter("ignore")
         found = check_estimator(SktimeForecaster, raise_exceptions=False, verbose=False)
     assert len(found) > 500 and {k: v for k, v in found.items() if v != "PASSED"} == {}
-
-
-@pytest.mark.full
-def test_some_of_sktimes_own_checks():
-    from sktime.utils.estimator_checks import check_estimator
-
-    names = [
-        "test_constructor",
-        "test_clone",
-        "test_update_with_exogenous_variables",
-        "test_predict_interval",
-    ]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        found = check_estimator(
-            SktimeForecaster, raise_exceptions=True, tests_to_run=names, verbose=False
-        )
-    assert len(found) >= len(names)
 
 
 def test_fit_and_update_are_one_stream_bit_for_bit():
@@ -80,6 +63,53 @@ def test_fit_and_update_are_one_stream_bit_for_bit():
     ]
     # Begins anew.
     pd.testing.assert_series_equal(whole.fit(y, X).predict(fh), parts.predict(fh), check_exact=True)
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+@pytest.mark.parametrize("index", ["numbers", "hours"])
+@pytest.mark.parametrize("older", [slice(30, 50), slice(30, 31), slice(0, 60), slice(0, 70)])
+def test_older_values_are_named_and_leave_cutoff_and_forecast(columns, index, older):
+    """Those of 10 to 59 were learned; 60 to 69 are new."""
+    y = series().reset_index(drop=True) if index == "numbers" else series()
+    y = y if columns == 1 else pd.DataFrame({"a": y, "b": 2 * y})
+    model, same = (make(model=BASELINES).fit(y[10:60]) for _ in range(2))
+    with pytest.warns(
+        UserWarning,
+        match=rf"update passes over {min(older.stop, 60) - older.start} values up to "
+        rf"{y.index[59]}, the last one that was learned",
+    ):
+        model.update(y[older])
+    if older.stop > 60:
+        same.update(y[60:70])
+    assert model.cutoff.equals(same.cutoff) and model.cutoff[0] == y.index[max(older.stop, 60) - 1]
+    for asked in ("predict", "predict_interval"):
+        found, expected = getattr(model, asked)([1, 4]), getattr(same, asked)([1, 4])
+        assert found.equals(expected) and found.index[0] > model.cutoff[0]
+    assert model.fit(y[:20]).cutoff[0] == y.index[19]
+
+
+def test_windows_of_update_predict_are_one_stream():
+    y = series()
+    fitted = make(model=BASELINES).fit(y[:40], fh=[1])
+    found = fitted.update_predict(y[40:60])
+    assert fitted.cutoff[0] == y.index[39]
+    for at, value in found.items():
+        assert value == make(model=BASELINES).fit(y[y.index < at]).predict([1]).item()
+
+
+@pytest.mark.parametrize("rows", [slice(0, 50), slice(10, 60), slice(0, 39)])
+def test_exogenous_variables_are_those_of_the_index(rows):
+    y = series()
+    X = pd.DataFrame({"x": np.arange(80.0)}, index=y.index)
+    if rows.stop < 40:
+        with pytest.raises(ValueError, match="indices .* are not contained"):
+            make().fit(y[10:40], X[rows])
+    else:
+        longer = make().fit(y[10:40], X[rows]).update(y[40:50], X)
+        exact = make().fit(y[10:50], X[10:50])
+        assert longer.predict([1, 4]).tolist() == exact.predict([1, 4]).tolist()
+    with pytest.raises(ValueError, match="X has 31 rows and y 30; give one row"):
+        make().fit(y[10:40], X.iloc[[10, *range(10, 40)]])
 
 
 def test_memory_does_not_grow():
