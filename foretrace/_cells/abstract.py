@@ -6,6 +6,7 @@ package knows an architecture.
 
 import abc
 from collections.abc import Callable
+from functools import partial
 from typing import Any, ClassVar, NamedTuple, Self
 
 import equinox as eqx
@@ -70,12 +71,7 @@ class AbstractCell(eqx.Module):
         >>> make(3, key=jax.random.key(0)).state_size
         4
         """
-
-        def make(input_size: int, *, key: PRNGKeyArray) -> Any:
-            build: Callable[..., Self] = cls
-            return build(input_size=input_size, key=key, **options)
-
-        return make
+        return partial(_make, cls, options)  # it can be pickled, as a nested function cannot
 
     @abc.abstractmethod
     def coefficients(self) -> Coefficients:
@@ -100,6 +96,10 @@ class AbstractCell(eqx.Module):
     def readout(self, h: State, x: Float[Array, "I"]) -> Float[Array, "H"]:
         """Return the output of one step. The default is the first leaf of the state."""
         return jax.tree.leaves(h)[0]
+
+
+def _make(cell: Callable[..., Any], options: Any, input_size: int, *, key: PRNGKeyArray) -> Any:
+    return cell(input_size=input_size, key=key, **options)
 
 
 class AbstractDiagonalCell(AbstractCell):

@@ -1,6 +1,7 @@
 """A recurrent module of another library as a cell."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Self
 
 import equinox as eqx
@@ -16,6 +17,12 @@ from foretrace._types import Array, Float, PRNGKeyArray, State
 
 Call = Callable[[Any, State, Float[Array, "I"]], State]
 """Function `call(module, h, x)` that returns the next state."""
+
+
+def _make(
+    cell: Callable[..., Any], module: Any, options: Any, input_size: int, *, key: PRNGKeyArray
+) -> Any:
+    return cell(module(input_size, key=key), input_size=input_size, **options)
 
 
 class FromModule(AbstractCell):
@@ -140,12 +147,7 @@ class FromModule(AbstractCell):
         8
         """
         options = dict(options)
-        make_module = options.pop("module")
-
-        def make(input_size: int, *, key: PRNGKeyArray) -> Any:
-            return cls(make_module(input_size, key=key), input_size=input_size, **options)
-
-        return make
+        return partial(_make, cls, options.pop("module"), options)
 
     def coefficients(self) -> Coefficients:
         """Return the parameters with the unit axis in front.

@@ -98,6 +98,12 @@ class Native:
         """
         return self._context.state()._replace(key=self._key)
 
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError(
+            "a Native cannot be pickled or copied: its program and memory belong to this process; "
+            "pickle native.state(), and make it again by foretrace.native(learner, state)"
+        )
+
 
 def _write(name: str, target: np.ndarray, value: Any) -> None:
     array = np.asarray(value)

@@ -1,0 +1,210 @@
+"""What pickle, joblib, process pools and copies do with public objects: the table of save.md."""
+
+import concurrent.futures
+import copy
+import inspect
+import io
+import multiprocessing
+import pickle
+import shutil
+from functools import cache, partial
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import foretrace as ft
+from foretrace import experiment, rl, stream
+from foretrace._cells import registry
+
+joblib = pytest.importorskip("joblib")
+cloudpickle = pytest.importorskip("cloudpickle")
+pytest.importorskip("river")
+pytest.importorskip("sktime")
+PAGE = (Path(__file__).parents[2] / "docs" / "howto" / "save.md").read_text()
+TABLE = {
+    cells[0]: [cell == "yes" for cell in cells[1:]]
+    for line in PAGE.split("| object |")[1].split("\n\n")[0].splitlines()[2:]
+    if (cells := [cell.strip() for cell in line.strip("|").split("|")])
+}
+ROW, STEP = {"x": 1.0}, (jnp.ones((1, 2)), jnp.ones((1, 1)))
+
+
+def network():
+    cell = ft.LRU.factory(state_size=4)
+    return ft.Network(2, 1, model_size=4, depth=1, cell=cell, key=jax.random.key(0))
+
+
+@cache
+def learner(optimizer=None):
+    return ft.Learner(
+        network(),
+        rule=ft.ONLINE,
+        optimizer=optimizer or ft.adamw(1e-2),
+        loss=ft.losses.squared_error,
+    )
+
+
+def agent():
+    return rl.Agent(network(), rl.ValuePrediction(), rule=ft.ONLINE)
+
+
+def estimators():
+    few = stream.ModelConfig(experts=("baselines", "row"))
+    models = stream.Classifier(model=few), stream.Regressor("tiny"), stream.Forecaster(2, model=few)
+    for i in range(5):
+        for model in models[:2]:
+            model.learn_one({"x": float(i)}, i % 2)
+        models[2].learn_one(float(i))
+    return models
+
+
+def pipelines():
+    from river import preprocessing
+
+    return [preprocessing.StandardScaler() | estimators()[1]]
+
+
+def sktime():
+    import pandas as pd
+
+    few = stream.ModelConfig(experts=("baselines",))
+    return [stream.SktimeForecaster(2, model=few).fit(pd.Series([1.0, 2.0, 4.0] * 4))]
+
+
+def native():
+    if shutil.which("cc") is None:
+        pytest.skip("there is no C compiler")
+    return [ft.native(learner())]
+
+
+def networks():
+    key, cell = jax.random.key(0), ft.LRU.factory(state_size=4)
+    of_modules = ft.ModuleNetwork(2, 1, key=key)
+    kinds = [getattr(ft, name) for name in registry.__all__]
+    factories = [
+        kind.factory(
+            **{"state_size": 4} if "state_size" in inspect.signature(kind).parameters else {}
+        )
+        for kind in kinds
+    ]
+    own = ft.FromModule.factory(module=make_module, call=call_module, state_size=3)
+    return [network(), of_modules, cell(3, key=key), own, *factories]
+
+
+def make_module(size, *, key):
+    return {"w": jax.random.normal(key, (3, size))}
+
+
+def call_module(module, h, x):
+    return jnp.tanh(module["w"] @ x + h)
+
+
+def states():
+    trained, agents = learner(), agent()
+    state, info = trained.step(trained.init(), *STEP)
+    first = rl.Transition(jnp.ones(2), first=True)
+    return [state, info, state.carry, agents.step(agents.init(), first)[1]]
+
+
+OBJECTS = {
+    "`Classifier`, `Regressor`, `Forecaster`": estimators,
+    "pipeline of river with an estimator": pipelines,
+    "`SktimeForecaster`": sktime,
+    "`Network`, `ModuleNetwork`, cell, `factory` of a cell": networks,
+    "`LearnerState`, `Info`, `Carry`, `AgentState`": states,
+    "`LearningRule`, loss, head, `ft.kalman`": lambda: [
+        *(ft.ONLINE, ft.HYBRID.with_depth(2), ft.losses.squared_error),
+        *(ft.losses.SoftmaxCrossEntropy(ignore_label=-1), ft.heads.least_squares(), ft.kalman()),
+    ],
+    "task, environment, configuration of a command": lambda: [
+        *(experiment.Copy(), experiment.Config(), rl.RLConfig(), rl.MemoryChain(length=2)),
+        *(stream.ModelConfig("tiny"), stream.StreamConfig("a.csv", target="y")),
+    ],
+    "`ft.adamw`, Optax optimiser": lambda: [ft.adamw(1e-3), optax.adam(1e-3)],
+    "`Learner`, `Agent`": lambda: [learner(), learner(ft.kalman()), agent()],
+    "`ft.native`": native,
+}
+
+
+@cache
+def made(row):
+    return OBJECTS[row]()
+
+
+def answer(one):
+    """Return an object's answer after it has learned one thing more; without, its parts."""
+    if isinstance(one, stream.SktimeForecaster):
+        return one.update(one.predict([1])).predict([1, 2])
+    if isinstance(one, stream.Forecaster):
+        one.learn_one(9.0)
+        return one.forecast(2)
+    if hasattr(one, "learn_one"):
+        one.learn_one(ROW, 1)
+        return one.predict_one(ROW)
+    if isinstance(one, ft.Learner):
+        return one.step(one.init(), *STEP)[1]
+    if isinstance(one, ft.LearnerState):
+        return learner().step(one, *STEP)
+    if callable(one) and getattr(one, "func", None) is not None:
+        return jax.tree.map(str, jax.eval_shape(partial(one, 3), key=jax.random.key(1)))
+    return one
+
+
+def assert_same(a, b):
+    assert type(a) is type(b)
+    pairs = zip(jax.tree.leaves(answer(a)), jax.tree.leaves(answer(b)), strict=True)
+    for one, other in pairs:
+        if isinstance(one, jax.Array | np.ndarray):
+            assert one.dtype == other.dtype and bool((one == other).all())
+        elif isinstance(one, int | float | str):
+            assert one == other
+
+
+def by_pickle(one):
+    return pickle.loads(pickle.dumps(one))
+
+
+def by_joblib(one):
+    file = io.BytesIO()
+    joblib.dump(one, file)
+    file.seek(0)
+    return joblib.load(file)
+
+
+def by_cloudpickle(one):
+    return pickle.loads(cloudpickle.dumps(one))
+
+
+@pytest.fixture(scope="module")
+def spawned():
+    context = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
+        yield lambda one: pool.submit(copy.copy, one).result()
+
+
+WAYS = {"pickle": (0, by_pickle), "joblib": (0, by_joblib), "process pool": (0, "spawned")}
+WAYS |= {"cloudpickle": (1, by_cloudpickle), "deepcopy": (2, copy.deepcopy)}
+SLOW = [pytest.param(way, marks=pytest.mark.program) for way in WAYS]
+
+
+@pytest.mark.parametrize("way", ["pickle", "deepcopy", *SLOW[1:-1]])
+@pytest.mark.parametrize("row", TABLE)
+def test_objects_are_saved_as_the_table_says(row, way, request):
+    column, sent = WAYS[way]
+    sent = request.getfixturevalue(sent) if isinstance(sent, str) else sent
+    for one in made(row):
+        if TABLE[row][column]:
+            assert_same(one, sent(one))
+            continue
+        with pytest.raises((TypeError, AttributeError, pickle.PicklingError)) as caught:
+            sent(one)
+        if isinstance(one, ft.Native):
+            assert "pickle native.state(), and make it again" in str(caught.value)
+
+
+def test_the_table_names_every_kind_of_object():
+    assert list(TABLE) == list(OBJECTS)
