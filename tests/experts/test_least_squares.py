@@ -66,6 +66,25 @@ def test_outliers_have_small_weights():
     assert np.abs(robust - truth).max() < 0.2 < np.abs(plain - truth).max()
 
 
+@pytest.mark.exact
+def test_an_outlier_has_its_weight_in_the_normal_equations():
+    draw = np.random.default_rng(0)
+    fs, signs = draw.normal(size=(60, 3)), draw.choice([-0.1, 0.1], size=60)
+    ys = fs @ np.array([1.0, 2.0, 3.0]) + signs
+    ys[40] += 50.0
+    recursion, weights = Recursion((3,), 1, forget=1.0, prior=10.0), []
+    state, learn = recursion.init(), jax.jit(recursion.learn)
+    for f, y in zip(fs, ys, strict=True):
+        limit = 1.5 * state.scale.size[0, 0] if len(weights) >= 10 else np.inf
+        weights.append(min(1.0, float(limit / abs(y - f @ state.weights[0][:, 0]))))
+        state = learn(state, (jnp.asarray(f),), jnp.asarray([y]), jnp.asarray(True))
+    assert weights[40] < 0.1
+    moments = np.eye(3) / 10.0 + fs.T @ (np.array(weights)[:, None] * fs)
+    np.testing.assert_allclose(state.covariances[0], np.linalg.inv(moments), atol=1e-10)
+    found = np.linalg.solve(moments, fs.T @ (weights * ys))
+    np.testing.assert_allclose(state.weights[0][:, 0], found, atol=1e-10)
+
+
 def inputs(kind, rows):
     draw = np.random.default_rng(0)
     if kind == "constant":

@@ -1,5 +1,7 @@
 """The mixture for numbers, by its definition in NumPy; the seasonal lag of the baselines."""
 
+from collections import deque
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -31,17 +33,24 @@ def test_weights_follow_the_definition():
         top = np.tile(np.log(top_prior)[:, None], (1, STEPS))
         last_prior = np.r_[LAST_PRIOR, np.full(EXPERTS, (1 - LAST_PRIOR) / EXPERTS)]
         last = np.tile(np.log(last_prior)[:, None], (1, STEPS))
-        late = 1.0 + np.array(DELAYS)
-        for _ in range(30):
+        late, waiting = 1.0 + np.array(DELAYS), deque()
+        for _ in range(32):
             experts, label = draw.normal(size=(EXPERTS, STEPS)), draw.normal(size=STEPS)
             mixed, candidates = mixture.predict(state, experts)
             now = np.einsum("meo,eo->mo", np.exp(logs), experts)
             made = np.concatenate([experts[:3], now])
             chosen = (np.exp(top) * made).sum(0)
             np.testing.assert_allclose(candidates, [*made, chosen], rtol=0, atol=1e-10)
+            mean = (np.exp(last) * [chosen, *experts]).sum(0)
+            np.testing.assert_allclose(mixed, mean, rtol=0, atol=1e-10)
+            waiting.append((experts, label, candidates, made, chosen))
+            if len(waiting) <= max(DELAYS):
+                continue
+            # Combinations are judged by the weights of now, top and last average by what was made.
+            experts, label, candidates, made, chosen = waiting.popleft()
+            now = np.einsum("meo,eo->mo", np.exp(logs), experts)
             averaged = np.stack([chosen, *experts])
             mean = (np.exp(last) * averaged).sum(0)
-            np.testing.assert_allclose(mixed, mean, rtol=0, atol=1e-10)
             state = mixture.learn(
                 state, experts, candidates, label, jnp.ones(STEPS, bool), jnp.ones(STEPS)
             )

@@ -1,6 +1,7 @@
 """Prediction intervals: coverage under drift, outliers, late labels; nested; saved as JSON."""
 
 import json
+from itertools import product
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tiers import fast
 
-from foretrace._rows.intervals import Intervals
+from foretrace._rows.intervals import _RATES, _SPANS, Intervals
 
 
 def errors_of(kind, count=4000):
@@ -47,6 +48,23 @@ def test_ninety_percent_of_the_errors_lie_inside(kind, delay):
     inside, _ = follow(errors_of(kind), delay)
     assert 0.87 <= inside.mean() <= 0.93
     assert 0.82 <= inside[-1000:].mean() <= 0.97
+
+
+def test_there_is_a_tracker_for_each_pair_of_rate_and_span():
+    errors, pairs = errors_of("grows", 300), list(product(_RATES, _SPANS))
+    _, intervals = follow(errors, 0)
+    units = dict.fromkeys(_SPANS, 1.0)
+    quantiles = dict.fromkeys(pairs, Intervals(1).quantiles[0, 1, :, 0])
+    miss = (1 - np.array(intervals.coverages)) / 2
+    for count, error in enumerate(errors, 2):
+        for rate, span in pairs:
+            is_beyond = error > quantiles[rate, span] * units[span]
+            quantiles[rate, span] = quantiles[rate, span] + rate * (is_beyond - miss)
+        for span, unit in units.items():
+            size = min(abs(error), max(20 * unit, 1.0))
+            units[span] = unit + (size - unit) / min(count, span)
+    found, wanted = intervals.quantiles[:, 1, :, 0], np.array(list(quantiles.values()))
+    np.testing.assert_allclose(sorted(found.tolist()), sorted(wanted.tolist()), rtol=1e-9)
 
 
 @pytest.mark.full
