@@ -23,9 +23,21 @@ judged by them, the combination that follows the last labels most closely would 
 `delay` rows in a row are one piece of evidence: the rates of the top and of the first way, and all
 shares, are divided by 1 + delay. Each step ahead has a delay of its own.
 
+A burst of errors may end before its labels arrive. Weights that follow it are then wrong twice, so
+the rate of the top is at most u / gap (AdaHedge):
+
+    gap   <- (1 - 1 / (200 (1 + delay))) gap + u (s(overlap) - s(1))
+    s(k)   = log(sum_c v_c exp(-k rate l_c)) / (k rate)    l_c = loss of candidate c above the least
+
+Errors of `overlap` rows in a row overlap: `delay` of them, at least one. The second term is the
+loss that they, taken as one label, would add to mixing by single labels. It is zero at the delays
+0 and 1, and so is the gap. Losses are bounded at 8 `overlap`: a late label may move the top as far
+as a label without delay.
+
 Sources: Kivinen and Warmuth, Information and Computation 132(1), 1997; Herbster and Warmuth,
     Machine Learning 32, 1998; Joulani, Gyorgy and Szepesvari, Online learning under delayed
-    feedback, ICML 2013.
+    feedback, ICML 2013; de Rooij et al., Follow the leader if you can, hedge if you must, Journal
+    of Machine Learning Research 15, 2014.
 """
 
 from typing import NamedTuple
@@ -42,6 +54,8 @@ SHARES = (1e-4, 1e-2)
 TOP_RATE, TOP_SHARE = 0.5, 1e-3
 LAST_RATE, LAST_SHARE, LAST_PRIOR = 0.02, 1e-4, 0.9
 _CLIP, _CLIP_ERROR = 8.0, 3.0
+_MEMORY = 200.0
+"""Number of labels over which the unit is averaged, and of independent ones that the gap holds."""
 
 
 class NumberWeights(NamedTuple):
@@ -55,6 +69,7 @@ class NumberWeights(NamedTuple):
         unit: scale of the error of the top at each step ahead, as a number: unlike all else it
             is not in standard deviations, which may change from one row to the next by any factor.
         num_labels: number of labels of each step ahead.
+        gap: loss that late labels add to mixing, as a number likewise.
     """
 
     experts: Float[Array, "O M E"]
@@ -62,6 +77,7 @@ class NumberWeights(NamedTuple):
     last: Float[Array, "O E+1"]
     unit: ErrorScale
     num_labels: Float[Array, "O"]
+    gap: Float[Array, "O"]
 
 
 class NumberMixture(eqx.Module):
@@ -90,6 +106,11 @@ class NumberMixture(eqx.Module):
         return 1.0 + np.array(self.delays)
 
     @property
+    def overlap(self) -> Float[np.ndarray, "O"]:
+        """Number of labels in a row whose errors overlap at each step ahead."""
+        return np.maximum(self.late - 1, 1.0)
+
+    @property
     def settings(self) -> tuple[Float[np.ndarray, "O M"], Float[np.ndarray, "O M"]]:
         """Rate and share of each combination, one way after the other, at each step ahead."""
         rates, shares = (np.tile(values.ravel(), 2) for values in np.meshgrid(RATES, SHARES))
@@ -109,6 +130,7 @@ class NumberMixture(eqx.Module):
             jnp.asarray(np.tile(top, (self.outputs, 1))),
             jnp.asarray(np.tile(self._last_prior, (self.outputs, 1))),
             new_error_scale(jnp.zeros(self.outputs)),
+            jnp.zeros(self.outputs),
             jnp.zeros(self.outputs),
         )
 
@@ -168,7 +190,7 @@ class NumberMixture(eqx.Module):
         error = jnp.abs(jnp.einsum("oc,oc->o", state.top, now) - label)
         taken = known.astype(error.dtype)
         count = state.num_labels + taken
-        rate = taken / jnp.clip(count, 1.0, 200.0)
+        rate = taken / jnp.clip(count, 1.0, _MEMORY)
         unit = learned_error(state.unit, error * deviation, 10.0, rate, state.num_labels > 0)
         scale = jnp.maximum(unit.size / deviation, 1e-9)[:, None]
         half = rates.shape[1] // 2
@@ -180,10 +202,9 @@ class NumberMixture(eqx.Module):
         losses = jnp.concatenate([gradient, jnp.broadcast_to(own[:, None], gradient.shape)], axis=1)
         prior = _prior(self.baselines, self.experts - self.baselines)
         experts = _shared(state.experts, losses * rates[:, :, None], shares[:, :, None], prior)
-        missed = jnp.minimum(jnp.abs(candidates - label[:, None]) / scale, _CLIP)
         late = self.late[:, None]
-        top_prior = _prior(self.baselines, 2 * half)
-        top = _shared(state.top, missed * (TOP_RATE / late), TOP_SHARE / late, top_prior)
+        missed = jnp.abs(candidates - label[:, None]) / scale
+        top, gap = self._top(state, missed, jnp.maximum(unit.size, 1e-9 * deviation)[:, None])
         averaged = jnp.concatenate([chosen, predicted], axis=1)
         mean = jnp.einsum("oe,oe->o", state.last, averaged)[:, None]
         miss = jnp.clip((mean - label[:, None]) / scale, -_CLIP_ERROR, _CLIP_ERROR)
@@ -195,7 +216,29 @@ class NumberMixture(eqx.Module):
             jnp.where(known[:, None], last, state.last),
             unit,
             count,
+            jnp.where(known, gap, state.gap),
         )
+
+    def _top(
+        self, state: NumberWeights, missed: Float[Array, "O C"], unit: Float[Array, "O 1"]
+    ) -> tuple[Float[Array, "O C"], Float[Array, "O"]]:
+        """Return the weights of the top after losses in units, and the gap."""
+        late, overlap = self.late[:, None], self.overlap[:, None]
+        missed = jnp.minimum(missed, _CLIP * overlap)
+        above = missed - missed.min(axis=1, keepdims=True)
+
+        def rate(gap: Float[Array, "O"]) -> Float[Array, "O 1"]:
+            return jnp.minimum(TOP_RATE / late, unit / gap[:, None])
+
+        def soft(scaled: Float[Array, "O 1"]) -> Float[Array, "O"]:
+            shares = jnp.einsum("oc,oc->o", state.top, jnp.exp(-scaled * above))
+            return jnp.log(shares) / scaled[:, 0]
+
+        now = rate(state.gap)
+        more = unit[:, 0] * jnp.maximum(soft(now * overlap) - soft(now), 0.0)
+        gap = state.gap * (1 - 1 / (_MEMORY * self.late)) + more
+        prior = _prior(self.baselines, missed.shape[1] - self.baselines)
+        return _shared(state.top, missed * rate(gap), TOP_SHARE / late, prior), gap
 
 
 def _prior(baselines: int, others: int) -> np.ndarray:
