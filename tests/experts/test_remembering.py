@@ -144,6 +144,30 @@ def test_no_value_poisons_a_memory(bad):
     assert all(np.isfinite(leaf).all() for leaf in leaves((state.remembering, state.carries)))
 
 
+def test_carries_with_late_labels_are_those_of_the_newest_row_and_of_the_row_to_be_learned():
+    xs, labels = stored(np.random.default_rng(0), 30)
+    carries = {}
+    for rows in (28, 30):
+        now = packed(LONG, xs, labels.tolist())[:rows]
+        now[:, 3] = 0.0
+        carries[rows] = run(mixture(LONG, (*FEW, "memory")), now)[0].carries
+    shape = dataclasses.replace(LONG, delay=2)
+    late = packed(shape, xs, labels.tolist())
+    late[:, 3] = 0.0
+    state, _ = run(mixture(shape, (*FEW, "memory")), late)
+    found = leaves((state.carries, state.late_carries))
+    for a, b in zip(found, leaves((carries[30], carries[28])), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_mean_squares_of_distant_are_those_of_the_column():
+    draw, scales = np.random.default_rng(0), np.array([0.25, 0.5, 1.0, 2.0])
+    rows = packed(LONG, draw.normal(size=(60, 1)) * scales, draw.normal(size=60).tolist())
+    state, _ = run(mixture(LONG, ("baselines", "distant")), rows, 20)
+    squares = np.asarray(state.remembering[0].squares[0])
+    np.testing.assert_allclose(squares / squares[2], scales**2, rtol=1e-4)
+
+
 def test_the_earlier_values_of_distant_are_those_of_the_rows_that_were_there():
     expert = dataclasses.replace(distant(LONG), reach=5)
     draw = np.random.default_rng(0)
