@@ -33,8 +33,8 @@ def test_weights_follow_the_definition():
         top = np.tile(np.log(top_prior)[:, None], (1, STEPS))
         last_prior = np.r_[LAST_PRIOR, np.full(EXPERTS, (1 - LAST_PRIOR) / EXPERTS)]
         last = np.tile(np.log(last_prior)[:, None], (1, STEPS))
-        late, waiting, gap = 1.0 + np.array(DELAYS), deque(), np.zeros(STEPS)
-        overlap = np.maximum(DELAYS, 1)
+        late, waiting, gap = 1.0 + np.array(DELAYS), deque(), np.array([1.0, 5.0, 20.0])
+        overlap, state = np.maximum(DELAYS, 1), state._replace(gap=jnp.asarray(gap))
         for _ in range(34):
             experts, label = draw.normal(size=(EXPERTS, STEPS)), draw.normal(size=STEPS)
             mixed, candidates = mixture.predict(state, experts)
@@ -67,14 +67,14 @@ def test_weights_follow_the_definition():
                 by = (rates if way else rates / late)[:, None]
                 logs[at] = _shared(logs[at] - by * losses, (shares / late)[:, None], prior)
             missed = np.minimum(np.abs(made - label) / unit, 8.0 * overlap)
-            rate = np.minimum(TOP_RATE / late, unit / np.maximum(gap, 1e-99))
+            rate = np.minimum(TOP_RATE / late, unit / gap)
             one, all_as_one = (
                 np.log((np.exp(top - k * rate * (missed - missed.min(0)))).sum(0)) / (k * rate)
                 for k in (1, overlap)
             )
             gap = gap * (1 - 1 / (200 * late)) + unit * (all_as_one - one)
             np.testing.assert_allclose(state.gap, gap, rtol=0, atol=1e-10)
-            missed = missed * np.minimum(TOP_RATE / late, unit / np.maximum(gap, 1e-99))
+            missed = missed * np.minimum(TOP_RATE / late, unit / gap)
             top = _shared((top - missed)[None], TOP_SHARE / late, top_prior)[0]
             slope = np.clip((mean - label) / unit, -3, 3) * (averaged - mean) / unit
             slope = LAST_RATE / late * np.clip(slope, -8, 8)

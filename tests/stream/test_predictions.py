@@ -171,7 +171,9 @@ def test_a_forecast_is_for_the_rows_behind_its_row(tmp_path, capsys):
     assert cli.main(["stream", "--resume", str(tmp_path / "run"), "--forecast"]) == 0
     printed = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     assert [(row["ahead"], float(row["y"])) for row in printed] == [*zip("123", last, strict=True)]
-    assert float(printed[0]["y_low"]) == float(rows[-1]["y+1_low"])
+    for row in printed:
+        for end in ("low", "high"):
+            assert float(row[f"y_{end}"]) == float(rows[-1][f"y+{row['ahead']}_{end}"])
 
 
 def test_the_forecast_of_each_member_is_that_of_its_last_row(tmp_path):
