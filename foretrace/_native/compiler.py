@@ -1,16 +1,23 @@
 """Compile a C program once, with the machine's compiler or the wheel `ziglang`."""
 
+import atexit
+import contextlib
 import ctypes
+import functools
 import hashlib
 import importlib.util
 import os
 import platform
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
+import warnings
 from pathlib import Path
+
+from foretrace._runs.files import write_atomically
 
 FLAGS = (
     "-std=c99",
@@ -29,19 +36,24 @@ class CompilerError(RuntimeError):
     """There is no C compiler, or it does not compile a program."""
 
 
-def find_compiler() -> list[str]:
+def find_compiler(required: bool = True) -> list[str]:
     """Return the command of a C compiler: `CC`, else `cc`, else the wheel `ziglang`.
 
+    Args:
+        required: whether it is an error that there is none; the command is empty otherwise.
+
     Raises:
-        CompilerError: there is none.
+        CompilerError: there is none, or `CC` is no command.
     """
-    if given := os.environ.get("CC"):
-        return shlex.split(given)
+    if (given := os.environ.get("CC", "")) != "":
+        return _command_in(given)
     for name in ("cc", "gcc", "clang"):
         if found := shutil.which(name):
             return [found]
     if importlib.util.find_spec("ziglang") is not None:
         return [sys.executable, "-m", "ziglang", "cc"]
+    if not required:
+        return []
     raise CompilerError(
         "no C compiler was found (cc, gcc or clang, or the command in the variable CC); install "
         "one, such as the package gcc of the system, or the wheel ziglang: pip install "
@@ -49,23 +61,34 @@ def find_compiler() -> list[str]:
     )
 
 
-def code_size(source: Path) -> int | None:
+def _command_in(given: str) -> list[str]:
+    """Return the command in the variable CC, its program by the whole path."""
+    try:
+        words = shlex.split(given)
+    except ValueError:  # a quotation without an end
+        words = []
+    found = shutil.which(words[0]) if words else None
+    if found is None:
+        raise CompilerError(
+            f"the variable CC={given!r} names no program that can be started, expected the command "
+            "of a C compiler, such as CC=gcc; correct it or unset it"
+        )
+    return [os.path.abspath(found), *words[1:]]
+
+
+def code_size(source: Path, compiler: list[str]) -> int | None:
     """Return the bytes of code and constants of a C file, compiled for size. None if unknown.
 
     It is unknown without a compiler, or without the program `size` that comes with one.
     """
-    try:
-        command = find_compiler()
-    except CompilerError:
-        return None
     size = shutil.which("size")
-    if size is None:
+    if size is None or not compiler:
         return None
     with tempfile.TemporaryDirectory() as folder:
         target = Path(folder) / "program.o"
-        call = [*command, "-std=c99", "-Os", "-c", "-o", str(target), source.name]
-        subprocess.run(call, cwd=source.parent, capture_output=True, check=False)
-        found = subprocess.run([size, str(target)], capture_output=True, text=True, check=False)
+        call = [*compiler, "-std=c99", "-Os", "-c", "-o", str(target), source.name]
+        _run(call, source.parent)
+        found = _run([size, str(target)])
     # A line of names, and one of numbers that begins with that of code and constants.
     numbers = found.stdout.split("\n")[1:2]
     return int(numbers[0].split()[0]) if found.returncode == 0 and numbers else None
@@ -74,22 +97,41 @@ def code_size(source: Path) -> int | None:
 def cache_folder() -> Path:
     """Return the folder of compiled programs: FORETRACE_CACHE, else the user's cache folder.
 
-    Raises:
-        CompilerError: somebody else may write into it, so that what it holds cannot be trusted.
+    Where others may write to it, or this user may not, it is a folder of this process alone.
+
+    Warns:
+        UserWarning: the folder is not used.
     """
-    root = os.environ.get("FORETRACE_CACHE") or os.path.join(
-        os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "foretrace"
+    try:
+        root = os.environ.get("FORETRACE_CACHE") or os.path.join(
+            os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "foretrace"
+        )
+        folder = Path(root) / "native"
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except (OSError, RuntimeError) as error:  # Path.home() finds none, or a file is in the way
+        return _private_folder(str(error))
+    if _is_own(folder.stat()) and os.access(folder, os.W_OK):
+        return folder
+    return _private_folder(f"{folder} belongs to another user, or others may write to it")
+
+
+@functools.cache
+def _private_folder(reason: str) -> Path:
+    warnings.warn(
+        f"{reason}; compiled programs are kept until this process ends, in a folder of its own: "
+        "choose a folder that only you can write to by the variable FORETRACE_CACHE",
+        stacklevel=2,
     )
-    folder = Path(root) / "native"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    if hasattr(os, "getuid"):
-        found = folder.stat()
-        if found.st_uid != os.getuid() or found.st_mode & 0o022:
-            raise CompilerError(
-                f"{folder} belongs to another user, or others may write to it; choose another "
-                "folder for compiled programs by the variable FORETRACE_CACHE"
-            )
-    return folder
+    folder = tempfile.mkdtemp(prefix="foretrace-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def _is_own(found: os.stat_result) -> bool:
+    """Say whether nobody else can have written a file or to a folder; Windows does not say."""
+    return not hasattr(os, "getuid") or (
+        found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    )
 
 
 def compiled(source: str, header: str, name: str) -> ctypes.CDLL:
@@ -101,34 +143,68 @@ def compiled(source: str, header: str, name: str) -> ctypes.CDLL:
         name: name of the header file without suffix.
 
     Raises:
-        CompilerError: there is no compiler, or it finds an error.
+        CompilerError: there is no compiler, it finds an error, or its program cannot be loaded.
     """
-    command = [*find_compiler(), *FLAGS]
-    key = "\0".join(
-        (source, header, *command, _version(command[0]), platform.machine(), _processor())
-    )
-    path = cache_folder() / f"{hashlib.sha256(key.encode()).hexdigest()[:32]}.so"
-    if not path.exists():
-        _compile(command, source, header, name, path)
-    return ctypes.CDLL(str(path))
+    compiler = find_compiler()
+    command = [*compiler, *FLAGS]
+    version = _run([*compiler, "--version"]).stdout.split("\n")[0]
+    key = _digest(
+        "\0".join((source, header, *command, version, platform.machine(), _processor())).encode()
+    )[:32]
+    folder = cache_folder()
+    path = _kept(folder, key)
+    if path is None:
+        program = _compile(command, source, header, name)
+        path = folder / f"{key}-{_digest(program)}.so"
+        write_atomically(path, program)
+        path.chmod(0o600)  # whatever the umask is: a file that others can write is not loaded
+    try:
+        return ctypes.CDLL(str(path))
+    except OSError as error:
+        raise CompilerError(
+            f"the compiled program cannot be loaded ({error}); choose a folder from which programs "
+            "may be loaded by the variable FORETRACE_CACHE"
+        ) from error
 
 
-def _compile(command: list[str], source: str, header: str, name: str, path: Path) -> None:
-    with tempfile.TemporaryDirectory(dir=path.parent) as folder:
+def _kept(folder: Path, key: str) -> Path | None:
+    """Return the program of a key that is whole and nobody else can have written. None if none.
+
+    The name of a file ends with the digest of its bytes: a cut file would end the process.
+    """
+    for path in folder.glob(f"{key}-*.so"):
+        with contextlib.suppress(OSError):
+            trusted = not path.is_symlink() and _is_own(path.stat())
+            if trusted and path.stem == f"{key}-{_digest(path.read_bytes())}":
+                return path
+    return None
+
+
+def _digest(data: bytes) -> str:
+    return hashlib.sha256(data).hexdigest()
+
+
+def _compile(command: list[str], source: str, header: str, name: str) -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / f"{name}.h").write_text(header)
         (Path(folder) / f"{name}.c").write_text(source)
         target = Path(folder) / "program.so"
         call = [*command, "-shared", "-fPIC", "-o", str(target), f"{name}.c", "-lm"]
-        done = subprocess.run(call, cwd=folder, capture_output=True, text=True, check=False)
+        done = _run(call, folder)
         if done.returncode or not target.exists():
             raise CompilerError(f"{shlex.join(call)} failed:\n{done.stderr.strip()[-2000:]}")
-        # Another process may have compiled the same: either file is right.
-        os.replace(target, path)
+        return target.read_bytes()
 
 
-def _version(compiler: str) -> str:
-    found = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
-    return found.stdout.split("\n")[0]
+def _run(
+    call: list[str], folder: str | os.PathLike[str] | None = None
+) -> subprocess.CompletedProcess[str]:
+    try:
+        return subprocess.run(
+            call, cwd=folder, capture_output=True, text=True, errors="replace", check=False
+        )
+    except OSError as error:
+        raise CompilerError(f"{shlex.join(call)} cannot be started: {error}") from error
 
 
 def _processor() -> str:

@@ -8,7 +8,7 @@ from foretrace._export.export import Exported, export, export_network
 from foretrace._learner.learner import Learner
 from foretrace._learner.optimizer import adamw
 from foretrace._learner.state import UntrainedParameters
-from foretrace._native.compiler import code_size
+from foretrace._native.compiler import code_size, find_compiler
 from foretrace._network import Network
 from foretrace._runs.directory import RunError, is_run_of
 from foretrace.cli._options import Export
@@ -23,6 +23,8 @@ from foretrace.stream._exported import export_run
 
 def write_graph(command: Export) -> int:
     """Write the files, and print their names and sizes."""
+    # A wrong CC is an error before a file is written.
+    compiler = find_compiler(required=False) if command.format == "c" else []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UntrainedParameters)
         kinds = {RLConfig: _of_agent, StreamConfig: _of_stream}
@@ -30,7 +32,7 @@ def write_graph(command: Export) -> int:
         files = (of or _of_training)(command)
     for path in filter(None, (*files, files.include)):
         print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
-    if command.format == "c" and (size := code_size(files.graph)) is not None:
+    if (size := code_size(files.graph, compiler)) is not None:
         print(f"compiled for size on this machine: {size} bytes of code and constants")
     return 0
 

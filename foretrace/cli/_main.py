@@ -16,6 +16,7 @@ import tyro
 
 from foretrace._distributed.processes import LostProcessError
 from foretrace._learner.state import UntrainedParameters
+from foretrace._native.compiler import CompilerError
 from foretrace._runs.loop import DivergenceError
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._check import check
@@ -265,7 +266,7 @@ def _explain(error: Exception) -> int:
     if os.environ.get("FORETRACE_DEBUG", "0") not in ("", "0"):
         traceback.print_exception(error)
     text = " ".join(str(error).split())
-    known = isinstance(error, ValueError | OSError | DivergenceError)
+    known = isinstance(error, ValueError | OSError | DivergenceError | CompilerError)
     if not known:
         text = f"{type(error).__name__}: {text} (unexpected; FORETRACE_DEBUG=1 shows where)"
     print(f"foretrace: error: {text}", file=sys.stderr)

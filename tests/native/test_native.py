@@ -1,8 +1,12 @@
 """The step in C equals the learner's, changes nothing when refusing, and names its limits."""
 
 import json
+import os
+import re
 import shutil
+import stat
 import subprocess
+import sys
 import threading
 from functools import partial
 
@@ -16,6 +20,7 @@ from cases import CELLS, RULES
 from tiers import fast
 
 import foretrace as ft
+from foretrace import cli
 from foretrace._native import compiler
 from foretrace._native.compiler import FLAGS
 
@@ -239,12 +244,97 @@ def test_without_a_compiler_the_error_names_both_ways(learner, monkeypatch):
         ft.native(learner)
 
 
-def test_a_folder_that_others_may_write_to_is_refused(learner, monkeypatch, tmp_path):
-    (tmp_path / "native").mkdir()
-    (tmp_path / "native").chmod(0o777)
+ANSWERS = """
+import sys
+from foretrace._native import compiler
+compiler.FLAGS = tuple(sys.argv[2:])
+for place in range(int(sys.argv[1])):
+    source = f"int answer(void) {{ return {place}; }}"
+    print(compiler.compiled(source, "", "answer").answer(), flush=True)
+"""
+
+
+def cut(path, size):
+    path.write_bytes(path.read_bytes()[:size])
+
+
+DAMAGE = {
+    "empty": lambda path: cut(path, 0),
+    "a byte": lambda path: cut(path, 1),
+    "its ELF header": lambda path: cut(path, 64),
+    "a page": lambda path: cut(path, 4096),
+    "half": lambda path: cut(path, path.stat().st_size // 2),
+    "all but a byte": lambda path: cut(path, -1),
+    "garbage": lambda path: path.write_bytes(b"\0garbage" * 500),
+    "another program": lambda path: shutil.copy(next(path.parent.glob("*.so")), path),
+    "of the group": lambda path: path.chmod(0o620),
+    "of all": lambda path: path.chmod(0o606),
+    "of another owner": lambda path: os.getuid() or os.chown(path, 12345, -1),
+    "a link": lambda path: path.rename(path.with_name("moved")) and path.symlink_to("moved"),
+    "missing": lambda path: path.unlink(),
+}
+
+
+@pytest.fixture
+def answers(monkeypatch, tmp_path):
+    """Return a function that compiles programs in a process of its own."""
     monkeypatch.setenv("FORETRACE_CACHE", str(tmp_path))
-    with pytest.raises(ft.CompilerError, match="FORETRACE_CACHE"):
-        ft.native(learner)
+
+    def call(number):
+        command = [sys.executable, "-c", ANSWERS, str(number), *compiler.FLAGS]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, (done.returncode, done.stdout, done.stderr)
+        assert done.stdout.split() == [str(place) for place in range(number)]
+        return done.stderr
+
+    return call
+
+
+def test_a_damaged_or_foreign_program_is_compiled_again(answers, tmp_path):
+    folder = tmp_path / "native"
+    answers(len(DAMAGE))
+    first = sorted(folder.iterdir())
+    for path, damage in zip(first, DAMAGE.values(), strict=True):
+        damage(path)
+    assert answers(len(DAMAGE)) == ""
+    for path in first:
+        found = path.lstat()
+        assert stat.S_ISREG(found.st_mode) and not found.st_mode & 0o022
+        assert found.st_uid == os.getuid() and found.st_size > 4096
+    kept = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
+    answers(len(DAMAGE))
+    assert {path: path.stat().st_mtime_ns for path in folder.iterdir()} == kept
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda folder: (folder.mkdir(), folder.chmod(0o777)),
+        lambda folder: (folder.mkdir(), folder.chmod(0o770)),
+        lambda folder: folder.write_text("a file"),
+    ],
+)
+def test_from_a_folder_of_others_nothing_is_loaded(make, monkeypatch, tmp_path):
+    monkeypatch.setenv("FORETRACE_CACHE", str(tmp_path))
+    make(tmp_path / "native")
+    source = "int answer(void) { return 7; }"
+    with pytest.warns(UserWarning, match="native.*until this process ends.*FORETRACE_CACHE"):
+        assert compiler.compiled(source, "", "answer").answer() == 7
+    assert not list(tmp_path.glob("native/*"))
+
+
+@pytest.mark.parametrize("given", ["/no/such/cc", " ", '"gcc', "/", __file__])
+def test_a_command_that_is_no_compiler_is_named_before_a_file_is_written(
+    given, monkeypatch, tmp_path, capsys
+):
+    monkeypatch.setenv("CC", given)
+    with pytest.raises(ft.CompilerError, match=re.escape(f"CC={given!r}") + ".*such as CC=gcc"):
+        compiler.compiled("", "", "answer")
+    run, out = tmp_path / "run", tmp_path / "model.c"
+    assert cli.main(["export", str(run), "--format", "c", "--out", str(out)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert line.startswith(f"foretrace: error: the variable CC={given!r}")
+    assert not list(tmp_path.iterdir())
 
 
 def test_an_operation_without_a_form_is_named():
