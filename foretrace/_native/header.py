@@ -6,6 +6,7 @@ import numpy as np
 
 from foretrace._graph.step import Graph
 from foretrace._native.expression import C_TYPES, c_type
+from foretrace._native.reserved import identifier
 
 Field = tuple[str, str, int]
 """Name, C type and number of elements of a field of a context."""
@@ -29,11 +30,11 @@ def header_of_network(name: str, graph: Graph, fields: list[Field]) -> str:
     """Return the header file of a network, or of a learner.
 
     Args:
-        name: what the names of its functions begin with.
+        name: name of the file, and what the names of its functions begin with.
         graph: its step.
         fields: fields of a context.
     """
-    learns = "loss" in graph.results
+    name, learns = identifier(name), "loss" in graph.results
     functions = [
         "/* Begin with the parameters and the carry of the export. */",
         f"void {name}_init({name} *ctx);",
@@ -69,12 +70,13 @@ def header_of_stream(
     """Return the header file of the model of a stream.
 
     Args:
-        name: what the names of its functions begin with.
+        name: name of the file, and what the names of its functions begin with.
         graph: its step.
         fields: fields of a context.
         notes: lines that say what rows, labels and outputs are.
         predicts: whether there is a function that predicts alone.
     """
+    name = identifier(name)
     functions = [
         "/* Begin with what the run has learned. */",
         f"void {name}_init({name} *ctx);",

@@ -93,6 +93,11 @@ _CLAMPED = (
 )
 
 
+def helper_names() -> list[str]:
+    """Return the names of the C functions of `helpers`, for doubles."""
+    return [name for name, _ in helpers(np.float64)]
+
+
 def helpers(dtype: Any) -> list[tuple[str, str]]:
     """Return name and definition of the C functions for a floating-point type."""
     words = (

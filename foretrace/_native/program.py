@@ -5,6 +5,9 @@
     NAME_predict(ctx, x, outputs)   move on without learning
     NAME_reset(ctx)                 begin a sequence
 
+NAME is the name of the files. Where it means something else in C, as in `int.c`, it is
+`int_model`.
+
 All memory is in the context: parameters, optimiser and carry, and what a step needs beside them. A
 step that learns writes the next values beside the present ones, and turns to them if it is
 accepted.
@@ -34,6 +37,7 @@ from foretrace._native.function import (
 )
 from foretrace._native.header import Field, arguments, header_of_network, header_of_stream
 from foretrace._native.operators import helpers
+from foretrace._native.reserved import identifier
 
 _KINDS = {short: kind for kind, short in POOLS.items()}
 
@@ -63,7 +67,7 @@ def learning_program(
 
     Args:
         learner: learner of one stream that updates at every step.
-        name: what the names of its functions begin with.
+        name: name of its files, and what the names of its functions begin with.
         state: state to begin with. Default: `learner.init()`.
         step: graph of its learning step.
 
@@ -84,7 +88,7 @@ def inference_program(name: str, step: Graph) -> Program:
     """Return the program of a network: `predict` and `reset`; the parameters are constants in it.
 
     Args:
-        name: what the names of its functions begin with.
+        name: name of its files, and what the names of its functions begin with.
         step: graph of its step.
 
     Raises:
@@ -100,7 +104,7 @@ def stream_program(
     """Return the program of a stream's model: `step`, and `predict`, which changes nothing.
 
     Args:
-        name: what the names of its functions begin with.
+        name: name of its files, and what the names of its functions begin with.
         step: graph that learns from a row and the label that came with it.
         predict: graph that returns the prediction of a row, with the same states; None for none.
         notes: lines that say what rows, labels and outputs are.
@@ -140,10 +144,10 @@ def _fields(layout: Layout, functions: Iterable[Function]) -> list[Field]:
 
 
 def _source(
-    name: str, graph: Graph, layout: Layout, functions: dict[str, Function], fields: list[Field]
+    file: str, graph: Graph, layout: Layout, functions: dict[str, Function], fields: list[Field]
 ) -> str:
-    has = {field for field, _, _ in fields}
-    lines = [f'#include "{name}.h"', "", "#include <math.h>", "#include <string.h>"]
+    has, name = {field for field, _, _ in fields}, identifier(file)
+    lines = [f'#include "{file}.h"', "", "#include <math.h>", "#include <string.h>"]
     text = [*_initial(layout), *_init(name, layout)]
     for part, one in functions.items():
         text += ["", *_function(name, part, one, graph, has)]

@@ -21,8 +21,11 @@ from tiers import fast
 
 import foretrace as ft
 from foretrace import cli
-from foretrace._native import compiler
+from foretrace._graph.step import learning_graph
+from foretrace._native import compiler, program
 from foretrace._native.compiler import FLAGS
+from foretrace._native.function import function
+from foretrace._native.operators import helpers
 
 pytestmark = [
     pytest.mark.usefixtures("default_promotion"),
@@ -374,6 +377,53 @@ def test_a_name_that_is_none_in_c_is_refused(learner, tmp_path, path):
     with pytest.raises(ValueError, match=r"such as model\.c"):
         ft.export(learner, tmp_path / path, "c", learn=True)
     assert not list(tmp_path.iterdir())
+
+
+KEYWORDS = """auto break case char const continue default do double else enum extern float for goto if
+inline int long register restrict return short signed sizeof static struct switch typedef union
+unsigned void volatile while"""
+FEW = """int double static exp expf size_t memcpy fenv_t printf isnan main unix run run_step initial0
+step_numbers0 reset_numbers12 math string stdint model_result nullptr"""
+
+
+def names_in_headers():
+    """Return every name in the headers of C99, as this machine's compiler sees them, and macros."""
+    headers = """assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp
+    signal stdarg stdbool stddef stdint stdio stdlib string tgmath time wchar wctype"""
+    found = set()
+    # What a program includes in any mode; the other headers as in C99.
+    for given, mode in (("math string stdint", "gnu11"), (headers, "c99")):
+        text = "".join(f"#include <{header}.h>\n" for header in given.split())
+        for form in ("-P", "-dM"):
+            call = ["cc", f"-std={mode}", "-E", form, "-"]
+            done = subprocess.run(call, input=text, capture_output=True, text=True, check=True)
+            pattern = r"\b[a-z]\w*" if form == "-P" else r"(?m)^#define ([a-z]\w*)"
+            found |= set(re.findall(pattern, done.stdout))
+    return found
+
+
+@pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.full)])
+def test_a_file_of_any_name_compiles(every, monkeypatch, tmp_path):
+    network = ft.Network(2, 1, model_size=2, depth=1, cell=CELLS["mingru"], key=jax.random.key(0))
+    learner = ft.Learner(
+        network, rule=ft.ONLINE, optimizer=optax.sgd(1e-2), loss=ft.losses.squared_error, warn=False
+    )
+    graph, made = learning_graph(learner, None, None), {}
+    # The statements of a function do not depend on the name, and are written once.
+    monkeypatch.setattr(
+        program,
+        "function",
+        lambda part, *given: made.get(part) or made.setdefault(part, function(part, *given)),
+    )
+    names = {*FEW.split(), *(name for kind in "fd" for name, _ in helpers(kind))}
+    if every:
+        source = program.learning_program(learner, "model", None, graph).source
+        names |= {*re.findall(r"\b[a-z]\w*", source), *KEYWORDS.split(), *names_in_headers()}
+    for name in names:
+        found = program.learning_program(learner, name, None, graph)
+        (tmp_path / f"{name}.c").write_text(found.source)
+        (tmp_path / f"{name}.h").write_text(found.header)
+    run("cc", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", *tmp_path.glob("*.c"))
 
 
 def test_a_network_alone_predicts(learner, tmp_path):
