@@ -76,6 +76,16 @@ def _check_count(name: str, value: Any, least: int) -> None:
         raise ValueError(f"{name}={value!r} must be an integer of at least {least}")
 
 
+_KINDS: dict[str, tuple[Any, str]] = {
+    "name": (str, "a text"),
+    "credit": (
+        Depth | Sketches | None,
+        "the credit of a rule, such as ft.ONLINE.with_depth(1).credit, or None",
+    ),
+}
+"""What a field of a rule may be, and its words; the others are True or False."""
+
+
 @dataclasses.dataclass(frozen=True)
 class LearningRule:
     """Which arguments of `h_t = step(theta, own, others, x_t)` are differentiated through time.
@@ -97,7 +107,7 @@ class LearningRule:
         credit: credit beyond the layer and the chunk: `Depth`, `Sketches`, or None.
 
     Raises:
-        ValueError: a combination that cannot be carried out.
+        ValueError: a value of another kind, or a combination that cannot be carried out.
     """
 
     name: str
@@ -110,6 +120,10 @@ class LearningRule:
     credit: Credit | None = None
 
     def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            kind, words = _KINDS.get(name, (bool, "True or False"))
+            if not isinstance(value, kind):
+                raise ValueError(f"LearningRule({name}={value!r}) must be {words}")
         if self.carried and not self.own:
             raise ValueError(
                 f"LearningRule(name={self.name!r}): carried=True needs own=True, because a "

@@ -1,8 +1,8 @@
 """Largest differences between the step in C and in JAX over 10,000 rows.
 
 Two layers of four modules for every cell and every rule, with Adam, and modules with the
-second-order step, in float32. Some rows have a NaN input, an infinite input or a label that is
-none, some are not learned, and some begin a sequence. "twin" is JAX beside JAX whose first
+second-order step, in float32. Some rows have a NaN input, an infinite input or a NaN target,
+some are not learned, and some begin a sequence. "twin" is JAX beside JAX whose first
 parameters are the next floating-point numbers: what rounding alone does over the rows. Needs a C
 compiler.
 """
@@ -91,7 +91,10 @@ def rows_of(learner, rows, classes):
     if classes:
         ys = ys.argmax(axis=1).astype(np.int32)
     xs[t % 211 == 50, 1], xs[t % 307 == 60, 0] = np.nan, np.inf
-    ys[t % 101 == 70] = -1 if classes else np.nan
+    if classes:
+        xs[t % 101 == 70, 2] = np.inf  # a label that is no class never comes to the step in C
+    else:
+        ys[t % 101 == 70] = np.nan
     return xs, ys, t % 41 == 20, t % 503 == 90
 
 

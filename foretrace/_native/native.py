@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from foretrace._engine.checks import check_labels
 from foretrace._graph.step import learning_graph, without_key
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import LearnerState
@@ -15,6 +16,9 @@ from foretrace._native.context import Context
 from foretrace._native.program import Program, learning_program
 
 _NAME = "model"
+
+_MANY = 1000
+"""Number of labels of which a native step remembers that they are classes."""
 
 
 class NativeStep(NamedTuple):
@@ -43,7 +47,8 @@ class Native:
     def __init__(
         self, learner: Learner, state: LearnerState, program: Program, library: ctypes.CDLL
     ):
-        self._key = state.key
+        self._key, self._learner = state.key, learner
+        self._passed: set[Any] = set()
         x, y = (program.graph.data[name] for name in ("x", "y"))
         outputs = program.graph.closed.jaxpr.outvars[0].aval
         self._x, self._y = np.zeros(x.shape, x.dtype), np.zeros(y.shape, y.dtype)
@@ -70,12 +75,35 @@ class Native:
         """Learn from a row and its target, (I,) and as the loss takes it.
 
         Raises:
-            ValueError: an input or a target of another shape; the state is unharmed.
+            TypeError, ValueError: an input or a target of another shape or type, or a label that is
+                no class; the state is unharmed.
         """
         _write("x", self._x, x)
+        if self._y.dtype.kind == "i":
+            self._check_label(np.asarray(y))
         _write("y", self._y, y)
         result = self._step(*self._step_arguments)
         return NativeStep(self._outputs.copy(), result.loss, bool(result.accepted))
+
+    def _check_label(self, y: np.ndarray) -> None:
+        """Raise the error of `Learner.step` for a label that is no class, as it was given."""
+        network, loss = self._learner.network, self._learner.loss
+        if y.dtype.kind not in "iu":
+            if y.shape == self._y.shape and y.dtype.kind in "bf":
+                outputs = jax.ShapeDtypeStruct(self._outputs.shape, self._outputs.dtype)
+                jax.eval_shape(loss, outputs, y)
+            return
+        # A check takes longer than a small step: a class is looked at once.
+        number = y.item() if y.size == 1 else None
+        if number in self._passed:
+            return
+        check_labels(network, loss, self._x[None], y[None])
+        # C would take the lowest bits of a number that does not fit.
+        wrong = y[y.astype(self._y.dtype) != y]
+        if wrong.size:
+            raise ValueError(f"y holds {wrong[0]}, which is no {self._y.dtype}")
+        if number is not None and len(self._passed) < _MANY:
+            self._passed.add(number)
 
     def predict(self, x: Any) -> np.ndarray:
         """Return the outputs for the next row and move on; sensitivities are advanced.

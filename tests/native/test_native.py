@@ -239,6 +239,41 @@ def test_rows_of_another_shape_are_refused(learner, x, y, text):
     assert int(native.state().step) == 0
 
 
+@pytest.mark.parametrize(
+    "label",
+    [2**32, 2**32 + 1, 2**31, -(2**31) - 1, -1, 4, np.uint64(2**63), np.uint32(2**32 - 1), 1.5, 1.0]
+    + [np.float32(2.0), True],
+)
+def test_a_label_that_is_no_class_is_refused_as_the_learner_does(
+    label, of_classes, without_shape_checks
+):
+    learner, native, state = of_classes
+    x, before = np.ones(3, np.float32), int(native.state().step)
+    with pytest.raises((TypeError, ValueError)) as ours:
+        native.step(x, label)
+    with pytest.raises((TypeError, ValueError)) as theirs:
+        learner.step(state, x[None], np.asarray(label)[None])
+    assert str(ours.value) == str(theirs.value) and type(ours.value) is type(theirs.value)
+    assert int(native.state().step) == before
+    assert all(native.step(x, one).accepted for one in (0, np.int64(3), np.uint8(1), np.int32(2)))
+
+
+@pytest.fixture(scope="module")
+def of_classes():
+    learner = make_learner("mingru", loss=ft.losses.softmax_cross_entropy, outputs=4)
+    return learner, ft.native(learner), learner.init()
+
+
+@pytest.mark.parametrize("y", [2**32, -(2**31) - 1, 2**63])
+def test_whole_numbers_that_do_not_fit_are_refused(y):
+    def loss(output, y):
+        return jnp.mean((output - y) ** 2)
+
+    native = ft.native(make_learner("mingru", loss=loss), target=np.int32(0))
+    with pytest.raises(ValueError, match=f"y holds {y}, which is no int32"):
+        native.step(np.ones(3, np.float32), y)
+
+
 def test_without_a_compiler_the_error_names_both_ways(learner, monkeypatch):
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(compiler.shutil, "which", lambda _: None)
@@ -379,11 +414,11 @@ def test_a_name_that_is_none_in_c_is_refused(learner, tmp_path, path):
     assert not list(tmp_path.iterdir())
 
 
-KEYWORDS = """auto break case char const continue default do double else enum extern float for goto if
-inline int long register restrict return short signed sizeof static struct switch typedef union
+KEYWORDS = """auto break case char const continue default do double else enum extern float for goto
+if inline int long register restrict return short signed sizeof static struct switch typedef union
 unsigned void volatile while"""
-FEW = """int double static exp expf size_t memcpy fenv_t printf isnan main unix run run_step initial0
-step_numbers0 reset_numbers12 math string stdint model_result nullptr"""
+FEW = """int double static exp expf size_t memcpy fenv_t printf isnan main unix run run_step
+initial0 step_numbers0 reset_numbers12 math string stdint model_result nullptr"""
 
 
 def names_in_headers():

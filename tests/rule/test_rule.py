@@ -65,3 +65,22 @@ def test_a_text_is_a_rule_wherever_one_is_given():
 def test_another_text_is_refused(text, match):
     with pytest.raises(ValueError, match=match):
         ft.rule(text)
+
+
+@pytest.mark.parametrize(
+    ("field", "values"),
+    [
+        *(
+            (f.name, (0.5, 0, 1, 1.0, None, "True"))
+            for f in dataclasses.fields(ft.LearningRule)[1:7]
+        ),
+        ("name", (None, 3, b"mine", True)),
+        ("credit", (0, 1, True, "depth=1", Depth, ft.ONLINE)),
+    ],
+)
+def test_a_field_of_another_kind_is_refused(field, values):
+    for value in values:
+        with pytest.raises(ValueError, match=rf"LearningRule\({field}=.*\) must be"):
+            dataclasses.replace(ft.ONLINE, **{field: value})
+        with pytest.raises(ValueError, match=rf"LearningRule\({field}=.*\) must be"):
+            ft.LearningRule(**{"name": "mine", "recurrent": True, "own": True} | {field: value})
