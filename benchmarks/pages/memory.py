@@ -67,6 +67,12 @@ METHODS = {
     "river linear": "river linear",
     "river ARF": "river ARF",
 }
+SHORT = {
+    "learned": "learned",
+    "frozen": "untrained",
+    "reservoir 300": "reservoir, 300 numbers",
+    "GRU 32": "GRU, 32 units",
+}
 RATED = ("adam", "rmsprop", "GRU 32", "rolling 16")
 
 
@@ -80,32 +86,46 @@ def text():
 
 def alone():
     """Return the scores of the last 30 %: a row a stream, a column a method."""
-    found, numbers = {}, set()
-    for record in ledger.read(ledger.RECORDS / "memory.jsonl"):
-        stream, method = record["cell"]["stream"], record["cell"]["method"]
-        found.setdefault((stream, method), []).append(record["found"]["last 30 %"])
-        if record["found"]["score"] == "error":
-            numbers.add(stream)
     lines = []
     for stream, name in (STREAMS | ONCE | HELD).items():
-        better = min if stream in numbers else max
-        seeds, values = [], []
-        for method in METHODS:
-            rates = [
-                scores
-                for (of, said), scores in found.items()
-                if of == stream and (said.rpartition(" ")[0] if method in RATED else said) == method
-            ]
-            best = better(rates, key=mean) if rates else None
-            values.append(None if best is None else mean(best))
-            seeds.append(len(best or ()))
+        better, runs = _runs(stream)
+        values = [mean(runs[method]) if runs[method] else None for method in METHODS]
         shown = bold_best(values, lambda value, better=better: _shown(value, better), better)
         shown = [
-            f"{score} ({count})" if count > 1 else score
-            for score, count in zip(shown, seeds, strict=True)
+            f"{score} ({len(found)})" if len(found) > 1 else score
+            for score, found in zip(shown, runs.values(), strict=True)
         ]
         lines.append([_named(name, better is min), *shown])
     return table(["stream", *METHODS.values()], lines)
+
+
+def held():
+    """Return the table of `docs/second_order.md`: the same of the real streams, a few methods."""
+    lines = []
+    for stream, name in HELD.items():
+        better, runs = _runs(stream)
+        scores = [_shown(mean(runs[method]), better) for method in SHORT]
+        lines.append([_named(name, better is min), *scores])
+    return table(["stream", *SHORT.values()], lines)
+
+
+def _runs(stream):
+    """Return which of two scores of a stream is better, and the runs of each method."""
+    records = [
+        record
+        for record in ledger.read(ledger.RECORDS / "memory.jsonl")
+        if record["cell"]["stream"] == stream
+    ]
+    better = min if records[0]["found"]["score"] == "error" else max
+    rates = {method: {} for method in METHODS}
+    for record in records:
+        said = record["cell"]["method"]
+        method = said.rpartition(" ")[0] if said.rpartition(" ")[0] in RATED else said
+        if method in rates:
+            rates[method].setdefault(said, []).append(record["found"]["last 30 %"])
+    return better, {
+        method: better(found.values(), key=mean, default=[]) for method, found in rates.items()
+    }
 
 
 def mixture(streams):

@@ -124,3 +124,24 @@ def depth():
         for name, rule in DEPTHS.items()
     ]
     return table(["rule", "final training loss", "elements carried"], rows)
+
+
+def stale():
+    """Return the table of `docs/streaming.md`: how stale sensitivities are at two rates."""
+    layers = {"tiny": "one layer of 16 modules", "small": "two layers of 32 modules"}
+    found = {}
+    for record in ledger.read(ledger.RECORDS / "stale.jsonl"):
+        cell = record["cell"]
+        if cell["policy"] == "keep":
+            runs = [[cosine for cosine, _ in run] for run in record["found"]["cosine_and_error"]]
+            # Every seed has as many values, so that the mean of all is that of the means.
+            late = [cosine for run in runs for cosine in run[len(run) // 2 :]]
+            found[cell["size"], cell["rate"]] = mean(late), min(map(min, runs))
+    return table(
+        ["network", "rate", "mean of the second half", "lowest of all"],
+        [
+            [layers[size], f"{rate:g}", *(f"{value:.2f}" for value in found[size, rate])]
+            for size in layers
+            for rate in (1e-4, 1e-3)
+        ],
+    )

@@ -70,7 +70,8 @@ def export(
         learning     state, x, y  -> outputs, loss, accepted, next state  parameters are states
 
     In C, parameters and optimiser are fields of a context, which the functions `NAME_init`,
-    `NAME_step`, `NAME_predict` and `NAME_reset` work on; NAME is the file's name.
+    `NAME_step`, `NAME_predict` and `NAME_reset` work on. NAME is the file's name, with `_model`
+    behind it where C has this name already, as in `exp.c`.
 
     Three files are written: the graph at `path`, and beside it the initial state
     (`.state.safetensors`) and a header (`.header.json`). They hold data only; nothing is executed

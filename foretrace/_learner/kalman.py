@@ -61,8 +61,8 @@ class Kalman:
             with them at once; None for no correction. It needs a rule that carries sensitivities.
         autocorrelation: whether labels count less while errors repeat each other.
         delay: number of rows by which labels are late, whose errors overlap.
-        warmup: number of labels before the first step; until then only a head by least squares
-            learns.
+        warmup: number of labels before the first label that parameters learn from; until then only
+            a head by least squares learns.
 
     Raises:
         ValueError: a number out of its range.
@@ -88,7 +88,7 @@ class Kalman:
     state_correction: float | None = 0.5
     autocorrelation: bool = True
     delay: int = 0
-    warmup: int = 50
+    warmup: int = 49
 
     def __post_init__(self) -> None:
         for name in ("prior", "measurement_noise"):
@@ -139,7 +139,7 @@ class Kalman:
             known: streams that have a label.
         """
         streams, outputs = found.shape
-        active = known.any() & (errors.num_labels >= self.warmup)
+        active = known.any() & (errors.num_labels > self.warmup)
         on = active.astype(found.dtype)
         repeated = repetition(errors.mean_square, errors.lagged) if self.autocorrelation else 1.0
         v = repeated * (1.0 + self.delay)

@@ -152,7 +152,7 @@ class Filter:
         self.note(e, known)
         root = np.sqrt(weights)
         G = (root[:, None] * F) @ self.P @ (root[:, None] * F).T
-        if self.count >= self.o.warmup:
+        if self.count > self.o.warmup:
             self.learn_modules(xs, root[:, None] * e, root, G)
         self.learn_head(root[:, None] * F, root[:, None] * e, G, known.sum())
         return predicted

@@ -33,7 +33,7 @@ def make_network(outputs=2, cells=CELLS, inputs=3, depth=1):
 
 def make_learner(network=None, kind="numbers", optimizer=None, head=True, **options):
     network = make_network() if network is None else network
-    optimizer = ft.kalman(warmup=5, delay=2) if optimizer is None else optimizer
+    optimizer = ft.kalman(warmup=4, delay=2) if optimizer is None else optimizer
     options = {"rule": ft.ONLINE, "loss": LOSSES[kind]} | options
     return ft.Learner(
         network, optimizer=optimizer, head=ft.heads.least_squares() if head else None, **options
@@ -163,6 +163,20 @@ def test_the_update_is_textbook_gauss_newton_on_the_parameters_of_each_node(
         close(after.covariances[0][i], np.linalg.inv(information), 1e-9)
         want = np.linalg.solve(information, J[:, i].T @ np.linalg.solve(rest, found.ravel()))
         close(change[i], want, 1e-9)
+
+
+@pytest.mark.parametrize("warmup", [0, 1, 2, 5])
+def test_so_many_labels_come_before_the_first_step(warmup):
+    optimizer, errors = ft.kalman(warmup=warmup), init_errors(1, 1)
+    state, moved, one = optimizer.init([jnp.zeros((1, 2))]), [], jnp.ones((1, 1))
+    for t in range(16):
+        known = jnp.array([t % 2 == 0])
+        found = jnp.where(known[:, None], one, 0.0)
+        errors = noted(errors, found, known)
+        J = jnp.where(known[:, None, None], jnp.ones((1, 1, 2)), 0.0)
+        (change,), state = optimizer.update(state, [J], found, errors, 0 * one, known)
+        moved.append(bool(jnp.any(change)))
+    assert moved == [t % 2 == 0 and t // 2 >= warmup for t in range(16)]
 
 
 def test_a_node_that_nothing_reads_does_not_move():

@@ -208,6 +208,15 @@ def test_pages_of_results_are_what_the_records_say(benchmark, name):
     assert page.text() == page.PAGE.read_text(), "run python -m benchmarks.pages"
 
 
+@pytest.mark.parametrize(
+    ("name", "page"), [("memory.held", "second_order"), ("rules.stale", "streaming")]
+)
+def test_a_table_inside_a_page_is_what_the_records_say(benchmark, name, page):
+    module, part = name.split(".")
+    text = getattr(benchmark(f"pages.{module}"), part)()
+    assert text in (ROOT / "docs" / f"{page}.md").read_text()
+
+
 def test_the_table_on_the_front_page_is_what_the_records_say(benchmark):
     rows = [re.sub(r"-{3,}", "---", row) for row in (ROOT / "README.md").read_text().splitlines()]
     page = benchmark("pages.readme")
