@@ -60,12 +60,32 @@ def resolved(
     )
 
 
+def is_lost(
+    P: Float[Array, "n n"], rows: Float[Array, "B n"], V: Float[Array, "n B"]
+) -> Bool[Array, ""]:
+    """Return whether P cannot be a covariance: rounding has added up to a negative variance.
+
+    By Cauchy and Schwarz `(P f)_i^2 <= P_ii f^T P f`. P may be off by some rounding errors of
+    sqrt(P_ii P_jj) in each entry.
+
+    Args:
+        P: covariance.
+        rows: vectors f.
+        V: their products `P f`, as columns.
+    """
+    sizes = jnp.sqrt(jnp.maximum(jnp.diagonal(P), 0.0))
+    variances = jnp.maximum(jnp.sum(rows * V.T, axis=1), 0.0)
+    slack = (_ROUNDING * len(P) * float(jnp.finfo(P.dtype).eps)) ** 0.5 * (jnp.abs(rows) @ sizes)
+    return (jnp.abs(V) > sizes[:, None] * (jnp.sqrt(variances) + slack)[None]).any()
+
+
 def reduced(
     P: Float[Array, "... n n"],
     Y: Float[Array, "... n R"],
     *,
     more: Float[Array, ""] | float | None = None,
     largest: float = float("inf"),
+    least: float = 0.0,
     known: Bool[Array, ""] | bool = True,
 ) -> Float[Array, "... n n"]:
     """Return `P - Y Y^T`, exactly symmetric, with a diagonal raised against rounding.
@@ -79,6 +99,8 @@ def reduced(
         more: variance that is added to the diagonal. Default: none, and in float64 no raise either,
             for vectors of bounded size.
         largest: variance from which nothing is added.
+        least: smallest variance. Only the diagonal is raised to it: a factor for row and column
+            would also multiply entries that are right.
         known: whether there is a label; if not, P is returned bit for bit.
     """
     if Y.shape[-1] > _FEW:
@@ -90,13 +112,15 @@ def reduced(
             y = Y[..., r]
             after = after - y[..., :, None] * y[..., None, :]
     eps = jnp.finfo(P.dtype).eps
+    on_diagonal = np.broadcast_to(np.eye(P.shape[-1], dtype=bool), P.shape)
+    if least:
+        after = jnp.where(on_diagonal & known, jnp.maximum(after, least), after)
     if eps < _NONE and more is None:
         return after
     # Entry by entry, so that all of it is one loop over P.
     added = jnp.clip(
         largest - P, 0.0, (0.0 if more is None else more) + _ROUNDING * P.shape[-1] * eps * P
     )
-    on_diagonal = np.broadcast_to(np.eye(P.shape[-1], dtype=bool), P.shape)
     return after + jnp.where(on_diagonal & known, added, 0.0)
 
 
@@ -121,15 +145,16 @@ def forgotten(
         known: whether there is a label; if not, P is returned bit for bit.
         more: variance that is added to the diagonal; see `reduced`.
     """
+    kind = jnp.finfo(P.dtype)
 
     def factors() -> tuple[Array, Array]:
         left = jnp.diagonal(P, axis1=-2, axis2=-1) - jnp.sum(Y * Y, axis=-1)
-        most = largest / jnp.maximum(left, jnp.finfo(P.dtype).tiny)
-        scale = jnp.sqrt(jnp.clip(growth, float(jnp.finfo(P.dtype).eps) ** 2 * most, most))
+        scale = jnp.sqrt(jnp.minimum(growth, largest / jnp.maximum(left, kind.tiny)))
         return scale, Y * scale[..., None]
 
     # A branch, because the compiler would compute these vectors again for each entry of P, with all
     # that they depend on.
     scale, Y = lax.cond(known, factors, lambda: (jnp.ones_like(Y[..., 0]), jnp.zeros_like(Y)))
     P = P * (scale[..., :, None] * scale[..., None, :])
-    return reduced(P, Y, more=more, largest=largest, known=known)
+    least = largest * float(kind.eps) ** 2
+    return reduced(P, Y, more=more, largest=largest, least=least, known=known)

@@ -4,9 +4,13 @@ import dataclasses
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
-from foretrace._covariance import forgotten, products, resolved, whitened
+from foretrace._covariance import forgotten, is_lost, products, resolved, whitened
 from foretrace._types import Array, Float
+
+_LEAST = 1e-12
+"""Smallest variance with which a head begins again."""
 
 
 class HeadState(NamedTuple):
@@ -85,7 +89,10 @@ class LeastSquares:
     def variance(self, state: HeadState, f: Float[Array, "B F"]) -> Float[Array, "B B"]:
         """Return `F P F^T` of the rows of a step: variances, relative to the noise."""
         rows = _with_constant(f)
-        return rows @ products(state.covariance, rows)
+        found = rows @ products(state.covariance, rows)
+        # Rounding may leave a negative variance, which no noise has.
+        sane = jnp.diagonal(found) >= 0
+        return jnp.where(sane[:, None] & sane[None], found, 0.0)
 
     def learn(
         self,
@@ -96,6 +103,10 @@ class LeastSquares:
     ) -> HeadState:
         """Return the state after the labels of the rows of a step.
 
+        Where rounding has cost the covariance its positivity, as it may where features of very
+        different sizes are nearly equal otherwise, variances are kept, the covariances are set to
+        zero, and the step is not learned.
+
         Args:
             state: state before.
             f: features of each row.
@@ -104,6 +115,10 @@ class LeastSquares:
         """
         P, rows = state.covariance, _with_constant(f)
         V = products(P, rows)
+        lost = is_lost(P, rows, V)
+        alone = jnp.where(np.eye(len(P), dtype=bool), jnp.clip(P, _LEAST, self.prior), 0.0)
+        P = jnp.where(lost, alone, P)
+        weights = jnp.where(lost, 0.0, weights)
         root = jnp.sqrt(resolved(weights, jnp.sum(rows * V.T, axis=1), len(P)))[:, None]
         rows, V = root * rows, root.T * V
         C = jnp.eye(len(rows), dtype=P.dtype) + rows @ V

@@ -7,10 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from kalman_in_numpy import Filter
 from tiers import fast, slow
 
 import foretrace as ft
+from foretrace._covariance import is_lost, products
 from foretrace._engine.correction import corrected
 from foretrace._learner.error_moments import init_errors, noted, repetition
 from foretrace._learner.nodes import gathered, node_groups
@@ -22,6 +25,11 @@ CELLS = (
     ft.SetReset.factory(state_size=2, timescales=(2.0, 20.0)),
     ft.SetReset.factory(state_size=1, products=False),
     ft.Rotation.factory(state_size=2, timescales=(2.0, 20.0)),
+)
+WIDE = (
+    ft.SetReset.factory(state_size=4),
+    ft.SetReset.factory(state_size=4, products=False),
+    ft.Rotation.factory(state_size=4),
 )
 RANDOM = np.random.default_rng(0)
 T = 40
@@ -533,6 +541,58 @@ def test_a_negative_weight_is_refused():
     after, info = jax.jit(lambda state, mask: learner.step(state, x, y, mask=mask))(state, mask)
     assert not bool(info.accepted)
     close(after._replace(skipped=0), state._replace(skipped=0), 0)
+
+
+def test_a_head_begins_again_where_its_covariance_is_none():
+    """Before, its negative variance made every later chunk NaN, which was refused."""
+    learner = make_learner(optimizer=ft.kalman())
+    state = learner.init()
+    P = state.head.covariance.at[0, 1].set(3.0).at[1, 0].set(3.0)
+    state = state._replace(head=state.head._replace(covariance=P))
+    xs, _, _, _ = stream(T)
+    xs = jnp.asarray(xs).at[0].set(jnp.array([-1.0, 0.0, 0.0]))
+    for _ in range(3):
+        state, info = learner.step(state, xs, xs[:, :2])
+        assert bool(info.accepted) and int(state.skipped) == 0
+    assert np.linalg.eigvalsh(state.head.covariance).min() > 0
+    assert float(info.loss) < 0.1
+
+
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1e-6, 1e-3, 1.0]), st.integers(1, 3))
+def test_rounding_does_not_take_a_covariance_for_none(seed, size, rows):
+    """Of features of any sizes, of which some are nearly equal, and known to many digits."""
+    with jax.enable_x64(False):
+        random, n = np.random.default_rng(seed), 12
+        mix = random.normal(size=(3, n)) + size * random.normal(size=(3, n))
+        F = random.normal(size=(200, 3)) @ mix + size * random.normal(size=(200, n))
+        scale = 10 ** random.uniform(-6, 6, n)
+        P = np.linalg.inv(np.eye(n) + F.T @ F) / scale / scale[:, None]
+        f = jnp.asarray(F[:rows] * scale, jnp.float32)
+        P = jnp.asarray((P + P.T) / 2, jnp.float32)
+        assert not bool(is_lost(P, f, products(P, f)))
+        wrong = P.at[0, 1].set(3 * jnp.sqrt(P[0, 0] * P[1, 1]))
+        wrong = wrong.at[1, 0].set(wrong[0, 1])
+        f = jnp.zeros((1, n)).at[0, :2].set(jnp.array([1.0, -1.0]) / jnp.sqrt(jnp.diag(P)[:2]))
+        assert bool(is_lost(wrong, f, products(wrong, f)))
+
+
+@pytest.mark.full
+def test_columns_of_very_different_sizes_are_learned_for_ever_in_float32():
+    with jax.enable_x64(False):
+        learner = make_learner(
+            make_network(1, WIDE),
+            optimizer=ft.kalman(),
+        )
+        state, random, value = learner.init(), np.random.default_rng(1), 0.0
+        for _ in range(150):
+            z, ys = random.normal(size=(1000, 3)).astype(np.float32), []
+            for row in z:
+                value = row[2] if row[0] > 1 and row[1] > 1 else value
+                ys.append([value])
+            xs = z * np.array([1e-6, 1, 1e6], np.float32)
+            state, info = learner.step(state, jnp.asarray(xs), jnp.asarray(ys, jnp.float32))
+            assert bool(info.accepted)
+        assert float(info.loss) / 1000 < 0.4
 
 
 @pytest.mark.full
