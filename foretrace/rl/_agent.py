@@ -18,7 +18,7 @@ from foretrace._learner.optimizer import adam
 from foretrace._network import AbstractNetwork
 from foretrace._recurrence.chunk import Carry
 from foretrace._rule import LearningRule, as_rule
-from foretrace._types import Array, Float, PRNGKeyArray
+from foretrace._types import Array, PRNGKeyArray
 from foretrace.rl._checks import check_evaluation, check_options
 from foretrace.rl._evaluation import STEPS_OF_AN_EPISODE, Episodes, episodes_of, play
 from foretrace.rl._gymnasium import as_environment
@@ -29,7 +29,7 @@ from foretrace.rl._method import Method
 from foretrace.rl._moments import Moments, RewardScale
 from foretrace.rl._overshoot import ObGD
 from foretrace.rl._state import AgentInfo, AgentState
-from foretrace.rl._transition import Outcome, Transition, check_transition
+from foretrace.rl._transition import Final, Outcome, Transition, check_transition
 
 LEARNING_RATE = 3e-4
 """Learning rate of Adam where no optimiser is given."""
@@ -104,7 +104,7 @@ class Agent:
         )
         self._step = jax.jit(learning.__call__)
         self._play = jax.jit(partial(play, learning), static_argnums=(0, 1, 2))
-        self._final_value = jax.jit(learning.final_value)
+        self._final = jax.jit(learning.final)
 
     @property
     def action_count(self) -> int | None:
@@ -126,6 +126,7 @@ class Agent:
             key = jax.random.wrap_key_data(key)
         front, dtype, network = self._front, self._dtype, self.network
         part = trained(self.optimizer, network)
+        least_squares = isinstance(self.optimizer, LSTD)
         trace = jax.tree.map(lambda leaf: jnp.zeros(front + leaf.shape, leaf.dtype), part)
         counter, inputs = jnp.zeros((), jnp.int32), (network.input_size,)
         sampled = jax.random.fold_in(key, 1) if self.rule.samples else None
@@ -136,7 +137,7 @@ class Agent:
             trace=trace,
             entropy_grads=trace if self.method.entropy else None,
             value=jnp.zeros(front, dtype),
-            outcome=Outcome.none(front, dtype, done=True),
+            outcome=Outcome.none(front, dtype, trace if least_squares else None),
             awaited=jnp.zeros(front, bool),
             observations=Moments.zero(inputs, dtype) if self.normalize_observations else None,
             rewards=RewardScale.zero(front, dtype) if self.scale_rewards else None,
@@ -173,8 +174,8 @@ class Agent:
         """
         self._check_state(state)
         given = check_transition(transition, self._front, self.network.input_size, self._dtype)
-        final_value = self._value_if_cut(state, given)
-        return self._step(state, given._replace(final_observation=None), final_value)
+        final = self._final_if_cut(state, given)
+        return self._step(state, given._replace(final_observation=None), final)
 
     def evaluate(
         self,
@@ -248,14 +249,16 @@ class Agent:
         if isinstance(self.optimizer, LSTD) != isinstance(state.opt_state, LSTDState):
             raise TypeError("state is of an agent with another optimizer")
 
-    def _value_if_cut(self, state: AgentState, given: Transition) -> Float[Array, "*B"]:
+    def _final_if_cut(self, state: AgentState, given: Transition) -> Final:
         """Run the network on last observations if an episode was truncated."""
-        none: Any = np.zeros(self._front, self._dtype)
+        none: Final = jax.tree.map(
+            lambda leaf: np.zeros(leaf.shape, leaf.dtype), state.outcome.final
+        )
         if given.final_observation is None:
             return none
-        run = partial(self._final_value, state, given.final_observation)
+        run = partial(self._final, state, given.final_observation)
         if isinstance(given.truncated, jax.core.Tracer):
-            return lax.cond(given.truncated.any(), run, lambda: jnp.asarray(none))
+            return lax.cond(given.truncated.any(), run, lambda: jax.tree.map(jnp.asarray, none))
         return run() if given.truncated.any() else none
 
     def _gradient(

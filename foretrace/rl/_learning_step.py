@@ -36,7 +36,7 @@ from foretrace.rl._moments import Moments, RewardScale
 from foretrace.rl._monitors import real_parts
 from foretrace.rl._overshoot import ObGD
 from foretrace.rl._state import AgentInfo, AgentState
-from foretrace.rl._transition import Outcome, Transition
+from foretrace.rl._transition import Final, Outcome, Transition, along
 
 
 class Update(NamedTuple):
@@ -70,10 +70,10 @@ class LearningStep:
     batch_size: int | None
 
     def __call__(
-        self, state: AgentState, transition: Transition, final_value: Float[Array, "*B"]
+        self, state: AgentState, transition: Transition, final: Final
     ) -> tuple[Array, AgentState, AgentInfo]:
         """Learn from the last action's outcome, and choose the next one."""
-        outcome, fine = self._outcome(state, transition, final_value)
+        outcome, fine = self._outcome(state, transition, final)
         observations, x = self._including(state.observations, transition.observation)
         key, draw = jax.random.split(state.key)
         noise = self._noises(draw, state)
@@ -96,7 +96,7 @@ class LearningStep:
             ),
             entropy_grads=entropy_grads,
             value=self._each(self.method.value)(output, noise),
-            outcome=Outcome.none(outcome.known.shape, outcome.reward.dtype, done=False),
+            outcome=jax.tree.map(jnp.zeros_like, outcome),
             awaited=jnp.ones_like(outcome.known),
             observations=observations,
             rewards=rewards,
@@ -134,12 +134,14 @@ class LearningStep:
         action = self._each(self.method.action)(output, noise)
         return action, chosen._replace(skipped=skipped), info
 
-    def final_value(self, state: AgentState, observation: Array) -> Float[Array, "*B"]:
+    def final(self, state: AgentState, observation: Array) -> Final:
         """Return the value of the last observation of an episode that was cut."""
-        outputs = self._ahead(state, inputs_of(state.observations, observation))
+        x = inputs_of(state.observations, observation)
         # Not the draw of the next action, which belongs to another observation.
         noise = self._noises(jax.random.fold_in(state.key, 2), state)
-        return self._each(self.method.next_value)(outputs, noise)
+        value = self._each(self.method.next_value)(self._ahead(state, x), noise)
+        solved = isinstance(self.optimizer, LSTD)
+        return Final(value, self._following(state, x, noise) if solved else None)
 
     def act(
         self,
@@ -173,11 +175,11 @@ class LearningStep:
         return self._each(self.method.action)(output, self._noises(key, state)), output, after
 
     def _outcome(
-        self, state: AgentState, transition: Transition, final_value: Array
+        self, state: AgentState, transition: Transition, final: Final
     ) -> tuple[Outcome, Bool[Array, ""]]:
         """Return what there is to learn from, and whether its numbers are finite."""
-        given = Outcome.of(transition, self.discount, final_value)
-        fine = is_finite((given.reward, given.discount, given.final_value))
+        given = Outcome.of(transition, self.discount, final)
+        fine = is_finite((given.reward, given.discount, given.final))
         return state.outcome.followed_by(given.refused(fine, state.outcome), state.awaited), fine
 
     def _left(self, state: AgentState, outcome: Outcome) -> AgentState:
@@ -213,7 +215,7 @@ class LearningStep:
     ) -> Float[Array, "*B"]:
         """Return the errors. At the end of an episode the observation's value is not used."""
         following = self._each(self.method.next_value)(ahead, noise)
-        following = jnp.where(outcome.truncated, outcome.final_value, following)
+        following = jnp.where(outcome.truncated, outcome.final.value, following)
         error = reward + outcome.discount * following - state.value
         return jnp.where(outcome.known, error, 0.0)
 
@@ -267,7 +269,7 @@ class LearningStep:
         if entropy_grads is None:
             return trace
         sign = self.method.entropy * jnp.sign(td_error)
-        return jax.tree.map(lambda z, g: z + _along(sign, g) * g, trace, entropy_grads)
+        return jax.tree.map(lambda z, g: z + along(sign, g) * g, trace, entropy_grads)
 
     def _decayed(
         self, trace: Any, grads: Any, outcome: Outcome, output: Array, noise: Array
@@ -277,7 +279,7 @@ class LearningStep:
         # Where an error is missing, later ones say nothing of earlier steps.
         ended = outcome.done | ~outcome.known
         keep = jnp.where(ended | self._each(self.method.cuts_trace)(output, noise), 0.0, keep)
-        return jax.tree.map(lambda z, g: _along(keep, z) * z + g, trace, grads)
+        return jax.tree.map(lambda z, g: along(keep, z) * z + g, trace, grads)
 
     def _updated(
         self,
@@ -344,11 +346,6 @@ def trained(optimizer: Any, network: Any) -> Any:
 def inputs_of(observations: Moments | None, observation: Array) -> Array:
     """Return the network's inputs for an observation."""
     return observation if observations is None else observations.normalised(observation)
-
-
-def _along(weights: Array, leaf: Array) -> Array:
-    """Return one weight for each stream in the shape that multiplies a leaf."""
-    return weights.reshape(weights.shape + (1,) * (leaf.ndim - weights.ndim))
 
 
 def _sensitivity_norm(carry: Carry, none: Float[Array, ""]) -> Float[Array, ""]:

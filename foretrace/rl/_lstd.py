@@ -14,6 +14,10 @@ if TYPE_CHECKING:
     from foretrace.rl._transition import Outcome
 
 
+LARGEST = 10.0
+"""Largest reward that counts in full, relative to the root of the sum of earlier squares."""
+
+
 class LSTDState(NamedTuple):
     """What least squares know, about P parameters of a decoder.
 
@@ -22,12 +26,14 @@ class LSTDState(NamedTuple):
         recent: the same over the steps since then. Apart, because rounding of single steps in a sum
             over 100,000 would be as large as the prior in float32.
         gradient: gradient of the last value of each stream.
+        size: root of the sum of the squares of all rewards, as they were counted.
         waiting: number of steps, of all streams, since the last solution.
     """
 
     equations: Float[Array, "P Q"]
     recent: Float[Array, "P Q"]
     gradient: Arrays
+    size: Float[Array, ""]
     waiting: Int[Array, ""]
 
 
@@ -45,9 +51,13 @@ class LSTD:
     Where rewards are far away, this learns in far fewer steps than a gradient (docs/agents.md).
     A step costs some P^2 operations, a solution P^3 / 1.5. Nothing is learned before the P-th step.
 
-    At the end of an episode that was cut, the value of the last observation is that of the present
-    parameters; it counts as a part of the reward. Scaled rewards (`scale_rewards`) are of no use:
-    the solution follows the scale of the rewards, and the sums mix the scales of different times.
+    A reward counts for at most ten times the root of the sum of squares of all rewards before it:
+    one of 1e12 among 2,000 rewards of 1 counts for 450, and does not outweigh all later steps.
+    Larger rewards that occur again soon count in full, since each raises the bound tenfold.
+
+    At the end of an episode that was cut, g' belongs to the last observation. Scaled rewards
+    (`scale_rewards`) are of no use: the solution follows the scale of the rewards, and the sums mix
+    the scales of different times.
 
     Args:
         forget: factor by which older steps lose weight with every step of a stream.
@@ -89,7 +99,7 @@ class LSTD:
         leaves = jax.tree.leaves(decoder)
         size, dtype = sum(leaf.size for leaf in leaves), leaves[0].dtype
         equations = jnp.zeros((size, size + 1), dtype)
-        return LSTDState(equations, equations, none, jnp.int32(0))
+        return LSTDState(equations, equations, none, jnp.zeros((), dtype), jnp.int32(0))
 
     def update(
         self,
@@ -108,16 +118,16 @@ class LSTD:
             following: gradient of the value of each stream's next observation.
             outcome: what followed the last actions, with the rewards as they are learned from.
         """
-        z, g, following = (_rows(tree, outcome) for tree in (trace, state.gradient, following))
+        trees = (trace, state.gradient, following, outcome.final.gradient)
+        z, g, following, final = (_rows(tree, outcome) for tree in trees)
         cut, known = outcome.truncated.reshape(-1), outcome.known.reshape(-1)
         discount = outcome.discount.reshape(-1)
-        target = outcome.reward.reshape(-1)
-        target = target + jnp.where(cut, discount * outcome.final_value.reshape(-1), 0)
-        d = g - jnp.where(cut, 0, discount)[:, None] * following
+        d = g - discount[:, None] * jnp.where(cut[:, None], final, following)
         labels = known.sum(dtype=jnp.int32)
         keep = self.forget ** labels.astype(z.dtype)
         z = jnp.where(known[:, None], z, 0)
-        rows = jnp.concatenate([d, target[:, None]], axis=1)
+        reward, size = _bounded(state.size, jnp.where(known, outcome.reward.reshape(-1), 0))
+        rows = jnp.concatenate([d, reward[:, None]], axis=1)
         recent = keep * state.recent + jnp.matmul(z.T, rows, precision="highest")
         waiting = state.waiting + labels
         before, restored = ravel_pytree(decoder)
@@ -132,13 +142,27 @@ class LSTD:
         # Equations without a solution of finite size leave the parameters as they are.
         is_solution = jnp.isfinite(jnp.linalg.norm(found - before))
         found = jnp.where(is_solution, found, before)
-        after = LSTDState(equations, recent, state.gradient, jnp.where(due, 0, waiting))
+        waiting = jnp.where(due, 0, waiting)
+        after = LSTDState(equations, recent, state.gradient, size, waiting)
         return restored(found), after
 
     def sums(self, state: LSTDState) -> tuple[Float[Array, ""], ...]:
         """Return numbers that are finite only if everything that was summed is."""
         parts = (state.equations, state.recent)
-        return (*map(jnp.sum, parts), *(jnp.linalg.norm(part[:, -1]) for part in parts))
+        return (state.size, *map(jnp.sum, parts), *(jnp.linalg.norm(part[:, -1]) for part in parts))
+
+
+def _bounded(
+    size: Float[Array, ""], rewards: Float[Array, "B"]
+) -> tuple[Float[Array, "B"], Float[Array, ""]]:
+    """Return rewards as they count, and the root of the sum of squares with them.
+
+    No square is forgotten. Else rewards far apart would fall below the bound for ever.
+    """
+    # Before the first reward that is not zero, nothing tells a size.
+    limit = jnp.where(size > 0, LARGEST * size, jnp.inf)
+    rewards = jnp.clip(rewards, -limit, limit)
+    return rewards, jnp.hypot(size, jnp.linalg.norm(rewards))
 
 
 def _rows(tree: Arrays, outcome: "Outcome") -> Float[Array, "B P"]:

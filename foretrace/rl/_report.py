@@ -107,8 +107,8 @@ def _title(config: RLConfig) -> str:
 
 def _cost(config: RLConfig) -> str:
     agent = build(config)
-    # The trace, and beside it the gradient of the entropy or of the last value.
-    gradients = 2 if agent.method.entropy or isinstance(agent.optimizer, LSTD) else 1
+    # The trace, and beside it the gradient of the entropy, or of the last and the final value.
+    gradients = 3 if isinstance(agent.optimizer, LSTD) else 2 if agent.method.entropy else 1
     part = trained(agent.optimizer, agent.network)
     kept = gradients * parameter_count(part) + carry_size(agent.network, agent.rule)
     return (

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from foretrace._types import Array, Bool, Float
+from foretrace._types import Array, Arrays, Bool, Float
 from foretrace.rl._checks import check_flags, check_numbers
 
 
@@ -46,39 +46,51 @@ class Transition(NamedTuple):
     first: Any = False
 
 
+class Final(NamedTuple):
+    """Value of the last observation of a truncated episode.
+
+    Args:
+        value: the value; 0 without such an observation.
+        gradient: its gradient to the parameters of the decoder, under `LSTD`; else None.
+    """
+
+    value: Float[Array, "*B"]
+    gradient: Arrays | None
+
+
 class Outcome(NamedTuple):
     """What followed the last action, as it is learned from.
 
     Args:
         reward: reward, before any scaling.
         discount: discount of the value of the state that follows; 0 after a termination.
-        final_value: value of the last observation of a truncated episode.
-        truncated: whether `final_value` stands for the value of the next observation.
+        final: the last observation of a truncated episode.
+        truncated: whether it stands for the next observation.
         done: whether an episode has ended, so that the next observation begins another.
         known: whether there is an outcome to learn from.
     """
 
     reward: Float[Array, "*B"]
     discount: Float[Array, "*B"]
-    final_value: Float[Array, "*B"]
+    final: Final
     truncated: Bool[Array, "*B"]
     done: Bool[Array, "*B"]
     known: Bool[Array, "*B"]
 
     @classmethod
-    def none(cls, front: tuple[int, ...], dtype: Any, *, done: bool) -> "Outcome":
-        """Return that there is nothing to learn from, within an episode or at its end."""
+    def none(cls, front: tuple[int, ...], dtype: Any, gradient: Arrays | None) -> "Outcome":
+        """Return that an episode begins and there is nothing to learn from."""
         zeros, no = jnp.zeros(front, dtype), jnp.zeros(front, bool)
-        return cls(zeros, zeros, zeros, no, ~no if done else no, no)
+        return cls(zeros, zeros, Final(zeros, gradient), no, ~no, no)
 
     @classmethod
-    def of(cls, transition: Transition, discount: float, final_value: Array) -> "Outcome":
+    def of(cls, transition: Transition, discount: float, final: Final) -> "Outcome":
         """Return the outcome that a checked transition tells of."""
         factor = transition.discount * discount
         return cls(
             reward=transition.reward,
             discount=jnp.where(transition.terminated, jnp.zeros_like(factor), factor),
-            final_value=final_value,
+            final=final,
             truncated=transition.truncated,
             done=transition.terminated | transition.truncated | transition.first,
             known=~transition.first,
@@ -92,12 +104,18 @@ class Outcome(NamedTuple):
         """
         ends = new.done & ~self.done
         others = self._replace(done=self.done | ends, known=self.known & ~ends)
-        return jax.tree.map(partial(jnp.where, awaited & ~self.done), new, others)
+        counts = awaited & ~self.done
+        return jax.tree.map(lambda a, b: jnp.where(along(counts, a), a, b), new, others)
 
     def refused(self, fine: Bool[Array, ""], left: "Outcome") -> "Outcome":
         """Return the outcome, or its ends alone where its numbers are not finite."""
         ends = left._replace(done=left.done | self.done)
         return optax.tree.where(fine, self, ends)
+
+
+def along(weights: Array, leaf: Array) -> Array:
+    """Return one weight for each stream in the shape that multiplies a leaf."""
+    return weights.reshape(weights.shape + (1,) * (leaf.ndim - weights.ndim))
 
 
 def check_transition(
