@@ -28,7 +28,7 @@ _PLAIN = {
 
 
 def to_json(config: Any) -> Any:
-    """Return a configuration as JSON objects, each with its type.
+    """Return a configuration as JSON objects, each with its type; settings in its `unused` as null.
 
     >>> from foretrace.tasks.copy import Copy
     >>> to_json(Copy())
@@ -39,7 +39,8 @@ def to_json(config: Any) -> Any:
     values = {
         field.name: to_json(getattr(config, field.name)) for field in dataclasses.fields(config)
     }
-    return {"type": type(config).__name__, **values}
+    unused = dict.fromkeys(getattr(config, "unused", ()))
+    return {"type": type(config).__name__, **values, **unused}
 
 
 def from_json(kind: type[Kind], data: Any) -> Kind:

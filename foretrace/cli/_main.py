@@ -40,6 +40,7 @@ from foretrace.cli._options import (
 )
 from foretrace.cli._recorded import (
     RESUMED,
+    check_network,
     check_task,
     default_for,
     default_of_task,
@@ -198,6 +199,7 @@ def _parse(arguments: list[str]) -> Subcommand:
     default = default_for(arguments)
     command = _parse_with(arguments, default)
     check_task(default, command)
+    check_network(arguments, command)
     return command
 
 

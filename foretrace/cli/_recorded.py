@@ -5,6 +5,7 @@ the run. An option that is given is laid over the recorded ones, and the run its
 may differ.
 """
 
+import dataclasses
 from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -19,8 +20,9 @@ from foretrace._runs.directory import Run
 from foretrace.cli._kinds import resumed
 from foretrace.cli._options import RL, Align, Subcommand, Sweep, Train
 from foretrace.experiment._build import build
-from foretrace.experiment._config import TASKS, Config, task_name
+from foretrace.experiment._config import TASKS, Config, NetworkConfig, task_name
 from foretrace.rl._config import TASKS as RL_TASKS
+from foretrace.rl._config import RLConfig, without_network
 from foretrace.stream._config import StreamConfig
 from foretrace.sweep._config import Sweep as SweepConfig
 from foretrace.tasks._files import DataError
@@ -99,6 +101,27 @@ def check_task(default: Subcommand | None, command: Subcommand) -> None:
             command.checkpoint if isinstance(command, Align) else getattr(command, "run_dir", None)
         )
         raise ValueError(f"{path} holds a run of {recorded}, not of {given}; leave the task out")
+
+
+def check_network(arguments: Sequence[str], command: Subcommand) -> None:
+    """Check that no option of a network is given to an agent that has none, not even its default.
+
+    Raises:
+        ValueError: there is one.
+    """
+    config = getattr(command, "config", None)
+    config = getattr(config, "config", config)
+    if not isinstance(config, RLConfig) or "network" not in config.unused:
+        return
+    short = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(NetworkConfig)}
+    given = [
+        word.replace("network.cell:", "--cell ")
+        for word in arguments
+        if word.startswith(("--network.", "network.cell:"))
+        or word.split("=")[0].replace("_", "-") in short
+    ]
+    if given:
+        raise ValueError(without_network(given))
 
 
 def spelled_out(words: list[str]) -> list[str]:

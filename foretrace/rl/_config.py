@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from foretrace._rule import as_rule, rule_text
-from foretrace._runs.config_json import check_types
+from foretrace._runs.config_json import check_types, differences
 from foretrace._runs.options import Advanced, RuleText
 from foretrace.experiment._cells import LRU
 from foretrace.experiment._config import NetworkConfig
@@ -20,10 +20,13 @@ from foretrace.rl._task import Task
 if typing.TYPE_CHECKING:
     EnvironmentConfig = Task
     TaskName = str
+    AgentNetwork = NetworkConfig
 else:
     _TASKS = tuple(type(entry.environment) for entry in ENVIRONMENTS.values())
     EnvironmentConfig = typing.Union[_TASKS]  # noqa: UP007
     TaskName = Literal[tuple(ENVIRONMENTS)]
+    # None is how config.json records a network that is not used; the command line has none.
+    AgentNetwork = Annotated[NetworkConfig | None, tyro.conf.arg(constructor=NetworkConfig)]
 Method = Literal["actor-critic", "q-learning", "sarsa", "prediction"]
 
 
@@ -121,7 +124,7 @@ class RLConfig:
         environment: environment that the agent acts in.
         hide: elements of the observation, by position from 0, that the agent does not see, such as
             `1 3`.
-        network: network of the agent.
+        network: network of the agent; agent.optimizer=lstd has untrained modules in its place.
         agent: how the agent learns.
         rule: learning rule, such as bptt, or "online(depth=2)" for credit through two higher
             recurrent layers.
@@ -142,7 +145,7 @@ class RLConfig:
         "memory-chain"
     ].environment
     hide: tuple[int, ...] = ()
-    network: NetworkConfig = NetworkConfig(2, 32, LRU(32))
+    network: AgentNetwork = NetworkConfig(2, 32, LRU(32))
     agent: AgentConfig = AgentConfig()
     rule: RuleText = "online"
     steps: int = 200_000
@@ -182,7 +185,9 @@ class RLConfig:
                 )
             )
         if self.agent.optimizer == "lstd":
-            self._check_untrained()
+            self._leave_out_network()
+        elif self.network is None:
+            raise ValueError(f"network=None does not fit agent.optimizer={self.agent.optimizer}")
         most = environment.most_environments
         if most is not None and self.environments > most:
             raise ValueError(
@@ -200,23 +205,23 @@ class RLConfig:
                 "scaled rewards cannot be compared with the values of the environment; leave it out"
             )
 
-    def _check_untrained(self) -> None:
-        """Raise a ValueError for options of a trained network, where modules are not trained."""
+    def _leave_out_network(self) -> None:
+        """Raise a ValueError for options of a trained network, and let it be the task's."""
         if as_rule(self.rule).trains_cells:
             raise ValueError(
                 f"rule={self.rule} does not fit agent.optimizer=lstd, which trains no recurrent "
                 "layer; use reservoir"
             )
-        cell = next(
-            entry.cell
-            for entry in ENVIRONMENTS.values()
-            if type(entry.environment) is type(self.environment)
-        )
-        if self.network not in (NetworkConfig(2, 32, cell), NetworkConfig(2, 32, LRU(32))):
-            raise ValueError(
-                "network: agent.optimizer=lstd reads the values from 24 untrained modules, so that "
-                "no option of the network applies; leave them out"
-            )
+        own = TASKS[task_name(self.environment)].network
+        if self.network not in (None, own, NetworkConfig(2, 32, LRU(32))):
+            changed = differences(own, self.network, "network")
+            raise ValueError(without_network([line.split(":")[0] for line in changed]))
+        object.__setattr__(self, "network", own)
+
+    @property
+    def unused(self) -> tuple[str, ...]:
+        """Names of the settings without effect, which are recorded as null."""
+        return ("network",) if self.agent.optimizer == "lstd" else ()
 
     @property
     def seen(self) -> Environment:
@@ -245,6 +250,14 @@ TASKS: dict[TaskName, RLConfig] = {
     for name, entry in ENVIRONMENTS.items()
 }
 """The tasks on the command line, with the configuration that each begins with."""
+
+
+def without_network(given: list[str]) -> str:
+    """Return an error about options of the network that have no effect."""
+    return (
+        f"{', '.join(given)} does not fit agent.optimizer=lstd, which reads the values from 24 "
+        "untrained modules in place of a network; leave it out"
+    )
 
 
 def task_name(environment: EnvironmentConfig) -> TaskName:
