@@ -196,14 +196,12 @@ def _tables(records, heading):
                 _score(mine[name].get(way), score, counts[name], best[name]) for name in names
             ]
             times = [
-                mine[name][way]["found"]["cpu_us_per_row"] for name in names if way in mine[name]
+                one["found"]["cpu_us_per_row"]
+                for name in names
+                if (one := mine[name].get(way)) and not busy(one)
             ]
-            shown = (
-                f"{number(min(times))} to {number(max(times))}"
-                if len(times) > 1
-                else number(times[0])
-            )
-            lines.append([way, *values, shown])
+            ends = dict.fromkeys(number(end(times)) for end in (min, max) if times)
+            lines.append([way, *values, " to ".join(ends)])
         for prefix, what in {
             "no_change_": "the last known label",
             "majority_": "majority",
@@ -276,6 +274,14 @@ def row_parts(found):
 def cells(records):
     """Return the measured cells."""
     return [record["cell"] for record in records]
+
+
+def busy(record):
+    """Say whether a record was made beside much other work, and its times tell little.
+
+    Records that do not say their commit are older than this rule.
+    """
+    return "commit" in record["surroundings"] and record["surroundings"]["load"] > 4
 
 
 def number(value):

@@ -230,7 +230,9 @@ def capymoa_models(classes):
 
 
 class Schema:
-    """A learner of CapyMOA behind `predict_one` and `learn_one`; absent numbers are missing.
+    """A learner of CapyMOA behind `predict_one` and `learn_one`.
+
+    Absent numbers are missing, and absent indicators (`... is ...`) zero.
 
     Args:
         make: maker of the learner.
@@ -266,7 +268,7 @@ class Schema:
     def _array(self, x):
         import numpy as np
 
-        return np.array([x.get(n, 0.0 if " is " in n else math.nan) for n in self.names])
+        return np.array([x.get(n, 0.0 if "is " in n else math.nan) for n in self.names])
 
 
 def names_of(found, lags, previous):
