@@ -27,7 +27,7 @@ import pytest
 
 # Rooms that assert laws: float64, and no promotion that a test does not see. What a user calls is
 # tested with JAX as it comes, except for tests marked `exact`.
-EXACT = {"cells", "credit", "engine", "laws", "learner", "network", "recurrence", "rule"}
+EXACT = {"cells", "credit", "engine", "experts", "laws", "learner", "network", "recurrence", "rule"}
 MODES = {
     True: {"enable_x64": True, "numpy_dtype_promotion": "strict", "numpy_rank_promotion": "raise"},
     False: {

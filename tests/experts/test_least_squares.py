@@ -66,7 +66,6 @@ def test_outliers_have_small_weights():
     assert np.abs(robust - truth).max() < 0.2 < np.abs(plain - truth).max()
 
 
-@pytest.mark.exact
 def test_an_outlier_has_its_weight_in_the_normal_equations():
     draw = np.random.default_rng(0)
     fs, signs = draw.normal(size=(60, 3)), draw.choice([-0.1, 0.1], size=60)
