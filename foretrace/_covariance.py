@@ -84,8 +84,8 @@ def reduced(
     Y: Float[Array, "... n R"],
     *,
     more: Float[Array, ""] | float | None = None,
-    largest: float = float("inf"),
-    least: float = 0.0,
+    largest: Float[Array, "... n"] | float = float("inf"),
+    least: Float[Array, "... n"] | float | None = None,
     known: Bool[Array, ""] | bool = True,
 ) -> Float[Array, "... n n"]:
     """Return `P - Y Y^T`, exactly symmetric, with a diagonal raised against rounding.
@@ -98,9 +98,9 @@ def reduced(
         Y: factor of the subtracted matrix; zero if nothing is known.
         more: variance that is added to the diagonal. Default: none, and in float64 no raise either,
             for vectors of bounded size.
-        largest: variance from which nothing is added.
-        least: smallest variance. Only the diagonal is raised to it: a factor for row and column
-            would also multiply entries that are right.
+        largest: variance from which nothing is added, also one for each coefficient.
+        least: smallest variance, likewise. Only the diagonal is raised to it: a factor for row and
+            column would also multiply entries that are right.
         known: whether there is a label; if not, P is returned bit for bit.
     """
     if Y.shape[-1] > _FEW:
@@ -113,13 +113,16 @@ def reduced(
             after = after - y[..., :, None] * y[..., None, :]
     eps = jnp.finfo(P.dtype).eps
     on_diagonal = np.broadcast_to(np.eye(P.shape[-1], dtype=bool), P.shape)
-    if least:
-        after = jnp.where(on_diagonal & known, jnp.maximum(after, least), after)
+    if least is not None:
+        floor = jnp.broadcast_to(least, P.shape[:-1])[..., None]
+        after = jnp.where(on_diagonal & known, jnp.maximum(after, floor), after)
     if eps < _NONE and more is None:
         return after
     # Entry by entry, so that all of it is one loop over P.
     added = jnp.clip(
-        largest - P, 0.0, (0.0 if more is None else more) + _ROUNDING * P.shape[-1] * eps * P
+        jnp.broadcast_to(largest, P.shape[:-1])[..., None] - P,
+        0.0,
+        (0.0 if more is None else more) + _ROUNDING * P.shape[-1] * eps * P,
     )
     return after + jnp.where(on_diagonal & known, added, 0.0)
 
@@ -129,7 +132,7 @@ def forgotten(
     Y: Float[Array, "... n R"],
     *,
     growth: Float[Array, ""] | float,
-    largest: float,
+    largest: Float[Array, "... n"] | float,
     known: Bool[Array, ""],
     more: float | None = None,
 ) -> Float[Array, "... n n"]:
@@ -141,7 +144,7 @@ def forgotten(
         P: covariance.
         Y: factor of the subtracted matrix.
         growth: factor by which variances grow; a direction that is not excited grows no further.
-        largest: largest variance.
+        largest: largest variance, also one for each coefficient.
         known: whether there is a label; if not, P is returned bit for bit.
         more: variance that is added to the diagonal; see `reduced`.
     """

@@ -6,7 +6,12 @@ from foretrace._experts.distant import distant
 from foretrace._experts.events import OfEvents
 from foretrace._experts.expert import AbstractExpert, AbstractRecurrentExpert
 from foretrace._experts.gradient import ClassGradient, NumberGradient
-from foretrace._experts.least_squares import ClassSquares, NumberSquares
+from foretrace._experts.least_squares import (
+    RAW_PRIORS,
+    ClassSquares,
+    NumberSquares,
+    RawSquares,
+)
 from foretrace._experts.memory import memory
 from foretrace._experts.neighbours import ClassNeighbours, NumberNeighbours
 from foretrace._experts.network import ClassNetwork, NumberNetwork
@@ -26,6 +31,7 @@ EXPERTS = (
     "baselines",
     "contexts",
     *SETS,
+    "raw",
     "neighbours",
     "gradient",
     "events",
@@ -56,6 +62,10 @@ def experts_of(
         del groups["steps"]
     of_events = squares(("events", "wide_events"), (sizes["events"], WIDE), outputs)
     groups["events"] = (OfEvents(of_events),)
+    if shape.has_raw:
+        names = tuple(RAW_PRIORS)[: 2 if shape.raw_depth else 1]
+        raws = tuple(sizes[name.removeprefix("raw_")] for name in names)
+        groups["raw"] = (RawSquares(names, raws, outputs, 1 + shape.row_size - shape.num_raw),)
     groups["neighbours"] = (neighbours("neighbours", sizes["short"], outputs),)
     if 1 < shape.size(0) < sizes["short"]:
         # Where the past does not matter, it only hides which rows are alike.

@@ -38,6 +38,10 @@ class Features(NamedTuple):
         labels: last known labels, the newest first: numbers in standard deviations, NaN where none
             is known; of classes their indices, -1 where none is known.
         num_classes: number of classes that have been seen; 0 for numbers.
+        raw_row: `row` with all numbers as they are; NaN where a label is not known.
+        raw_lags: `lags`, likewise.
+        moments: mean and standard deviation of numbers when the row was predicted, or number of
+            classes and 1.
         members: number of members with a label, which share the experts; None for a single stream.
     """
 
@@ -55,6 +59,9 @@ class Features(NamedTuple):
     has_events: Bool[Array, ""]
     labels: Float[Array, "K"] | Int[Array, "K"]
     num_classes: Int[Array, ""]
+    raw_row: Float[Array, "R"]
+    raw_lags: Float[Array, "L"]
+    moments: Float[Array, "2"]
     members: Float[Array, ""] | None = None
 
 

@@ -49,11 +49,13 @@ class Past(NamedTuple):
         labels: last known labels, the newest first: numbers, NaN where none is known; classes, -1
             where none is known.
         events: last unusual rows.
+        raw: numbers of the last rows as they are, the newest first; NaN before the first row.
     """
 
     rows: Float[Array, "K I"]
     labels: Float[Array, "K"]
     events: Events
+    raw: Float[Array, "D N"]
 
     def has_label(self, shape: Shape) -> Float[Array, ""]:
         """Return 1 if the stream has had a label, else 0."""
@@ -74,6 +76,7 @@ class Seen(NamedTuple):
         has_events: whether there are some, and not too many.
         labels: last known labels, in standard deviations.
         moments: mean and standard deviation of numbers, or number of classes and 1.
+        raw: numbers of the row and of earlier rows as they are.
     """
 
     row: Float[Array, "R"]
@@ -84,6 +87,7 @@ class Seen(NamedTuple):
     has_events: Bool[Array, ""]
     labels: Float[Array, "K"]
     moments: Float[Array, "2"]
+    raw: Float[Array, "D+1 N"]
 
 
 class Maps(NamedTuple):
@@ -178,6 +182,7 @@ def new_past(shape: Shape) -> Past:
         jnp.zeros((max(shape.depth, 1), shape.lagged_size)),
         jnp.full(LABELS, empty),
         new_events(shape),
+        jnp.full((shape.raw_depth, shape.num_raw), np.nan),
     )
 
 
@@ -197,6 +202,7 @@ def new_seen(shape: Shape) -> Seen:
         no,
         labels,
         jnp.zeros(2),
+        jnp.zeros((shape.raw_depth + 1, shape.num_raw)),
     )
 
 
@@ -208,6 +214,7 @@ def look(
     last: Float[Array, ""],
     moments: Float[Array, "2"],
     network: Float[Array, "M+N"],
+    raw: Float[Array, "N"],
 ) -> tuple[Seen, Past]:
     """Return a row's values for its features, and the past behind it.
 
@@ -219,7 +226,11 @@ def look(
         last: last known label when the row is predicted; NaN or -1 if none is known.
         moments: mean and standard deviation of numbers, or number of classes and 1.
         network: outputs of the network, and the features in front of its decoder.
+        raw: numbers of the row as they are.
     """
+    # Before the first row, numbers were as they are in it: zero may be far from all of them.
+    earlier = jnp.where(jnp.isnan(past.raw), raw[None], past.raw)
+    raws = jnp.concatenate([raw[None], earlier])
     labels = jnp.concatenate([last[None], past.labels[:-1]])
     x = jnp.clip(jnp.nan_to_num(x), -_BOUND, _BOUND)
     row = _projected(maps.row, x)
@@ -246,11 +257,13 @@ def look(
         has_events(past.events),
         known,
         moments,
+        raws,
     )
     places = np.asarray(shape.lagged_places, np.int32)
     now = x[places] if len(places) else jnp.zeros(0)
     rows = jnp.concatenate([_projected(maps.lagged, now)[None], past.rows[:-1]])
-    return seen, Past(rows, labels, remember(past.events, row, is_unusual(x)))
+    events_now = remember(past.events, row, is_unusual(x))
+    return seen, Past(rows, labels, events_now, raws[: shape.raw_depth])
 
 
 def expand(shape: Shape, maps: Maps, seen: Seen) -> Features:
@@ -289,7 +302,24 @@ def expand(shape: Shape, maps: Maps, seen: Seen) -> Features:
         seen.has_events,
         seen.labels.astype(jnp.int32) if classes else seen.labels,
         _count(seen) if classes else jnp.zeros((), jnp.int32),
+        *_raw(shape, seen),
+        seen.moments,
     )
+
+
+def _raw(shape: Shape, seen: Seen) -> tuple[Float[Array, "R"], Float[Array, "L"]]:
+    """Return the row and the lags with all numbers as they are."""
+    if not shape.has_raw:
+        return jnp.zeros(0), jnp.zeros(0)
+    others = [i for i in range(shape.row_size) if i not in shape.lagged]
+    inner = shape.depth * shape.lagged_size
+    codes = seen.lags[:inner].reshape(shape.depth, shape.lagged_size)[:, shape.num_raw :]
+    labels = seen.moments[0] + seen.moments[1] * seen.labels[: shape.depth * shape.code_size]
+    row = [jnp.ones(1), seen.row[np.asarray(others, np.int32)], seen.raw[0]]
+    lags = (
+        [*row, seen.raw[1:].ravel(), codes.ravel(), labels] if shape.raw_depth else [jnp.zeros(0)]
+    )
+    return jnp.concatenate([*row, labels[: shape.code_size]]), jnp.concatenate(lags)
 
 
 def _steps(shape: Shape, row: Float[Array, "R"]) -> Float[Array, "T"]:

@@ -15,10 +15,11 @@ Outputs share `P`, and with it the mean of their weights. Sources: Ljung and Sod
 practice of recursive identification, 1983; Huber, Robust statistics, 1981.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
+import numpy as np
 
 from foretrace._covariance import forgotten, products
 from foretrace._experts.changes import RANGE, changes_of, numbers_of
@@ -27,6 +28,19 @@ from foretrace._experts.expert import AbstractExpert, Features, probabilities_of
 from foretrace._types import Array, Bool, Float
 
 _HUBER = 1.5
+RAW_PRIORS = {"raw_row": 100.0, "raw_lags": 1.0}
+"""Variance of a coefficient before its feature's first row, times the feature's mean square, in
+variances of the noise. Many features at once need the stronger prior in the first rows."""
+
+_FARTHEST = 1e4
+"""Distance from the first label beyond which a prediction is not believed, in the largest of any
+label so far."""
+
+_SMALLEST = 1e-8
+"""Smallest mean square of a raw feature that its prior follows, in its first square."""
+
+_ROUNDING = 16 * float(np.finfo(np.float64).eps)
+
 _SHARPNESS = 6.0
 """Factor of the scores of classes in their logits.
 
@@ -87,6 +101,7 @@ class Recursion(eqx.Module):
         y: Float[Array, "O"],
         known: Bool[Array, ""],
         members: Float[Array, ""] | None = None,
+        largest: tuple[Float[Array, "F"], ...] | None = None,
     ) -> SquaresState:
         """Return the state after the targets of a row; as it was if they are not known.
 
@@ -96,6 +111,7 @@ class Recursion(eqx.Module):
             y: targets.
             known: whether they are known.
             members: number of members that share the recursion; None for one.
+            largest: largest variance of each coefficient of each set. Default: the prior.
         """
         Ps, Ws = state.covariances, state.weights
         errors = y[None] - jnp.stack([f @ W for f, W in zip(fs, Ws, strict=True)])
@@ -111,16 +127,22 @@ class Recursion(eqx.Module):
         )
         vs = [products(P, f[None]) for P, f in zip(Ps, fs, strict=True)]
         powers = jnp.stack([jnp.maximum(f @ v[:, 0], 0.0) for f, v in zip(fs, vs, strict=True)])
+        if largest is not None:
+            # No row counts more than rounding lets it: these features have no bound.
+            sizes = _ROUNDING * np.array(self.sizes)
+            inverse = jnp.maximum(inverse, (sizes * powers)[:, None])
         steps = taken * errors / (inverse + powers[:, None])
         roots = jnp.sqrt(inverse.mean(axis=1) + powers)
         growth = 1 / self.forget if members is None else (1 / self.forget) ** (1 / members)
         scale = learned_error(
             state.scale, absolute, 5.0, taken / jnp.clip(count, 1.0, 300.0), is_settled
         )
+        limits: Any = (self.prior,) * len(Ps) if largest is None else largest
+        more = None if largest is None else 0.0
         return SquaresState(
             tuple(
-                forgotten(P, v / root, growth=growth, largest=self.prior, known=known)
-                for P, v, root in zip(Ps, vs, roots, strict=True)
+                forgotten(P, v / root, growth=growth, largest=most, known=known, more=more)
+                for P, v, root, most in zip(Ps, vs, roots, limits, strict=True)
             ),
             tuple(W + v * step[None] for W, v, step in zip(Ws, vs, steps, strict=True)),
             scale,
@@ -224,6 +246,145 @@ class ClassSquares(AbstractExpert):
         """Return the state after a label."""
         inputs = _sets(self.sets, features)
         return self.recursion.learn(state, inputs, label, known, features.members)
+
+
+class RawState(NamedTuple):
+    """State of least squares without units.
+
+    Args:
+        squares: state of the recursion.
+        origins: first value of each feature of each set; NaN before it.
+        powers: mean square of each feature, from its origin; 0 while all values were the same.
+        first: its first square that is not 0.
+        base: first label; NaN before it.
+        widest: largest distance of a label from it.
+    """
+
+    squares: SquaresState
+    origins: tuple[Float[Array, "F"], ...]
+    powers: tuple[Float[Array, "F"], ...]
+    first: tuple[Float[Array, "F"], ...]
+    base: Float[Array, ""]
+    widest: Float[Array, ""]
+
+
+class RawSquares(AbstractExpert):
+    """Least squares on numbers as they are, which no unit, shift or clipping changes.
+
+        f_i  <- f_i - (its first value),    y <- y - (its first value)
+        p_i  <- forget p_i + (1 - forget) f_i^2            from the first f_i^2 > 0 on
+        P_ii <= prior / p_i                                and equal to it at that row
+
+    A coefficient belongs to a unit: in running units, all of them would be wrong after each change
+    of a level or a scale. Here the prior alone depends on the size of a feature, relative to its
+    own past, so that the recursion is the same in any unit up to rounding. One broken reading
+    spoils it for long: `NumberSquares` is its robust sibling, and the mixture chooses.
+
+    Source: Ross, Mineiro and Langford, Normalized online learning, UAI 2013, for priors without
+        units.
+
+    Args:
+        sets: sets of features, fields of `Features` among `RAW_PRIORS`.
+        sizes: number of features of each.
+        outputs: number of steps ahead.
+        fixed: number of features, the first ones, that have a unit: a constant, indicators, times.
+    """
+
+    sets: tuple[str, ...] = eqx.field(static=True)
+    sizes: tuple[int, ...] = eqx.field(static=True)
+    outputs: int = eqx.field(static=True)
+    fixed: int = eqx.field(static=True)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name of each expert."""
+        return tuple(name.replace("_", " ") for name in self.sets)
+
+    @property
+    def recursion(self) -> Recursion:
+        """The recursion of the expert of each set."""
+        return Recursion(self.sizes, self.outputs, robust=False)
+
+    def init(self) -> RawState:
+        """Return the state before the first row."""
+        has_unit = [np.arange(size) < self.fixed for size in self.sizes]
+        units = tuple(jnp.asarray(one.astype(float)) for one in has_unit)
+        priors = (
+            RAW_PRIORS[name] * jnp.diag(unit) for name, unit in zip(self.sets, units, strict=True)
+        )
+        return RawState(
+            self.recursion.init()._replace(covariances=tuple(priors)),
+            tuple(jnp.asarray(np.where(one, 0.0, np.nan)) for one in has_unit),
+            units,
+            units,
+            jnp.asarray(np.nan),
+            jnp.zeros(()),
+        )
+
+    def predict(self, state: RawState, features: Features) -> Float[Array, "E O"]:
+        """Return the numbers for each step ahead."""
+        mean, scale = features.moments
+        fs = self._centred(state.origins, features)
+        found = jnp.stack([f @ W for f, W in zip(fs, state.squares.weights, strict=True)])
+        # A broken reading gives numbers that no label has come near: the mean is a better answer.
+        is_near = (jnp.abs(found) <= _FARTHEST * state.widest) & ~jnp.isnan(state.base)
+        return (jnp.where(is_near, found + state.base, mean) - mean) / scale
+
+    def learn(
+        self,
+        state: RawState,
+        features: Features,
+        predicted: Float[Array, "E O"],
+        label: Float[Array, "O"],
+        known: Bool[Array, ""],
+    ) -> RawState:
+        """Return the state after a label."""
+        mean, scale = features.moments
+        label = mean + scale * label
+        base = jnp.where(known & jnp.isnan(state.base), label[0], state.base)
+        label = jnp.where(known, label - base, 0.0)
+        origins = tuple(
+            jnp.where(known & jnp.isnan(origin), f, origin)
+            for f, origin in zip(_sets(self.sets, features), state.origins, strict=True)
+        )
+        fs = self._centred(origins, features)
+        followed = [
+            self._followed(name, jnp.where(known, f * f, 0.0), known, *parts)
+            for name, f, *parts in zip(
+                self.sets, fs, state.powers, state.first, state.squares.covariances, strict=True
+            )
+        ]
+        powers, first, largest, covariances = (tuple(part) for part in zip(*followed, strict=True))
+        squares = self.recursion.learn(
+            state.squares._replace(covariances=covariances),
+            fs,
+            label,
+            known,
+            features.members,
+            largest,
+        )
+        widest = jnp.maximum(state.widest, jnp.abs(label).max())
+        return RawState(squares, origins, powers, first, base, widest)
+
+    def _followed(
+        self, name: str, square: Array, known: Array, power: Array, first: Array, P: Array
+    ) -> tuple[Array, Array, Array, Array]:
+        """Return mean squares, first squares, largest variances, and P with new features."""
+        begins = (first == 0) & (square > 0)
+        forget = self.recursion.forget
+        moves = known & (np.arange(len(power)) >= self.fixed)
+        moved = jnp.where(moves, forget * power + (1 - forget) * square, power)
+        power, first = jnp.where(begins, square, moved), jnp.where(begins, square, first)
+        size = jnp.maximum(power, _SMALLEST * first)
+        largest = jnp.where(first > 0, RAW_PRIORS[name] / jnp.where(first > 0, size, 1.0), 0.0)
+        return power, first, largest, P + jnp.diag(jnp.where(begins, largest, 0.0))
+
+    def _centred(
+        self, origins: tuple[Float[Array, "F"], ...], features: Features
+    ) -> tuple[Float[Array, "F"], ...]:
+        """Return features less their first values; 0 where there is none."""
+        pairs = zip(_sets(self.sets, features), origins, strict=True)
+        return tuple(jnp.nan_to_num(f - origin) for f, origin in pairs)
 
 
 def _sets(names: tuple[str, ...], features: Features) -> tuple[Float[Array, "F"], ...]:

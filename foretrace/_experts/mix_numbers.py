@@ -15,7 +15,9 @@ averaged with all experts once more, by weights that follow the smallest squared
                 m = sum_i w_i x_i      x = (t, p_1, ..., p_E)
 
 u is the scale of the error of the top, so that no unit matters. Half of the prior lies on the
-baselines; of the last weights, nine tenths of it on t.
+baselines; of the last weights, nine tenths of it on t. In each sum, no prediction counts as further
+than 8 u from the one of the largest weight: a loss grows no further either, and a small share of an
+expert whose error is a thousand times larger would decide.
 
 Labels may arrive late. A combination is then judged at the top by its own prediction of that row.
 Its present weights have seen the labels of the rows in between, which the prediction had not:
@@ -56,6 +58,8 @@ LAST_RATE, LAST_SHARE, LAST_PRIOR = 0.02, 1e-4, 0.9
 _CLIP, _CLIP_ERROR = 8.0, 3.0
 _MEMORY = 200.0
 """Number of labels over which the unit is averaged, and of independent ones that the gap holds."""
+_RECENT, _FALLEN = 25.0, 4.0
+"""Number of independent labels of the recent error, and the multiple of it that bounds the unit."""
 
 
 class NumberWeights(NamedTuple):
@@ -68,6 +72,7 @@ class NumberWeights(NamedTuple):
         last: weight of the prediction of the top, and of each expert.
         unit: scale of the error of the top at each step ahead, as a number: unlike all else it
             is not in standard deviations, which may change from one row to the next by any factor.
+        recent: mean error of the last labels, likewise.
         num_labels: number of labels of each step ahead.
         gap: loss that late labels add to mixing, as a number likewise.
     """
@@ -76,6 +81,7 @@ class NumberWeights(NamedTuple):
     top: Float[Array, "O C"]
     last: Float[Array, "O E+1"]
     unit: ErrorScale
+    recent: Float[Array, "O"]
     num_labels: Float[Array, "O"]
     gap: Float[Array, "O"]
 
@@ -132,17 +138,33 @@ class NumberMixture(eqx.Module):
             new_error_scale(jnp.zeros(self.outputs)),
             jnp.zeros(self.outputs),
             jnp.zeros(self.outputs),
+            jnp.zeros(self.outputs),
         )
 
     def predict(
-        self, state: NumberWeights, predicted: Float[Array, "E O"]
+        self,
+        state: NumberWeights,
+        predicted: Float[Array, "E O"],
+        deviation: Float[Array, ""],
     ) -> tuple[Float[Array, "O"], Float[Array, "T O"]]:
-        """Return the mixed prediction for each step ahead, and the candidates, the top's last."""
-        candidates = self._candidates(state, predicted.T)
-        chosen = jnp.einsum("oc,oc->o", state.top, candidates)[:, None]
+        """Return the mixed prediction for each step ahead, and the candidates, the top's last.
+
+        Args:
+            state: present state.
+            predicted: predictions of the experts in standard deviations.
+            deviation: standard deviation of now.
+        """
+        reach = self._reach(state, deviation)
+        candidates = self._candidates(state, predicted.T, reach)
+        chosen = _mean(state.top, candidates, reach)[:, None]
         averaged = jnp.concatenate([chosen, predicted.T], axis=1)
         made = jnp.concatenate([candidates, chosen], axis=1)
-        return jnp.einsum("oe,oe->o", state.last, averaged), made.T
+        return _mean(state.last, averaged, reach), made.T
+
+    def _reach(self, state: NumberWeights, deviation: Array) -> Float[Array, "O"]:
+        """Return the distance up to which a prediction moves a mean, in standard deviations."""
+        size = _scale(state.unit, state.recent)
+        return jnp.where(state.num_labels > 0, _CLIP * size / deviation, jnp.inf)
 
     @property
     def _last_prior(self) -> Float[np.ndarray, "E+1"]:
@@ -150,9 +172,9 @@ class NumberMixture(eqx.Module):
         return np.concatenate([[LAST_PRIOR], others])
 
     def _candidates(
-        self, state: NumberWeights, predicted: Float[Array, "O E"]
+        self, state: NumberWeights, predicted: Float[Array, "O E"], reach: Float[Array, "O"]
     ) -> Float[Array, "O C"]:
-        combinations = jnp.einsum("ome,oe->om", state.experts, predicted)
+        combinations = _mean(state.experts, predicted[:, None], reach[:, None])
         return jnp.concatenate([predicted[:, : self.baselines], combinations], axis=1)
 
     def weights(self, state: NumberWeights) -> Float[Array, "E O"]:
@@ -184,15 +206,20 @@ class NumberMixture(eqx.Module):
         """
         predicted, candidates = predicted.T, candidates.T
         candidates, chosen = candidates[:, :-1], candidates[:, -1:]
-        now = self._candidates(state, predicted)
         known = jnp.broadcast_to(known, label.shape)
         rates, shares = self.settings
-        error = jnp.abs(jnp.einsum("oc,oc->o", state.top, now) - label)
+        reach = self._reach(state, deviation)
+        now = self._candidates(state, predicted, reach)
+        error = jnp.abs(_mean(state.top, now, reach) - label)
         taken = known.astype(error.dtype)
         count = state.num_labels + taken
         rate = taken / jnp.clip(count, 1.0, _MEMORY)
         unit = learned_error(state.unit, error * deviation, 10.0, rate, state.num_labels > 0)
-        scale = jnp.maximum(unit.size / deviation, 1e-9)[:, None]
+        inside = jnp.minimum(error * deviation, 10.0 * unit.size)
+        fast = taken / jnp.clip(count, 1.0, _RECENT * self.late)
+        recent = state.recent + (inside - state.recent) * fast
+        size = jnp.maximum(_scale(unit, recent), 1e-9 * deviation)
+        scale = (size / deviation)[:, None]
         half = rates.shape[1] // 2
         combined = now[:, self.baselines : self.baselines + half]
         side = jnp.sign(combined - label[:, None]) / scale
@@ -204,9 +231,9 @@ class NumberMixture(eqx.Module):
         experts = _shared(state.experts, losses * rates[:, :, None], shares[:, :, None], prior)
         late = self.late[:, None]
         missed = jnp.abs(candidates - label[:, None]) / scale
-        top, gap = self._top(state, missed, jnp.maximum(unit.size, 1e-9 * deviation)[:, None])
+        top, gap = self._top(state, missed, size[:, None])
         averaged = jnp.concatenate([chosen, predicted], axis=1)
-        mean = jnp.einsum("oe,oe->o", state.last, averaged)[:, None]
+        mean = _mean(state.last, averaged, _CLIP * scale[:, 0])[:, None]
         miss = jnp.clip((mean - label[:, None]) / scale, -_CLIP_ERROR, _CLIP_ERROR)
         slope = jnp.clip(miss * (averaged - mean) / scale, -_CLIP, _CLIP)
         last = _shared(state.last, slope * (LAST_RATE / late), LAST_SHARE / late, self._last_prior)
@@ -215,6 +242,7 @@ class NumberMixture(eqx.Module):
             jnp.where(known[:, None], top, state.top),
             jnp.where(known[:, None], last, state.last),
             unit,
+            recent,
             count,
             jnp.where(known, gap, state.gap),
         )
@@ -239,6 +267,23 @@ class NumberMixture(eqx.Module):
         gap = state.gap * (1 - 1 / (_MEMORY * self.late)) + more
         prior = _prior(self.baselines, missed.shape[1] - self.baselines)
         return _shared(state.top, missed * rate(gap), TOP_SHARE / late, prior), gap
+
+
+def _scale(unit: ErrorScale, recent: Float[Array, "O"]) -> Float[Array, "O"]:
+    """Return the scale of the error: far below its long mean once the last errors are.
+
+    After a phase of huge errors, as before a relation is known, the long mean would hide for
+    hundreds of rows which experts are right.
+    """
+    return jnp.minimum(unit.size, _FALLEN * recent)
+
+
+def _mean(weights: Array, values: Array, reach: Array) -> Array:
+    """Return the weighted mean of values, none further than `reach` from that of most weight."""
+    chosen = jnp.broadcast_to(values, weights.shape)
+    most = jnp.take_along_axis(chosen, weights.argmax(axis=-1, keepdims=True), axis=-1)
+    near = jnp.clip(chosen - most, -reach[..., None], reach[..., None])
+    return most[..., 0] + (weights * near).sum(axis=-1)
 
 
 def _prior(baselines: int, others: int) -> np.ndarray:

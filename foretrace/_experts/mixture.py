@@ -340,7 +340,7 @@ class Mixture:
         kept, turn = read((state.pasts, state.turns), row.slot.astype(jnp.int32))
         past = optax.tree.where(fresh, new_past(self.shape), kept)
         x = row.x[: self.shape.inputs]
-        seen, after = look(self.shape, maps, past, x, row.last, row.moments, outputs)
+        seen, after = look(self.shape, maps, past, x, row.last, row.moments, outputs, row.raw)
         features = expand(self.shape, maps, seen)
         predicted = [
             expert.predict(now, features)
@@ -353,7 +353,7 @@ class Mixture:
         if self.shape.classes:
             mixed, candidates = self.mixture.predict(state.weights, found, features.num_classes)
         else:
-            mixed, candidates = self.mixture.predict(state.weights, found)
+            mixed, candidates = self.mixture.predict(state.weights, found, row.moments[1])
             mixed = row.moments[0] + row.moments[1] * mixed
         waiting = Waiting(seen, state.num_labels, found.T, candidates.T, mixed)
         return Passed(kept, jnp.where(fresh, 0, turn), after, carries, features, waiting)

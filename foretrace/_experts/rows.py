@@ -30,6 +30,7 @@ class Row(NamedTuple):
         is_late_known: 1 if there is a label that the network learns in this step.
         late: that label: an index; or the numbers, and behind them the last one when they were
             predicted, in standard deviations of then. Empty without a network.
+        raw: numbers of the row as they are, the mean in place of a missing one.
         x: inputs, then the last known label's inputs if there is a network.
     """
 
@@ -42,27 +43,29 @@ class Row(NamedTuple):
     label: Float[Array, "L"]
     is_late_known: Float[Array, ""]
     late: Float[Array, "M"]
+    raw: Float[Array, "N"]
     x: Float[Array, "I"]
 
 
 _HEAD = 8
 
 
-def _ends(shape: Shape) -> tuple[int, int, int]:
-    """Return where the label ends, the network's label, and the inputs."""
+def _ends(shape: Shape) -> tuple[int, int, int, int]:
+    """Return where the label ends, the network's label, the raw numbers, and the inputs."""
     labels = _HEAD + (1 if shape.classes else shape.outputs)
     late = labels + (0 if not shape.has_network else 1 if shape.classes else shape.outputs + 1)
-    return labels, late, late + shape.packed_inputs
+    raw = late + shape.num_raw
+    return labels, late, raw, raw + shape.packed_inputs
 
 
 def width(shape: Shape) -> int:
     """Return the number of elements of a packed row."""
-    return _ends(shape)[2]
+    return _ends(shape)[-1]
 
 
 def unpack(shape: Shape, row: Float[Array, "W"]) -> Row:
     """Return the parts of a packed row."""
-    labels, late, inputs = _ends(shape)
+    labels, late, raw, inputs = _ends(shape)
     return Row(
         row[0],
         row[1:3],
@@ -73,7 +76,8 @@ def unpack(shape: Shape, row: Float[Array, "W"]) -> Row:
         row[_HEAD:labels],
         row[7],
         row[labels:late],
-        row[late:inputs],
+        row[late:raw],
+        row[raw:inputs],
     )
 
 
@@ -101,7 +105,7 @@ def pack(
         size: number of rows; rows beyond the given ones are missing.
     """
     count = len(contexts)
-    at, after, width = _ends(shape)
+    at, after, raw, width = _ends(shape)
     out = np.zeros((size or count, width))
     out[:, 2], out[:, 4] = 1.0, shape.slots
     if slots is None:
@@ -126,7 +130,10 @@ def pack(
                 out[i, at:after] = (
                     row.targets if shape.classes else _in_deviations(row, shape.previous)
                 )
-    out[:count, after:] = xs[:count, : shape.packed_inputs]
+    if shape.num_raw:
+        # The raw numbers stand behind all other inputs, each at the place of its column.
+        out[:count, after:raw] = xs[:count, np.asarray(shape.lagged) - shape.inputs]
+    out[:count, raw:] = xs[:count, : shape.packed_inputs]
     return out
 
 

@@ -62,6 +62,7 @@ class Shape:
         together: number of rows of distinct members that are learned in one step.
         begun_with: maximum number of classes when the stream began, which decides features and
             experts; None for `outputs`.
+        raw: whether rows also hold their numbers as they are, without units.
     """
 
     inputs: int
@@ -79,6 +80,7 @@ class Shape:
     chunk: int = 1
     together: int = 1
     begun_with: int | None = None
+    raw: bool = False
 
     @property
     def first_outputs(self) -> int:
@@ -145,6 +147,22 @@ class Shape:
     def lagged_size(self) -> int:
         """Number of features of an earlier row, after the projection."""
         return min(self.lagged_values, MAX_LAGGED)
+
+    @property
+    def has_raw(self) -> bool:
+        """Whether numbers, of the row or labels, are also features as they are."""
+        there = max(self.lagged, default=-1) < self.row_size
+        return self.raw and there and not self.classes
+
+    @property
+    def num_raw(self) -> int:
+        """Number of numbers of a row that are also features as they are."""
+        return len(self.lagged) if self.has_raw else 0
+
+    @property
+    def raw_depth(self) -> int:
+        """Number of earlier rows whose numbers are features as they are."""
+        return self.depth if self.has_raw and self.lagged_size == self.lagged_values else 0
 
     @property
     def now_size(self) -> int:

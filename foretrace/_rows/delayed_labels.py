@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from foretrace._rows.encode import Encoder
+from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.saved import MOST, check_derived, check_size, check_within
 from foretrace._rows.target import Context, NumberContext, Target
 from foretrace._rows.values import MAX_TEXT, as_label, as_text, as_time, is_missing
@@ -103,6 +104,7 @@ class DelayedLabels:
         self.gaps = dict(gaps or {})
         self.times: list[float | None] = [None] * len(self.gaps)
         self.width = encoder.width + previous * target.features
+        self.is_number = isinstance(target, NumberTarget)
         self.pending_labels: deque[Any] = deque()
         self.contexts: deque[Context] = deque()
         self.recent: deque[Any] = deque(maxlen=max(horizon, 1))
@@ -135,12 +137,16 @@ class DelayedLabels:
         return x
 
     def encode(self, row: Mapping[Any, Any], *, learn: bool = False) -> np.ndarray:
-        """Return the inputs of a row; by default nothing changes."""
+        """Return the inputs of a row; by default nothing changes.
+
+        Behind them stand its numbers as they are, where a number is predicted.
+        """
         self.target.last = self.last
         if self.gaps:
             row = self._with_gaps(row, learn)
-        x = self.encoder(row, learn=learn)
-        return np.concatenate([x, self.target.previous()]) if self.previous else x
+        x, raw = self.encoder.encode(row, learn=learn)
+        parts = [x, *([self.target.previous()] if self.previous else []), *([raw] * self.is_number)]
+        return np.concatenate(parts)
 
     def advance(self, row: Mapping[Any, Any], value: Any) -> np.ndarray:
         """Return the next row's inputs without learning: only the last known target moves on."""

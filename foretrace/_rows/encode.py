@@ -77,6 +77,19 @@ class SavedEncoder(NamedTuple):
     counts: dict[str, int]
 
 
+class Encoded(NamedTuple):
+    """A row as vectors.
+
+    Args:
+        scores: the vector of the row.
+        raw: its numbers as they are, the mean in place of a missing one, at the places of their
+            scores; 0 elsewhere.
+    """
+
+    scores: np.ndarray
+    raw: np.ndarray
+
+
 class Encoder:
     """Turn rows into vectors of a fixed width, learning as it goes.
 
@@ -100,7 +113,7 @@ class Encoder:
     >>> encoder.width
     5
     >>> for x in (1.0, 3.0):
-    ...     vector = encoder({"x": x, "c": "red"})
+    ...     vector = encoder.encode({"x": x, "c": "red"}).scores
     >>> vector.tolist()
     [1.0, 0.0, 0.0, 1.0, 0.0]
     """
@@ -143,8 +156,8 @@ class Encoder:
                     f"width={width} has no room for column {column.name!r}; make it larger"
                 )
 
-    def __call__(self, row: Mapping[Any, Any], *, learn: bool = True) -> np.ndarray:
-        """Return the vector of a row.
+    def encode(self, row: Mapping[Any, Any], *, learn: bool = True) -> Encoded:
+        """Return the vector of a row, and its numbers as they are.
 
         Args:
             row: values of the columns; a column without a value is missing.
@@ -155,13 +168,13 @@ class Encoder:
             EncodingError: a number is an outlier, and the policy is to stop.
         """
         if not learn:
-            return self._draft()(row)
+            return self._draft().encode(row)
         self.look_at(row)
-        out = [0.0] * self.width  # a list takes single values faster than an array
+        out, raw = [0.0] * self.width, [0.0] * self.width  # faster than arrays for single values
         for name, (kind, at) in self.columns.items():
             value = row.get(name)
             if kind == "numeric":
-                out[at], out[at + 1] = self._number(name, value)
+                out[at], out[at + 1], raw[at] = self._number(name, value)
             elif kind == "categorical":
                 out[at + self._category(name, value)] = 1.0
             elif kind == "time":
@@ -169,7 +182,7 @@ class Encoder:
             else:
                 out[at + 1] = 1.0
                 self.counts["missing"] += 1
-        return np.array(out)
+        return Encoded(np.array(out), np.array(raw))
 
     def _draft(self) -> Self:
         """Return a copy that learns without changing this encoder, and refuses nothing."""
@@ -250,12 +263,13 @@ class Encoder:
             "later column that needs more; raise `features`",
         )
 
-    def _number(self, name: Any, value: Any) -> tuple[float, float]:
+    def _number(self, name: Any, value: Any) -> tuple[float, float, float]:
+        """Return the score of a number, whether it is missing, and the number or the mean."""
         # Most values are finite numbers, and no text that stands for a missing value is one.
         number = as_number(value)
         if (number is None or number != number) and is_missing(value):
             self.counts["missing"] += 1
-            return 0.0, 1.0
+            return 0.0, 1.0, self.numbers[name].mean
         if number is None or not abs(number) < MAX_ABS_VALUE:
             if number is not None:
                 self.counts["infinite"] += 1
@@ -272,7 +286,8 @@ class Encoder:
             self.counts["outliers"] += 1
             if self.outliers != "clip":
                 return self._refuse(name, value)
-        return clip(moments.score(moments.learn(number, self.bound)), self.bound), 0.0
+        score = moments.score(moments.learn(number, self.bound))
+        return clip(score, self.bound), 0.0, number
 
     def _tell(self, what: str, news: str) -> None:
         """Count what could not be used, and say so the first time."""
@@ -280,14 +295,14 @@ class Encoder:
         if self.counts[what] == 1:
             self.news.append(news)
 
-    def _refuse(self, name: Any, value: Any) -> tuple[float, float]:
+    def _refuse(self, name: Any, value: Any) -> tuple[float, float, float]:
         if self.outliers == "stop":
             raise EncodingError(
                 f"column {name!r} holds {str(value)[:80]!r}, which is not a number or more than "
                 f"{self.bound:g} standard deviations from its mean; clean the source, or choose "
                 "--outliers clip or mask"
             )
-        return 0.0, 1.0
+        return 0.0, 1.0, self.numbers[name].mean
 
     def _category(self, name: Any, value: Any) -> int:
         if is_absent(value):

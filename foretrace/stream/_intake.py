@@ -222,7 +222,8 @@ class Intake:
         state, mixed = self.mixture.step(state, packed)
         self._learn_outputs(mixed, resolved)
         contexts = [row.context for row in found]
-        return IntakeStep(state, mixed, resolved, self._inputs(found), contexts)
+        inputs = self._inputs(found)[:, : self.shape.network_inputs]
+        return IntakeStep(state, mixed, resolved, inputs, contexts)
 
     def predict(self, state: State, row: Row) -> np.ndarray:
         """Return the outputs for a row if it came next of its member; nothing changes."""

@@ -56,6 +56,7 @@ def shape_of(
         network_inputs=labels.width,
         chunk=chunk,
         together=together,
+        raw=True,
     )
 
 

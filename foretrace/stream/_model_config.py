@@ -62,6 +62,11 @@ _EXPERTS = Needs(
     "it predicts classes, and the target is a number",
     part="contexts",
 )
+_RAW = Needs(
+    lambda known, experts: not known.classes or "raw" not in experts,
+    "it predicts numbers, and the target is a class",
+    part="raw",
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,8 +81,9 @@ class ModelConfig:
         experts: experts of the mixture. Simple ones: last value, mean, season, majority (baselines,
             always used), and counts of labels that followed the last ones (contexts, classes
             alone). Least squares: on the row, on few or many earlier rows and labels (row, short,
-            lags), on random features (wide, waves), on soft steps of the row's numbers (steps), and
-            on the last unusual rows (events). Others: nearest neighbours, gradient descent
+            lags), on numbers as they are, in no unit (raw, for numbers), on random features (wide,
+            waves), on soft steps of the row's numbers (steps), and on the last unusual rows
+            (events). Others: nearest neighbours, gradient descent
             (gradient), trained modules (memory), untrained ones (reservoir), single values of up to
             1,000 rows ago (distant), the recurrent network (network). Default: all but reservoir
             and network for auto, the ones before events for fast, the network for other sizes.
@@ -115,7 +121,7 @@ class ModelConfig:
     """
 
     size: Annotated[Size, _SIZE] = "auto"
-    experts: Annotated[tuple[ExpertName, ...] | None, _EXPERTS] = None
+    experts: Annotated[tuple[ExpertName, ...] | None, _EXPERTS, _RAW] = None
     cell: Annotated[CellName | None, NETWORK] = None
     depth: Annotated[Advanced[int | None], NETWORK] = None
     model_size: Annotated[Advanced[int | None], NETWORK] = None

@@ -200,7 +200,7 @@ class TracedRows:
 
     def next(self, seen: RowsSeen, x: Float[Array, "N"], y: Array) -> tuple[Row, RowsSeen]:
         """Return a row and the label with it for the mixture, and the knowledge behind it."""
-        inputs, columns = self._encoded(seen.columns, x)
+        inputs, raw, columns = self._encoded(seen.columns, x)
         has_label = seen.num_rows >= self.delay
         is_complete = seen.num_rows >= self.delay + self.horizon
         known: NumbersSeen | ClassesSeen = seen.target
@@ -209,20 +209,21 @@ class TracedRows:
         else:
             row, known = self._numbers(known, inputs, y, has_label, is_complete)
         count = jnp.minimum(seen.num_rows + 1, self.delay + self.horizon).astype(jnp.int32)
-        return row, RowsSeen(columns, known, count)
+        return row._replace(raw=raw), RowsSeen(columns, known, count)
 
     def _encoded(
         self, columns: TracedMoments, x: Float[Array, "N"]
-    ) -> tuple[Float[Array, "I"], TracedMoments]:
+    ) -> tuple[Float[Array, "I"], Float[Array, "N"], TracedMoments]:
         known = jnp.isfinite(x) & (jnp.abs(x) < MAX_ABS_VALUE)
         x = jnp.where(known, x, 0.0)
         if self.outliers == "mask":
             known = known & (columns.within(x, self.bound) == x)
         counted, columns = columns.learn(x, self.bound, known)
         values = jnp.where(known, columns.score(counted, self.bound), 0.0)
-        inputs = jnp.zeros(self.shape.inputs)
-        at = np.asarray(self.places, int)
-        return inputs.at[at].set(values).at[at + 1].set(jnp.where(known, 0.0, 1.0)), columns
+        empty, at = jnp.zeros(self.shape.inputs), np.asarray(self.places, int)
+        inputs = empty.at[at].set(values).at[at + 1].set(jnp.where(known, 0.0, 1.0))
+        raw = empty.at[at].set(jnp.where(known, x, columns.all.mean))
+        return inputs, raw[np.asarray(self.shape.lagged[: self.shape.num_raw], int)], columns
 
     def _numbers(
         self,
@@ -308,6 +309,7 @@ class TracedRows:
             is_new=none,
             is_late_known=flag if network else none,
             late=late if network else jnp.zeros(0),
+            raw=jnp.zeros(0),
             x=jnp.concatenate([inputs, previous]) if with_last else inputs,
             **parts,
         )

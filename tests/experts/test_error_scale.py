@@ -47,7 +47,7 @@ def test_weights_follow_the_better_expert_again_after_an_exact_stretch(deviation
     state = state._replace(unit=new_error_scale(unit), num_labels=jnp.full(1, 1e6))
     for y in (NOISE / deviation).tolist():
         predicted = jnp.array([[0.0], [2 * y], [y + 0.01 / deviation]])
-        _, candidates = mixture.predict(state, predicted)
+        _, candidates = mixture.predict(state, predicted, jnp.ones(()))
         state = mixture.learn(
             state, predicted, candidates, jnp.array([y]), YES, jnp.array(deviation)
         )

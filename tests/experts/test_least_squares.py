@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from jax import lax
 
-from foretrace._experts.least_squares import Recursion
+from foretrace._experts.expert import Features
+from foretrace._experts.least_squares import RAW_PRIORS, RawSquares, Recursion
 
 
 def learned(recursion, fs, ys):
@@ -108,3 +109,59 @@ def test_no_rows_make_it_unstable(kind, rows):
     assert (P == P.T).all()
     assert 0 < np.trace(P) <= 6 * recursion.prior * (1 + 1e-9)
     assert np.linalg.eigvalsh(P).min() > -1e-6
+
+
+def followed(rows, ys, moments=(0.0, 1.0)):
+    """Return the predictions of least squares without units before each label."""
+    squares = RawSquares(("raw_row",), (rows.shape[1] + 1,), 1, fixed=1)
+    blank = Features(*(jnp.zeros(0) for _ in Features._fields[:-1]))
+    mean, scale = moments
+
+    def step(state, row):
+        features = blank._replace(
+            raw_row=jnp.concatenate([jnp.ones(1), row[0]]), moments=jnp.array(moments)
+        )
+        made = squares.predict(state, features)
+        label = (row[1][None] - mean) / scale
+        return squares.learn(state, features, made, label, jnp.asarray(True)), made[0, 0]
+
+    _, made = jax.jit(lambda *rows: lax.scan(step, squares.init(), rows))(rows, ys)
+    assert np.isfinite(made).all()
+    return np.asarray(made) * scale + mean
+
+
+def test_no_unit_shift_or_moments_change_raw_least_squares():
+    draw = np.random.default_rng(0)
+    xs = np.stack([draw.normal(size=900), np.where(np.arange(900) < 300, 0, draw.normal())], 1)
+    xs[:, 1] *= 1 + 40 * (np.arange(900) > 600)
+    ys = xs @ [2.0, -1.0] + 0.1 * draw.normal(size=900)
+    found = followed(xs, ys)
+    units, shifts = np.array([1e6, 1e-5]), np.array([-3e6, 7e-5])
+    other = followed(xs * units + shifts, 1e4 * ys + 5e4, (321.0, 77.0))
+    # Before the first label, the mean is the answer.
+    np.testing.assert_allclose((other[1:] - 5e4) / 1e4, found[1:], atol=1e-7)
+
+
+def test_raw_least_squares_are_the_normal_equations_with_a_prior_without_units():
+    draw = np.random.default_rng(1)
+    xs = draw.normal(size=(400, 2)) * [30.0, 0.2] + [100.0, -5.0]
+    ys = xs @ [0.5, 4.0] + draw.normal(size=400)
+    centred, weights = xs - xs[0], 0.9995 ** np.arange(399)[::-1]
+    fs = np.column_stack([np.ones(400), centred])[:399]
+    prior = np.diag([1.0, *centred[1] ** 2]) / RAW_PRIORS["raw_row"]
+    # The prior of a feature begins with it: the constant's in the first row, others in the second.
+    prior *= 0.9995 ** np.array([399, 398, 398])
+    A = (weights[:, None] * fs).T @ fs + prior
+    w = np.linalg.solve(A, (weights[:, None] * fs).T @ (ys - ys[0])[:399])
+    found = followed(xs, ys)
+    np.testing.assert_allclose(found[399], ys[0] + w[0] + centred[399] @ w[1:], atol=1e-6)
+
+
+def test_a_broken_reading_gives_no_number_that_no_label_came_near():
+    draw = np.random.default_rng(2)
+    xs, ys = draw.normal(size=(300, 1)), np.zeros(300)
+    ys[:] = 2 * xs[:, 0]
+    shifted, broken = xs.copy(), xs.copy()
+    shifted[-1], broken[-1] = 1e3, 1e6
+    np.testing.assert_allclose(followed(shifted, ys)[-1], 2e3, rtol=1e-2)
+    assert followed(broken, ys, (0.5, 1.0))[-1] == 0.5

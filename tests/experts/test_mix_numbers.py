@@ -37,25 +37,27 @@ def test_weights_follow_the_definition():
         overlap, state = np.maximum(DELAYS, 1), state._replace(gap=jnp.asarray(gap))
         for _ in range(34):
             experts, label = draw.normal(size=(EXPERTS, STEPS)), draw.normal(size=STEPS)
-            mixed, candidates = mixture.predict(state, experts)
-            now = np.einsum("meo,eo->mo", np.exp(logs), experts)
+            experts += 40.0 * (draw.uniform(size=experts.shape) < 0.1)  # further than the reach
+            mixed, candidates = mixture.predict(state, experts, jnp.ones(()))
+            reach = np.where(np.asarray(state.num_labels) > 0, 8 * _unit(state), np.inf)
+            now = _mean(np.exp(logs), experts, reach)
             made = np.concatenate([experts[:3], now])
-            chosen = (np.exp(top) * made).sum(0)
+            chosen = _mean(np.exp(top), made, reach)
             np.testing.assert_allclose(candidates, [*made, chosen], rtol=0, atol=1e-10)
-            mean = (np.exp(last) * [chosen, *experts]).sum(0)
+            mean = _mean(np.exp(last), np.stack([chosen, *experts]), reach)
             np.testing.assert_allclose(mixed, mean, rtol=0, atol=1e-10)
             waiting.append((experts, label, candidates, made, chosen))
             if len(waiting) <= max(DELAYS):
                 continue
             # Combinations are judged by the weights of now, top and last average by what was made.
             experts, label, candidates, made, chosen = waiting.popleft()
-            now = np.einsum("meo,eo->mo", np.exp(logs), experts)
+            now = _mean(np.exp(logs), experts, reach)
             averaged = np.stack([chosen, *experts])
-            mean = (np.exp(last) * averaged).sum(0)
             state = mixture.learn(
                 state, experts, candidates, label, jnp.ones(STEPS, bool), jnp.ones(STEPS)
             )
-            unit = np.maximum(np.asarray(state.unit.size), 1e-9)
+            unit = np.maximum(_unit(state), 1e-9)
+            mean = _mean(np.exp(last), averaged, 8 * unit)
             rates, shares = (v.ravel()[:, None] for v in np.meshgrid(RATES, SHARES))
             for way in range(2):
                 at = slice(way * count, (way + 1) * count)
@@ -100,7 +102,7 @@ def test_bursts_that_end_before_their_labels_come_cost_little():
     mixture = NumberMixture(3, 3, streams, (delay,) * streams)
 
     def step(state, row):
-        mixed, candidates = mixture.predict(state[0], row[0])
+        mixed, candidates = mixture.predict(state[0], row[0], jnp.ones(()))
         waiting = jnp.concatenate([state[1][1:], candidates[None]])
         late = row[1], state[1][0], row[2], row[3], jnp.ones(streams)
         return (mixture.learn(state[0], *late), waiting), mixed
@@ -132,6 +134,17 @@ def test_the_first_of_equal_lags_is_the_season():
 class _Labels:
     def __init__(self, labels):
         self.labels = labels
+
+
+def _unit(state):
+    return np.minimum(state.unit.size, 4 * np.asarray(state.recent))
+
+
+def _mean(weights, values, reach):
+    """Return the mean over experts of values within the reach of the one of the largest weight."""
+    values = np.broadcast_to(values, weights.shape)
+    most = np.take_along_axis(values, weights.argmax(axis=-2)[..., None, :], axis=-2)
+    return most[..., 0, :] + (weights * np.clip(values - most, -reach, reach)).sum(axis=-2)
 
 
 def _shared(logs, share, prior):

@@ -157,7 +157,7 @@ def test_every_kind_of_nothing_is_missing():
 def test_any_kind_of_nothing_is_encoded_as_missing(kind, data):
     encoder = Encoder([Column("c", kind)])
     texts = [] if kind == "categorical" else TEXTS
-    vector = encoder({"c": data.draw(st.sampled_from([*NOTHING, *texts]))})
+    vector = encoder.encode({"c": data.draw(st.sampled_from([*NOTHING, *texts]))}).scores
     assert encoder.counts == {"missing": 1} and vector.sum() == 1
     assert vector[0 if kind == "categorical" else -1] == 1
 
@@ -176,8 +176,8 @@ def test_the_kind_is_that_of_the_first_value_that_is_there(data):
     for t in range(7):
         row = {i: column[t] for i, column in enumerate(columns) if t < len(column)}
         a, b = (
-            encoder(row),
-            sure({i: None if t < len(late[i]) else value for i, value in row.items()}),
+            encoder.encode(row).scores,
+            sure.encode({i: v if t >= len(late[i]) else None for i, v in row.items()}).scores,
         )
         for i, (kind, at) in encoder.columns.items():
             if t >= len(late[i]):
@@ -189,23 +189,25 @@ def test_the_kind_is_that_of_the_first_value_that_is_there(data):
     again.restore(
         json.loads(json.dumps(encoder.to_json())) | {"columns": encoder.to_json()["columns"]}
     )
-    np.testing.assert_array_equal(again(row), encoder(row))
+    np.testing.assert_array_equal(again.encode(row).scores, encoder.encode(row).scores)
 
 
 def test_a_column_of_a_file_without_values_in_its_first_rows():
     columns = [Column("x", "numeric"), Column("late", "undecided")]
     for value, kind in (("7", "numeric"), ("red", "categorical"), ("2024-01-31", "time")):
         encoder = Encoder(columns)
-        assert encoder({"x": 1, "late": "NA"})[2:4].tolist() == [
+        assert encoder.encode({"x": 1, "late": "NA"}).scores[2:4].tolist() == [
             0,
             1,
         ] and encoder.number_places == (0, 2)
         before = json.loads(json.dumps(encoder.to_json()))
-        vector = encoder({"x": 1, "late": value})
+        vector = encoder.encode({"x": 1, "late": value}).scores
         assert encoder.columns["late"][0] == kind and not encoder.counts["not a number"]
         saved, again = json.loads(json.dumps(encoder.to_json())), Encoder(columns)
         again.restore(saved)
-        np.testing.assert_array_equal(again({"x": 1, "late": value}, learn=False), vector)
+        np.testing.assert_array_equal(
+            again.encode({"x": 1, "late": value}, learn=False).scores, vector
+        )
         encoder.restore(before)  # a refused row is undone
         assert json.loads(json.dumps(encoder.to_json())) == before and list(encoder.undecided) == [
             "late"
@@ -214,9 +216,9 @@ def test_a_column_of_a_file_without_values_in_its_first_rows():
 
 def test_a_value_that_cannot_be_used_is_told_once():
     encoder = Encoder(width=2, adopt=True)
-    encoder({"x": 1.0})
+    encoder.encode({"x": 1.0})
     for row in ({"x": "abc", "y": 1}, {"x": "abd", "z": 1}, {"x": "abc", "y": None}):
-        encoder(row)
+        encoder.encode(row)
     assert len(encoder.news) == 2
     assert "'x' is a column of numbers and holds 'abc'" in encoder.news[1]
     assert "'y' finds no room in 2 inputs" in encoder.news[0]
