@@ -38,6 +38,7 @@ def text():
         "speed": speed,
         "peers": peers,
         "soak": soak,
+        "ordinary": ordinary,
     }
     parts["what"] = lambda: learners.what(found())
     for name, first in (("first", True), ("whole", False)):
@@ -122,6 +123,24 @@ def library_of(way):
     if way.split(",")[0].split(" (")[0] in NETWORKS:
         return "network"
     return next((name for name in ("deep-river", "river", "CapyMOA") if way.startswith(name)), None)
+
+
+def ordinary():
+    """Return errors on ordinary columns: one row a stream, the mean over its seeds."""
+    errors = {}
+    for record in ledger.read(ledger.RECORDS / "ordinary.jsonl"):
+        for way, error in record["found"].items():
+            errors.setdefault(record["cell"]["stream"], {}).setdefault(way, []).append(error)
+    means = {
+        stream: {way: sum(found) / len(found) for way, found in ways.items()}
+        for stream, ways in errors.items()
+    }
+    names = list(next(iter(means.values())))
+    lines = [
+        [stream, *bold_best([ways[name] for name in names], "{:.3g}".format)]
+        for stream, ways in means.items()
+    ]
+    return table(["columns", *names], lines)
 
 
 def memory():

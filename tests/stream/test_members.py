@@ -22,7 +22,7 @@ from foretrace._rows.slots import NoFreeSlotError, SlotTable
 from foretrace._rows.target import ClassTarget
 from foretrace.stream._saved import copy_state
 
-pytestmark = pytest.mark.usefixtures("standard_promotion")
+pytestmark = [pytest.mark.exact, pytest.mark.usefixtures("standard_promotion")]
 MEMBERS, STEPS = 3, 8
 MADE = {}
 
@@ -157,7 +157,6 @@ def test_each_member_remembers_as_if_it_were_alone(together, delay, groups):
 
 
 @pytest.mark.parametrize(("delay", "credit"), fast([(2, 0), (0, 0), (2, 2)]))
-@pytest.mark.exact
 def test_members_in_lock_step_are_a_batch(delay, credit):
     rule = ft.ONLINE.with_depth(credit)
     model = Compiled(learner(0.05, 3, rule), delay=delay) if credit else many(0.05, 3, delay)

@@ -20,7 +20,7 @@ from foretrace._rows.target import ClassContext, ClassTarget
 from foretrace.stream._model import build_learner, resolve
 from foretrace.stream._model_config import ModelConfig
 
-pytestmark = pytest.mark.usefixtures("standard_promotion")
+pytestmark = [pytest.mark.exact, pytest.mark.usefixtures("standard_promotion")]
 ONE = np.zeros(1, np.int32), np.zeros(1, bool)
 """Slot and start of the one stream: neither is looked at."""
 
@@ -115,7 +115,6 @@ def assert_equal(a, b, **tolerance):
     "deep", fast([{}, {"depth": 2, "rule": "online(depth=2)"}]), ids=["", "credit in depth"]
 )
 @pytest.mark.parametrize(("chunk", "delay"), fast([(1, 3), (1, 0), (4, 6), (1, 1), (4, 0), (4, 3)]))
-@pytest.mark.exact
 def test_learning_late_is_learning_on_the_carry_of_then(chunk, delay, deep):
     model = make_model(3, 4, classes=True, chunk=chunk, delay=delay, **TINY | deep)
     xs, ys = rows(24)
