@@ -59,8 +59,8 @@ def test_a_measurement_and_its_record(tiny, tmp_path, capsys):
     assert all(row["ms"] > 0 and row["share_of_floor"] > 0 for row in whole.values())
     assert [row["chunk"] for row in record["parts"]["streaming"]] == [1, 4]
     for row in record["parts"]["streaming"]:
-        # 4 layers of 2 streams: 2 states, 2 sensitivities to lam and 2 x 3 to B, complex.
-        assert row["carry_kib"] == round(4 * 2 * (2 + 2 + 6) * 16 / 2**10, 1)
+        # 4 layers of 2 streams: 2 states, 2 sensitivities to lam and 2 x 3 to B, complex64.
+        assert row["carry_kib"] == round(4 * 2 * (2 + 2 + 6) * 8 / 2**10, 1)
         assert row["learn_us"] > 0 and row["floor_us"] > 0
     memory = {row["way"]: row for row in record["parts"]["memory"]}
     assert len(memory) == 16

@@ -298,7 +298,7 @@ def test_resuming_a_finished_run_changes_nothing(finished):
 
 @pytest.mark.full
 def test_divergence_names_the_step_and_the_way_out(tmp_path):
-    optimizer = experiment.OptimizerConfig(learning_rate=1e300, clip=None)
+    optimizer = experiment.OptimizerConfig(learning_rate=1e38, clip=None)
     config = dataclasses.replace(CONFIG, optimizer=optimizer, align_every=None)
     with pytest.raises(
         experiment.DivergenceError, match=r"20 steps in a row.*step 2\d.*learning_rate.*clip"

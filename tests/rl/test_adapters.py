@@ -62,8 +62,9 @@ def test_an_agent_lives_in_an_environment_of_gymnasium():
     assert [int(step.state.step) for step in steps] == list(range(1, 11))
     before = steps[1].state
     rest = 0.99 * agent._final(before, np.full(2, 3.0)).value
-    np.testing.assert_allclose(steps[2].info.td_error, 1 + rest - before.value, atol=1e-12)
-    np.testing.assert_allclose(steps[-1].info.td_error, 1 - steps[-2].state.value, atol=1e-12)
+    # In float32, as the agent computes.
+    np.testing.assert_allclose(steps[2].info.td_error, 1 + rest - before.value, atol=1e-6)
+    np.testing.assert_allclose(steps[-1].info.td_error, 1 - steps[-2].state.value, atol=1e-6)
 
 
 @pytest.mark.full

@@ -24,6 +24,7 @@ def traces(agent, steps=7, done=2):
 
 @pytest.mark.full
 @pytest.mark.parametrize("entropy", [0.0, 0.1])
+@pytest.mark.exact
 def test_a_window_over_whole_episodes_is_the_exact_gradient(benchmark, entropy):
     """At full credit depth the online rule is exact, and so is a window over the episode."""
     make = ft.LRU.factory(state_size=3)
@@ -50,6 +51,7 @@ def test_a_window_over_whole_episodes_is_the_exact_gradient(benchmark, entropy):
 
 
 @pytest.mark.full
+@pytest.mark.exact
 def test_generalised_advantages_by_their_definition(benchmark):
     ppo = benchmark("agents.ppo")
     draw = np.random.default_rng(0)

@@ -218,6 +218,7 @@ int main(void)
 @pytest.mark.program
 @pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 @pytest.mark.parametrize("normalize", fast([True, False]))
+@pytest.mark.exact
 def test_the_network_of_an_agent_is_exported_with_its_normalisation(normalize, tmp_path, capsys):
     config = dataclasses.replace(
         CONFIG, agent=dataclasses.replace(CONFIG.agent, normalize_observations=normalize)
