@@ -84,6 +84,7 @@ def test_peers_are_scored_before_they_learn_and_get_labels_late(benchmark):
 
 @pytest.mark.program
 @pytest.mark.parametrize(("reach", "chunk"), [(6, 2), (8, 4), (2, 4)])
+@pytest.mark.exact
 def test_the_rolling_window_is_backpropagation_through_its_last_steps(benchmark, reach, chunk):
     """Fixed parameters: the newest label's gradient through `reach` steps from the state before."""
     rolling = benchmark("rolling")
@@ -127,6 +128,7 @@ def test_a_scaled_peer_gets_indicators_as_they_are(benchmark):
 
 
 @pytest.mark.program
+@pytest.mark.exact
 def test_plain_jax_computes_the_loss_and_the_gradient_of_our_network(benchmark):
     peer_steps = benchmark("engine.peer_steps")
     made = peer_steps.network(peer_steps.SHAPE, peer_steps.GRU().factory())
