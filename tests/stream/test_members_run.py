@@ -86,6 +86,7 @@ def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name)
 
 
 @pytest.mark.full
+@pytest.mark.exact
 def test_one_member_of_many_is_a_stream_of_its_own(files, tmp_path):
     """One member's rows, with or without its name: the same network, and the same memory."""
     options = {"target": "z", "task": "regression", "reset": "start", **TINY}
