@@ -56,17 +56,17 @@ def shape_of(
         network_inputs=labels.width,
         chunk=chunk,
         together=together,
-        raw=True,
     )
 
 
 def resolve(config: ModelConfig, shape: Shape) -> tuple[ModelConfig, Shape]:
-    """Return the options of a model, with none left open, and the shape with the network in it.
+    """Return the options of a model, with none left open, and the shape with what it needs.
 
     Row by row, credit goes through all layers if memory allows: that is the exact gradient. What
     stands before the recurrent layers is trained if its errors are known through time: by credit
     through all layers, or within chunks by a rule that sends them back through time there.
     """
+    shape = dataclasses.replace(shape, raw="raw" in config.other_experts)
     if not config.has_network:
         return config, shape
     depth, model_size, _ = config.sizes()

@@ -56,6 +56,7 @@ def test_nothing_moves_without_a_label(benchmark):
 
 
 @pytest.mark.full
+@pytest.mark.exact
 def test_windows_of_streams_side_by_side_are_the_mean_and_an_episode_starts_afresh(benchmark):
     """Fixed parameters; a window across an episode's begin has the episode's gradient alone."""
     rolling = benchmark("rolling").Rolling

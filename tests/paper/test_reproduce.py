@@ -188,6 +188,7 @@ def test_a_budget_of_time_ends_an_experiment_and_a_torn_line_is_written_again(tm
 @pytest.mark.program
 @pytest.mark.exact
 def test_runs_in_one_program_are_the_runs_by_themselves(tmp_path):
+    _vmapped_runs._programs.cache_clear()  # programs of the other tests are in float32
     alone, together = tmp_path / "alone", tmp_path / "together"
     reproduce.run(EXPERIMENT, alone, show_progress=False)
     reproduce.run(EXPERIMENT, together, together=2, show_progress=False)
