@@ -5,7 +5,7 @@
 
 `level`: rows until a running mean accepts numbers 1,000 standard deviations away. `constant`: the
 same for noise after equal numbers. `coverage`: rows until 30 of 40 labels lie in their intervals,
-after exact predictions. These three are classes on the host. `mixture` is the default mixture:
+after exact predictions. These three are parts of the program of a stream. `mixture` is the default mixture:
 excess of its error in the 500 rows after a shift by 1,000 over the error of the last value, in
 shifts (a row at the old level is one). `--page` prints the records.
 """
@@ -56,38 +56,44 @@ def measure(cell):
 
 def of_moments(before, after):
     """Return the number of the first of 30 numbers in a row that are counted as they are."""
-    from foretrace._rows.running import Moments
+    import jax
 
-    moments, in_a_row = Moments(), 0
-    for x in before.tolist():
-        learn(moments, x)
-    for i, x in enumerate(after.tolist()):
-        in_a_row = in_a_row + 1 if learn(moments, x) == x else 0
-        if in_a_row == 30:
-            return i - 29
-    return len(after)
+    from foretrace._experts.moments import new_moments
 
+    def learn(moments, x):
+        counted, moments = moments.learn(x[None], 10.0, np.ones(1, bool))
+        return moments, counted[0] == x
 
-def learn(moments, x, bound=10.0):
-    """Count a number; return it as it was counted, also by an earlier version."""
-    if hasattr(moments, "learn"):
-        return moments.learn(x, bound)
-    inside = moments.within(x, bound)
-    moments.update(inside)
-    return inside
+    with jax.enable_x64(True):
+        values = np.concatenate([before, after])
+        _, found = jax.jit(lambda xs: jax.lax.scan(learn, new_moments(1), xs))(values)
+    return first_of(np.asarray(found)[len(before) :], 30, 30)
 
 
 def of_coverage(exact):
     """Return the number of the first of 40 labels of which 30 lie in their intervals."""
-    from foretrace._rows.intervals import Intervals
+    import jax
+    import jax.numpy as jnp
 
-    intervals, inside = Intervals(1), []
-    for error in [0.0] * exact + NOISE[:4000].tolist():
-        margins = intervals.margins(1.0)
-        inside.append(-margins[0, 0] <= error <= margins[1, 0])
-        intervals.learn(np.array([error]), margins, 1.0)
-    shares = np.convolve(inside[exact:], np.ones(40), "valid")
-    return int(np.argmax(shares >= 30)) if (shares >= 30).any() else len(shares)
+    from foretrace._experts.intervals import Intervals
+
+    intervals = Intervals(1)
+
+    def learn(state, error):
+        margins = intervals.in_use(state, jnp.ones(()))
+        state = intervals.learn(state, error[None], margins, jnp.ones(()), jnp.ones((), bool))
+        return state, (-margins[0, 0] <= error) & (error <= margins[1, 0])
+
+    with jax.enable_x64(True):
+        errors = np.concatenate([np.zeros(exact), NOISE[:4000]])
+        _, inside = jax.jit(lambda xs: jax.lax.scan(learn, intervals.init(), xs))(errors)
+    return first_of(np.asarray(inside)[exact:], 40, 30)
+
+
+def first_of(found, window, enough):
+    """Return the number of the first row from which enough of a window are true."""
+    sums = np.convolve(found, np.ones(window), "valid")
+    return int(np.argmax(sums >= enough)) if (sums >= enough).any() else len(sums)
 
 
 def of_mixture(rows):

@@ -1,8 +1,9 @@
 """All experts and their mixture as one compiled program: a chunk of rows in, predictions out.
 
+    for each row:   its numbers in running units, and the label that came with it
     the network:    predict all rows; learn the step whose labels have arrived
-    for each row:   predict it; then learn the row of the same stream, `delay` rows ago, whose
-                    label came with it
+    for each row:   predict it, and its interval; then learn the row of the same stream, `delay`
+                    rows ago, whose label came with it
 
 A row is predicted before its own label is learned, also inside of a chunk. Values that a late label
 needs wait in a ring. The experts and their weights are shared by all streams; each stream has its
@@ -20,15 +21,18 @@ import optax
 from jax import lax
 
 from foretrace._compiler import plain_loops, unoptimised
+from foretrace._experts.arrivals import Arrivals, Arrived, Outliers, Row
 from foretrace._experts.by_name import EXPERTS, experts_of, remembering_of
 from foretrace._experts.features import Maps, Past, Seen, expand, look, maps, new_past, new_seen
 from foretrace._experts.guard import Compared, guarded
+from foretrace._experts.intervals import Intervals, Tracked
 from foretrace._experts.mix_classes import ClassMixture, ClassWeights
 from foretrace._experts.mix_numbers import NumberMixture, NumberWeights
 from foretrace._experts.recurrent import Recurrent, RecurrentState, num_bytes
 from foretrace._experts.remembering import Carried, Remembering
 from foretrace._experts.ring import Ring
-from foretrace._experts.rows import Row, unpack
+from foretrace._experts.rows import RawRow, unpack
+from foretrace._experts.score import score_class, score_numbers
 from foretrace._experts.shape import Shape
 from foretrace._experts.slots import in_slots, read, write
 from foretrace._learner.packing import Packed, Packing
@@ -51,6 +55,8 @@ class Waiting(NamedTuple):
             step ahead is read from another row.
         candidates: predictions between which the mixture chose at its top, likewise.
         mixed: predictions of the mixture.
+        baselines: last known number and mean, or last and most frequent class.
+        margins: reach of the interval below and above each number; empty for classes.
     """
 
     seen: Seen
@@ -58,12 +64,16 @@ class Waiting(NamedTuple):
     predicted: Float[Array, "O E"]
     candidates: Float[Array, "O T"]
     mixed: Float[Array, "O"]
+    baselines: Float[Array, "2"]
+    margins: Float[Array, "2 O"]
 
 
 class MixtureState(NamedTuple):
     """Everything that the mixture changes.
 
     Args:
+        arrived: units of the rows, and labels as they arrived.
+        intervals: errors of the predictions; None for classes.
         pasts: past of each stream; the last one belongs to rows that are missing.
         carries: carries of the experts that remember before the next row of each stream.
         late_carries: those before the row whose label comes next; None without delay.
@@ -77,6 +87,8 @@ class MixtureState(NamedTuple):
         network: state of the recurrent network; None without one.
     """
 
+    arrived: Arrived
+    intervals: Tracked | None
     pasts: Past
     carries: tuple[Any, ...]
     late_carries: tuple[Any, ...] | None
@@ -114,19 +126,32 @@ S = TypeVar("S", bound=MixtureState | Packed)
 
 
 class Mixed(NamedTuple):
-    """Results of a step for each of its rows.
+    """Results of a step for each of its rows; None for what there is not.
 
     Args:
         newest: prediction of the new row: numbers, or logarithms of probabilities.
+        margins: reach of the interval below and above each number.
+        num_classes: number of classes that were known.
         resolved: prediction that was made of the row whose label has come.
+        scores: scores of that prediction, by the names in `score`; NaN if no label came.
         errors: of each expert, for that row: mean absolute error, or 1 for a wrong class.
-        measures: report of the network's step; None without one.
+        inputs: inputs of the network.
+        measures: report of the network's step.
     """
 
     newest: Float[Array, "C O"]
-    resolved: Float[Array, "C O"]
-    errors: Float[Array, "C E"]
+    margins: Float[Array, "C 2 O"] | None = None
+    num_classes: Float[Array, "C"] | None = None
+    resolved: Float[Array, "C O"] | None = None
+    scores: Float[Array, "C S"] | None = None
+    errors: Float[Array, "C E"] | None = None
+    inputs: Float[Array, "C I"] | None = None
     measures: Float[Array, "4"] | None = None
+
+    @property
+    def told(self) -> Array | None:
+        """What the prediction is read with: its margins, or the number of classes."""
+        return self.num_classes if self.margins is None else self.margins
 
 
 class Mixture:
@@ -164,6 +189,10 @@ class Mixture:
             self.mixture = NumberMixture(count, baselines, shape.outputs, delays)
         if self.remembering.names:
             self.mixture = guarded(self.mixture, len(self.names) - count)
+        self.arrivals = Arrivals(shape)
+        self.intervals: Any = None
+        if not shape.classes:
+            self.intervals = Intervals(shape.outputs, shape.coverage)
         self.ring = Ring(shape.delay)
         self._init = jax.jit(self._traced_init, compiler_options=unoptimised())
         with jax.enable_x64(True):
@@ -184,6 +213,9 @@ class Mixture:
         self._predict = compiled(taking(self._traced_predict))
         self._newest = compiled(taking(self._traced_newest))
         self._weights = compiled(taking(lambda state: self.mixture.weights(state.weights)))
+        self._outliers = compiled(taking(self._traced_outliers))
+        self._margins = compiled(taking(self._traced_margins))
+        self._num_outliers = compiled(taking(lambda state: state.arrived.outliers))
 
     @property
     def reach(self) -> int:
@@ -213,9 +245,13 @@ class Mixture:
                 jnp.zeros((self.shape.outputs, len(self.names))),
                 jnp.zeros((self.shape.outputs, self.mixture.num_candidates)),
                 jnp.zeros(self.shape.outputs),
+                jnp.zeros(2),
+                jnp.zeros((2, 0 if self.intervals is None else self.shape.outputs)),
             )
             carries = self.remembering.init_carries()
             return MixtureState(
+                self.arrivals.init(),
+                None if self.intervals is None else self.intervals.init(),
                 in_slots(new_past(self.shape), count),
                 carries,
                 carries if self.ring.delay else None,
@@ -243,15 +279,32 @@ class Mixture:
         with jax.enable_x64(True):
             return self._advance(state, self._maps, rows)
 
-    def predict(self, state: MixtureState | Packed, rows: Any) -> Float[Array, "C O"]:
-        """Return the prediction of each row if it came next; nothing changes."""
+    def predict(self, state: MixtureState | Packed, row: Any) -> Mixed:
+        """Return the prediction of a row if it came next; nothing changes."""
         with jax.enable_x64(True):
-            return self._predict(state, self._maps, rows)
+            return self._predict(state, self._maps, row)
 
-    def newest(self, state: MixtureState | Packed) -> Float[np.ndarray, "P O"]:
-        """Return each stream's prediction of its last waiting row. Zeros without delay."""
+    def outliers(self, state: MixtureState | Packed, rows: Any) -> Outliers:
+        """Return which numbers of rows are outliers; nothing changes."""
         with jax.enable_x64(True):
-            return np.asarray(self._newest(state))
+            return jax.tree.map(np.asarray, self._outliers(state, rows))
+
+    def num_outliers(self, state: MixtureState | Packed) -> Float[np.ndarray, "2"]:
+        """Return the number of outliers so far, of columns and of labels."""
+        return np.asarray(self._num_outliers(state))
+
+    def margins(self, state: MixtureState | Packed, coverage: float) -> Float[np.ndarray, "2 O"]:
+        """Return the reach of intervals below and above numbers, by the present errors."""
+        with jax.enable_x64(True):
+            return self.intervals.between(np.asarray(self._margins(state)), coverage)
+
+    def newest(self, state: MixtureState | Packed) -> tuple[np.ndarray, np.ndarray]:
+        """Return each stream's prediction of its last waiting row, and the reach of its intervals.
+
+        Zeros without delay.
+        """
+        with jax.enable_x64(True):
+            return jax.tree.map(np.asarray, self._newest(state))
 
     def weights(self, state: MixtureState | Packed) -> dict[str, float]:
         """Return the weight of each expert in the mixture, the mean over the steps ahead."""
@@ -261,71 +314,88 @@ class Mixture:
             zip(self.names, found.reshape(len(self.names), -1).mean(axis=1).tolist(), strict=True)
         )
 
-    def traced_step(self, state: MixtureState, row: Row) -> tuple[MixtureState, Mixed]:
+    def traced_step(self, state: MixtureState, row: RawRow) -> tuple[MixtureState, Mixed]:
         """Return the state after a row and the label with it, and the row's predictions.
 
         For a program that is traced in float64.
         """
-        parts = jax.tree.map(lambda leaf: leaf[None], row)
-        network, outputs, measures = self._observed(state, parts, learning=True)
-        state, mixed = self._row(self._maps, True, state._replace(network=None), row, outputs[0])
-        return state._replace(network=network), mixed._replace(measures=measures)
+        rows = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], row)
+        state, mixed = self._stepped(state, self._maps, rows, learning=True)
+        measures = mixed.measures
+        one = jax.tree.map(lambda leaf: leaf[0], mixed._replace(measures=None))
+        return state, one._replace(measures=measures)
 
-    def traced_predict(self, state: MixtureState, row: Row) -> Float[Array, "O"]:
+    def traced_predict(self, state: MixtureState, row: RawRow, maps: Any = None) -> Mixed:
         """Return the prediction of a row if it came next, as `traced_step`."""
-        parts = jax.tree.map(lambda leaf: leaf[None], row)
-        _, outputs, _ = self._observed(state, parts, learning=False)
-        return self._forward(state, self._maps, row, outputs[0]).new.mixed
+        arrived, _, _ = self.arrivals.next(state.arrived, row, learning=False)
+        rows = jax.tree.map(lambda leaf: leaf[None], arrived)
+        _, outputs, _ = self._observed(state, rows, None, learning=False)
+        maps = self._maps if maps is None else maps
+        return self._told(self._forward(state, maps, arrived, outputs[0]).new)
 
-    def _traced_predict(self, state: MixtureState, maps: Maps, rows: Any) -> Array:
-        parts = jax.vmap(partial(unpack, self.shape))(rows)
-        _, outputs, _ = self._observed(state, parts, learning=False)
+    def _traced_predict(self, state: MixtureState, maps: Maps, row: Any) -> Mixed:
+        return self.traced_predict(state, unpack(self.shape, row), maps)
 
-        def predicted(row: tuple[Array, Array]) -> Array:
-            return self._forward(state, maps, unpack(self.shape, row[0]), row[1]).new.mixed
-
-        return lax.map(predicted, (rows, outputs))
-
-    def _traced_newest(self, state: MixtureState) -> Array:
+    def _traced_newest(self, state: MixtureState) -> tuple[Array, Array]:
         if state.rings is None:
-            return jnp.zeros((len(state.turns), self.shape.outputs))
-        return self.ring.newest(state.rings.mixed, state.turns)
+            count = len(state.turns)
+            size = 0 if self.intervals is None else self.shape.outputs
+            return jnp.zeros((count, self.shape.outputs)), jnp.zeros((count, 2, size))
+        return self.ring.newest((state.rings.mixed, state.rings.margins), state.turns)
+
+    def _traced_outliers(self, state: MixtureState, rows: Any) -> Outliers:
+        def body(arrived: Arrived, row: Array) -> tuple[Arrived, Outliers]:
+            return self.arrivals.next(arrived, unpack(self.shape, row))[1:]
+
+        return lax.scan(body, state.arrived, rows)[1]
+
+    def _traced_margins(self, state: MixtureState) -> Array:
+        scale: Any = state.arrived.target
+        return self.intervals.margins(state.intervals, scale.scale[0])
 
     def _traced_step(
         self, state: MixtureState, maps: Maps, rows: Any, *, learning: bool = True
     ) -> tuple[MixtureState, Mixed]:
-        parts = jax.vmap(partial(unpack, self.shape))(rows)
-        network, outputs, measures = self._observed(state, parts, learning=learning)
+        raw = jax.vmap(partial(unpack, self.shape))(rows)
+        return self._stepped(state, maps, raw, learning=learning)
 
-        def body(state: MixtureState, row: tuple[Array, Array]) -> tuple[MixtureState, Mixed]:
-            return self._row(maps, learning, state, unpack(self.shape, row[0]), row[1])
+    def _stepped(
+        self, state: MixtureState, maps: Maps, raw: RawRow, *, learning: bool
+    ) -> tuple[MixtureState, Mixed]:
+        def arrive(arrived: Arrived, row: RawRow) -> tuple[Arrived, Row]:
+            found, arrived, _ = self.arrivals.next(arrived, row, learning=learning)
+            return arrived, found
 
-        state = state._replace(network=None)
-        if len(rows) > 1:
-            state, mixed = lax.scan(body, state, (rows, outputs))
-        else:
-            state, one = body(state, (rows[0], outputs[0]))
-            mixed = jax.tree.map(lambda leaf: leaf[None], one)
-        return state._replace(network=network), mixed._replace(measures=measures)
+        def body(state: MixtureState, row: tuple[Row, Array]) -> tuple[MixtureState, Mixed]:
+            return self._row(maps, learning, state, *row)
+
+        arrived, rows = _each(arrive, state.arrived, raw)
+        late = None
+        if self.network is not None and learning:
+            late, arrived = self.arrivals.for_network(arrived, rows)
+        network, outputs, measures = self._observed(state, rows, late, learning=learning)
+        state, mixed = _each(body, state._replace(network=None, arrived=arrived), (rows, outputs))
+        inputs = None if self.network is None else rows.x
+        return state._replace(network=network), mixed._replace(inputs=inputs, measures=measures)
 
     def _observed(
-        self, state: MixtureState, parts: Row, *, learning: bool
+        self, state: MixtureState, rows: Row, late: Any, *, learning: bool
     ) -> tuple[RecurrentState | None, Float[Array, "C M"], Float[Array, "4"] | None]:
         """Return the network's state behind the rows, its outputs for them, and its measures."""
         if self.network is None or state.network is None:
-            return None, jnp.zeros((len(parts.x), 0)), None
+            return None, jnp.zeros((len(rows.x), 0)), None
         at = slice(None, None, self.network.chunk)
-        slots, is_new = parts.slot[at].astype(jnp.int32), parts.is_new[at] > 0
+        slots, is_new = rows.slot[at], rows.is_new[at]
         if not learning:
-            network, outputs = self.network.advance(state.network, parts.x, slots, is_new)
-            return network, outputs.astype(parts.x.dtype), None
+            network, outputs = self.network.advance(state.network, rows.x, slots, is_new)
+            return network, outputs.astype(rows.x.dtype), None
         expert: Any = self.experts[-1]
-        known = parts.is_late_known > 0
+        labels, known = late
         if not self.shape.classes:
             known = known & (state.num_labels >= SETTLED)
-        targets = jax.vmap(partial(expert.target, state.experts[-1]))(parts.late)
-        network, step = self.network.step(state.network, parts.x, targets, known, slots, is_new)
-        return network, step.outputs.astype(parts.x.dtype), step.measures
+        targets = jax.vmap(partial(expert.target, state.experts[-1]))(labels)
+        network, step = self.network.step(state.network, rows.x, targets, known, slots, is_new)
+        return network, step.outputs.astype(rows.x.dtype), step.measures
 
     def _forward(self, state: MixtureState, maps: Maps, row: Row, outputs: Array) -> Passed:
         """Predict a row.
@@ -336,8 +406,8 @@ class Mixture:
             row: the row.
             outputs: outputs of the network for it.
         """
-        fresh = row.is_new > 0
-        kept, turn = read((state.pasts, state.turns), row.slot.astype(jnp.int32))
+        fresh = row.is_new
+        kept, turn = read((state.pasts, state.turns), row.slot)
         past = optax.tree.where(fresh, new_past(self.shape), kept)
         x = row.x[: self.shape.inputs]
         seen, after = look(self.shape, maps, past, x, row.last, row.moments, outputs, row.raw)
@@ -355,13 +425,18 @@ class Mixture:
         else:
             mixed, candidates = self.mixture.predict(state.weights, found, row.moments[1])
             mixed = row.moments[0] + row.moments[1] * mixed
-        waiting = Waiting(seen, state.num_labels, found.T, candidates.T, mixed)
+        margins = jnp.zeros((2, 0))
+        if self.intervals is not None:
+            margins = self.intervals.in_use(state.intervals, row.moments[1])
+        waiting = Waiting(
+            seen, state.num_labels, found.T, candidates.T, mixed, row.baselines, margins
+        )
         return Passed(kept, jnp.where(fresh, 0, turn), after, carries, features, waiting)
 
     def _row(
         self, maps: Maps, learning: bool, state: MixtureState, row: Row, outputs: Array
     ) -> tuple[MixtureState, Mixed]:
-        slot = row.slot.astype(jnp.int32)
+        slot = row.slot
         kept, turn, after, carries, features, new = self._forward(state, maps, row, outputs)
         old, is_there = new, row.slot < self.shape.slots
         if state.members is not None:
@@ -373,7 +448,7 @@ class Mixture:
             carries = self.remembering.move(state.remembering, carries, features, is_there)
         if not learning:
             state = state._replace(carries=self.remembering.put(state.carries, row, carries))
-            return state, Mixed(new.mixed, new.mixed, jnp.zeros(len(self.names)))
+            return state, self._told(new)
         if state.rings is not None:
             rings = self.ring.write(state.rings, (slot,), turn, new)
             if self.shape.first_delay is not None:
@@ -387,7 +462,13 @@ class Mixture:
             carried = Carried(carries, late, is_there & (turn >= self.ring.delay))
         else:
             carried = Carried(None, carries, is_there)
-        return self._learned(state, row, old, features, new.mixed, carried)
+        return self._learned(state, row, old, features, new, carried)
+
+    def _told(self, new: Waiting) -> Mixed:
+        """Return what is told of a new row."""
+        if self.shape.classes:
+            return Mixed(new.mixed, num_classes=new.seen.moments[0])
+        return Mixed(new.mixed, margins=new.margins)
 
     def _learned(
         self,
@@ -395,10 +476,10 @@ class Mixture:
         row: Row,
         old: Waiting,
         features: Any,
-        newest: Array,
+        newest: Waiting,
         carried: Carried,
     ) -> tuple[MixtureState, Mixed]:
-        known = (row.known > 0) & (row.slot < self.shape.slots) & jnp.isfinite(row.label).all()
+        known = row.known & jnp.isfinite(row.label).all()
         predicted = old.predicted.T
         if self.shape.classes:
             label = (
@@ -407,10 +488,15 @@ class Mixture:
             wrong = (jnp.argmax(predicted, axis=1) != jnp.argmax(label)).astype(label.dtype)
             # A class without room is nobody's prediction.
             wrong = jnp.where(known, wrong, 1.0)
+            scores = score_class(row.label[0], old.mixed, old.seen.moments[0], old.baselines)
         else:
             mean, scale = old.seen.moments[0], old.seen.moments[1]
             label = jnp.where(known, (row.label - mean) / scale, 0.0)
             wrong = jnp.abs(predicted - label[None]).mean(axis=1) * scale
+            scores = score_numbers(row.label, old.mixed, old.baselines, old.margins)
+            tracked, errors = state.intervals, row.label - old.mixed
+            tracked = self.intervals.learn(tracked, errors, old.margins, scale, known)
+            state = state._replace(intervals=tracked)
             # Before some labels were known there was no scale to learn in.
             known, came = known & (old.num_labels >= SETTLED), known
             counted = jnp.minimum(state.num_labels + came.astype(jnp.int32), SETTLED)
@@ -441,11 +527,13 @@ class Mixture:
             made = predicted, old.candidates.T
             weights = self.mixture.learn(state.weights, *made, label, known, scale_of)
             state = state._replace(weights=weights)
-        return state, Mixed(newest, old.mixed, wrong)
+        scores = jnp.where(row.is_scored, scores, jnp.nan)
+        told = self._told(newest)
+        return state, told._replace(resolved=old.mixed, scores=scores, errors=wrong)
 
     def _weighed(self, state: MixtureState, row: Row, rings: Waiting, turn: Array) -> MixtureState:
         """Return the state after a row's number, another row's label at each step ahead."""
-        slot, steps = row.slot.astype(jnp.int32), jnp.arange(self.shape.outputs, dtype=jnp.int32)
+        slot, steps = row.slot, jnp.arange(self.shape.outputs, dtype=jnp.int32)
         delays = jnp.asarray(self.shape.delays, jnp.int32)
         places = jnp.mod(turn - delays, self.ring.places)
         mean, scale = rings.seen.moments[slot, places].T
@@ -459,6 +547,7 @@ class Mixture:
     def _check_memory(self) -> None:
         state = self.like._replace(network=None)
         each_stream = (state.pasts, state.carries, state.late_carries, state.rings, state.turns)
+        each_stream += (state.arrived.streams,)
         size, of_members = num_bytes(state), num_bytes(each_stream)
         if size > MAX_BYTES:
             # One slot more than there are members, for missing rows.
@@ -470,6 +559,14 @@ class Mixture:
                 f"allowed; with this delay there is room for {max(room, 0)} members; use fewer "
                 "members or a shorter delay"
             )
+
+
+def _each(function: Any, state: Any, rows: Any) -> tuple[Any, Any]:
+    """Return the state behind some rows and each row's results; no loop for a single one."""
+    if len(jax.tree.leaves(rows)[0]) > 1:
+        return lax.scan(function, state, rows)
+    state, one = function(state, jax.tree.map(lambda leaf: leaf[0], rows))
+    return state, jax.tree.map(lambda leaf: leaf[None], one)
 
 
 @lru_cache(maxsize=16)

@@ -2,11 +2,10 @@
 
 from typing import Any, NamedTuple
 
-import jax.numpy as jnp
 import optax
 
+from foretrace._experts.arrivals import Row
 from foretrace._experts.expert import AbstractRecurrentExpert, Features
-from foretrace._experts.rows import Row
 from foretrace._experts.shape import Shape
 from foretrace._experts.slots import in_slots, read, write
 from foretrace._types import Array, Bool, Float
@@ -52,14 +51,14 @@ class Remembering:
         """Return the carries of the stream of a row."""
         if self.shape.members is None:
             return carries
-        kept = read(carries, row.slot.astype(jnp.int32))
-        return optax.tree.where(row.is_new > 0, self._new(), kept)
+        kept = read(carries, row.slot)
+        return optax.tree.where(row.is_new, self._new(), kept)
 
     def put(self, carries: Any, row: Row, one: Any) -> Any:
         """Return the carries of all streams, with new ones for the stream of a row."""
         if self.shape.members is None:
             return one
-        return write(carries, row.slot.astype(jnp.int32), one)
+        return write(carries, row.slot, one)
 
     def predict(self, states: Any, carries: Any, features: Features) -> list[Float[Array, "E O"]]:
         """Return the predictions of each."""

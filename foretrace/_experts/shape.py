@@ -62,7 +62,11 @@ class Shape:
         together: number of rows of distinct members that are learned in one step.
         begun_with: maximum number of classes when the stream began, which decides features and
             experts; None for `outputs`.
-        raw: whether rows also hold their numbers as they are, without units.
+        raw: whether numbers are also features as they are, without units.
+        ahead: whether the numbers of the rows behind a row are predicted, and not its own.
+        bound: number of standard deviations beyond which a number is an outlier.
+        masks: whether an outlier counts as missing; else it counts as if it lay at the bound.
+        coverage: share of the numbers that intervals around predictions are to hold.
     """
 
     inputs: int
@@ -81,6 +85,20 @@ class Shape:
     together: int = 1
     begun_with: int | None = None
     raw: bool = False
+    ahead: bool = False
+    bound: float = 10.0
+    masks: bool = False
+    coverage: float = 0.9
+
+    @property
+    def horizon(self) -> int:
+        """Number of steps ahead; 0 if a row's own label is predicted."""
+        return self.outputs if not self.classes and (self.ahead or self.outputs > 1) else 0
+
+    @property
+    def waiting_labels(self) -> int:
+        """Number of rows whose labels wait for a whole chunk, which the network learns."""
+        return self.late_steps * self.chunk - self.delay if self.has_network else 0
 
     @property
     def first_outputs(self) -> int:

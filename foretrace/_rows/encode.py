@@ -1,12 +1,12 @@
-"""Rows as vectors of a fixed width: running normalisation, missing values, categories, times.
+"""Words of a row as numbers, in a vector of a fixed width.
 
-    numeric      the number in standard deviations from its running mean, and a missing flag
+    numeric      the number as it is, NaN where it is missing, and a place for a missing flag
     categorical  one-hot in the order of appearance; the first is for missing and unknown ones
     time         sine and cosine of the time of day, of the week and of the year, and a missing flag
     undecided    as a missing number, until the first value decides the kind
 
-No value makes the network infinite: a value that is not a finite number is masked (0, and 1 in its
-"missing" place), an outlier is clipped or masked, and both are counted.
+A value that is not a finite number is missing, and counted. The program of the stream turns numbers
+into running units.
 """
 
 import copy
@@ -17,10 +17,10 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
-from foretrace._rows.running import Moments, SavedMoments, Vocabulary
 from foretrace._rows.saved import check_counts, check_size, check_within
 from foretrace._rows.schema import Column, Kind, infer_kind
 from foretrace._rows.values import MAX_ABS_VALUE, as_number, as_text, as_time, is_absent, is_missing
+from foretrace._rows.vocabulary import Vocabulary
 from foretrace._runs.config_json import from_json
 
 Outliers = Literal["clip", "mask", "stop"]
@@ -65,33 +65,30 @@ class SavedEncoder(NamedTuple):
     Args:
         columns: its columns.
         used: number of inputs that they use.
-        numbers: moments of each column of numbers.
         words: categories of each column of categories.
         counts: number of values that could not be used, by reason.
     """
 
     columns: list[SavedColumn]
     used: int
-    numbers: list[SavedMoments]
     words: list[list[str]]
     counts: dict[str, int]
 
 
 class Encoded(NamedTuple):
-    """A row as vectors.
+    """A row as numbers.
 
     Args:
-        scores: the vector of the row.
-        raw: its numbers as they are, the mean in place of a missing one, at the places of their
-            scores; 0 elsewhere.
+        x: the vector of the row.
+        is_number: which places hold numbers as they are.
     """
 
-    scores: np.ndarray
-    raw: np.ndarray
+    x: np.ndarray
+    is_number: np.ndarray
 
 
 class Encoder:
-    """Turn rows into vectors of a fixed width, learning as it goes.
+    """Turn rows into vectors of a fixed width, learning columns and categories as it goes.
 
     Args:
         columns: columns that are encoded. The first value of an undecided one decides its kind.
@@ -99,10 +96,8 @@ class Encoder:
             take the rest.
         categories: number of features of a categorical column, the first of them for missing and
             unknown categories.
-        outliers: what happens to a number more than `bound` standard deviations from its mean:
-            "clip" moves it to the bound, so that the running mean follows a real change, "mask"
-            treats it as missing, "stop" raises an error.
-        bound: number of standard deviations beyond which a number is an outlier.
+        stops: whether a value of a column of numbers that is no finite number raises an error; else
+            it is missing.
         adopt: whether columns that appear later are added, as long as there is room.
         ignore: columns that are never added.
 
@@ -113,9 +108,9 @@ class Encoder:
     >>> encoder.width
     5
     >>> for x in (1.0, 3.0):
-    ...     vector = encoder.encode({"x": x, "c": "red"}).scores
+    ...     vector = encoder.encode({"x": x, "c": "red"}).x
     >>> vector.tolist()
-    [1.0, 0.0, 0.0, 1.0, 0.0]
+    [3.0, 0.0, 0.0, 1.0, 0.0]
     """
 
     def __init__(
@@ -124,8 +119,7 @@ class Encoder:
         *,
         width: int | None = None,
         categories: int = CATEGORIES,
-        outliers: Outliers = "clip",
-        bound: float = 10.0,
+        stops: bool = False,
         adopt: bool = False,
         ignore: Iterable[Any] = (),
     ):
@@ -134,17 +128,13 @@ class Encoder:
                 f"categories={categories} must be at least 2: one is for the missing and the "
                 "unknown"
             )
-        if not bound > 0:
-            raise ValueError(f"bound={bound} must be a positive number of standard deviations")
         self.categories = categories
-        self.outliers = outliers
-        self.bound = bound
+        self.stops = stops
         self.adopt = adopt
         self.ignore = frozenset(ignore)
         self.given = list(columns)
         self.columns: dict[Any, tuple[Kind, int]] = {}
         self.undecided: dict[Any, None] = {}
-        self.numbers: dict[Any, Moments] = {}
         self.words: dict[Any, Vocabulary] = {}
         self.counts: Counter[str] = Counter()
         self.news: list[str] = []
@@ -157,24 +147,24 @@ class Encoder:
                 )
 
     def encode(self, row: Mapping[Any, Any], *, learn: bool = True) -> Encoded:
-        """Return the vector of a row, and its numbers as they are.
+        """Return a row as numbers.
 
         Args:
             row: values of the columns; a column without a value is missing.
-            learn: whether the row changes means, deviations and vocabularies for good. The vector
-                is the same either way: the row's after it was learned.
+            learn: whether the row changes columns and vocabularies for good. The vector is the same
+                either way: the row's after it was learned.
 
         Raises:
-            EncodingError: a number is an outlier, and the policy is to stop.
+            EncodingError: a value is no finite number, and the policy is to stop.
         """
         if not learn:
             return self._draft().encode(row)
         self.look_at(row)
-        out, raw = [0.0] * self.width, [0.0] * self.width  # faster than arrays for single values
+        out, numbers = [0.0] * self.width, [0.0] * self.width  # faster than arrays, value by value
         for name, (kind, at) in self.columns.items():
             value = row.get(name)
             if kind == "numeric":
-                out[at], out[at + 1], raw[at] = self._number(name, value)
+                out[at], numbers[at] = self._number(name, value), 1.0
             elif kind == "categorical":
                 out[at + self._category(name, value)] = 1.0
             elif kind == "time":
@@ -182,15 +172,14 @@ class Encoder:
             else:
                 out[at + 1] = 1.0
                 self.counts["missing"] += 1
-        return Encoded(np.array(out), np.array(raw))
+        return Encoded(np.array(out), np.array(numbers))
 
     def _draft(self) -> Self:
         """Return a copy that learns without changing this encoder, and refuses nothing."""
         draft = copy.copy(self)
-        draft.outliers = "mask" if self.outliers == "stop" else self.outliers
+        draft.stops = False
         draft.columns, draft.undecided = dict(self.columns), dict(self.undecided)
         draft.counts, draft.news = Counter(), []
-        draft.numbers = {name: moments.copy() for name, moments in self.numbers.items()}
         draft.words = {
             name: Vocabulary(words.capacity, words.values) for name, words in self.words.items()
         }
@@ -249,9 +238,7 @@ class Encoder:
         name, kind = column
         self.columns[name] = (kind, at)
         self.undecided.pop(name, None)
-        if kind == "numeric":
-            self.numbers[name] = Moments()
-        elif kind == "categorical":
+        if kind == "categorical":
             self.words[name] = Vocabulary(self.categories - 1)
         elif kind == "undecided":
             self.undecided[name] = None
@@ -263,46 +250,35 @@ class Encoder:
             "later column that needs more; raise `features`",
         )
 
-    def _number(self, name: Any, value: Any) -> tuple[float, float, float]:
-        """Return the score of a number, whether it is missing, and the number or the mean."""
+    def _number(self, name: Any, value: Any) -> float:
+        """Return a number; NaN if it is missing, or none."""
         # Most values are finite numbers, and no text that stands for a missing value is one.
         number = as_number(value)
+        if number is not None and abs(number) < MAX_ABS_VALUE:
+            return number
         if (number is None or number != number) and is_missing(value):
             self.counts["missing"] += 1
-            return 0.0, 1.0, self.numbers[name].mean
-        if number is None or not abs(number) < MAX_ABS_VALUE:
-            if number is not None:
-                self.counts["infinite"] += 1
-            else:
-                self._tell(
-                    "not a number",
-                    f"{_shown(name)} is a column of numbers and holds {_shown(value)}, which "
-                    "counts as missing, as does every later value that is no number",
-                )
-            return self._refuse(name, value)
-        moments = self.numbers[name]
-        inside = moments.within(number, self.bound)
-        if inside != number:
-            self.counts["outliers"] += 1
-            if self.outliers != "clip":
-                return self._refuse(name, value)
-        score = moments.score(moments.learn(number, self.bound))
-        return clip(score, self.bound), 0.0, number
+            return math.nan
+        if number is not None:
+            self.counts["infinite"] += 1
+        else:
+            self._tell(
+                "not a number",
+                f"{_shown(name)} is a column of numbers and holds {_shown(value)}, which "
+                "counts as missing, as does every later value that is no number",
+            )
+        if self.stops:
+            raise EncodingError(
+                f"column {name!r} holds {str(value)[:80]!r}, which is no finite number; clean the "
+                "source, or choose --outliers clip or mask"
+            )
+        return math.nan
 
     def _tell(self, what: str, news: str) -> None:
         """Count what could not be used, and say so the first time."""
         self.counts[what] += 1
         if self.counts[what] == 1:
             self.news.append(news)
-
-    def _refuse(self, name: Any, value: Any) -> tuple[float, float, float]:
-        if self.outliers == "stop":
-            raise EncodingError(
-                f"column {name!r} holds {str(value)[:80]!r}, which is not a number or more than "
-                f"{self.bound:g} standard deviations from its mean; clean the source, or choose "
-                "--outliers clip or mask"
-            )
-        return 0.0, 1.0, self.numbers[name].mean
 
     def _category(self, name: Any, value: Any) -> int:
         if is_absent(value):
@@ -335,7 +311,6 @@ class Encoder:
         return SavedEncoder(
             [SavedColumn(name, kind, at) for name, (kind, at) in self.columns.items()],
             self.used,
-            [self.numbers[name].to_json() for name in kinds if kinds[name] == "numeric"],
             [self.words[name].values for name in kinds if kinds[name] == "categorical"],
             dict(self.counts),
         )._asdict()
@@ -350,18 +325,14 @@ class Encoder:
         self._check_given([Column(name, kind) for name, kind, _ in saved.columns])
         check_within("used", [saved.used], 0, self.width)
         check_counts("counts", saved.counts)
-        for kind, values in (("numeric", saved.numbers), ("categorical", saved.words)):
-            check_size(
-                f"columns, {kind}", values, sum(column.kind == kind for column in saved.columns)
-            )
-        self.columns, self.undecided, self.numbers, self.words = {}, {}, {}, {}
-        numbers, words = iter(saved.numbers), iter(saved.words)
+        categorical = sum(column.kind == "categorical" for column in saved.columns)
+        check_size("columns, categorical", saved.words, categorical)
+        self.columns, self.undecided, self.words = {}, {}, {}
+        words = iter(saved.words)
         for name, kind, at in saved.columns:
             check_within(f"place of {name}", [at], 0, saved.used - _size(kind, self.categories))
             self._place(Column(name, kind), at)
-            if kind == "numeric":
-                self.numbers[name].restore(next(numbers))
-            elif kind == "categorical":
+            if kind == "categorical":
                 self.words[name] = Vocabulary(self.categories - 1, next(words))
         check_size("columns", self.columns, len(saved.columns))
         self.used = saved.used
@@ -383,8 +354,3 @@ class Encoder:
 
 def _shown(value: Any) -> str:
     return repr(value)[:80]
-
-
-def clip(x: float, bound: float) -> float:
-    """Return the number nearest to x in [-bound, bound]."""
-    return min(max(x, -bound), bound)

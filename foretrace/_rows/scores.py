@@ -6,12 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from foretrace._rows.delayed_labels import LabelledRow
-from foretrace._rows.target import ClassContext, NumberContext
 from foretrace._types import Float
-
-_MIN_PROBABILITY = 1e-15
-"""Probability at which the log loss is clipped."""
 
 _BINS = 10
 """Number of bins of the predicted class's probability, for comparison with its accuracy."""
@@ -182,66 +177,15 @@ class ArrayScores:
         self._total = np.array(total, np.float64)
 
 
-def score_class(row: LabelledRow, output: np.ndarray) -> dict[str, float] | None:
-    """Return the scores of a predicted class; None if there is no label, or was no answer.
+def of_row(scores: dict[str, float]) -> dict[str, float]:
+    """Return the scores of a row, its confidence as the gap of its bin.
 
-    Before the first class is known there is nothing to answer. A class that appears for the first
-    time later is wrongly predicted; its log loss comes from the output it was given. The
-    calibration error is the expected calibration error of Guo et al., ICML 2017, over ten bins of
-    equal width.
+    The calibration error is the expected calibration error of Guo et al., ICML 2017, over ten bins
+    of equal width.
     """
-    index, context = row.targets[0], row.context
-    assert isinstance(context, ClassContext)
-    known = context.num_classes
-    if index is None or not known:
-        return None
-    output = np.asarray(output, np.float64)
-    shifted = output - output.max()
-    total = float(np.exp(shifted).sum())
-    log_sum = math.log(total)
-    log_loss = log_sum - shifted[index] if index >= 0 else math.inf
-    right = float(int(output[:known].argmax()) == index)
-    if known < len(output):
-        total = float(np.exp(shifted[:known] - shifted[:known].max()).sum())
-    sure = 1 / total
-    return {
-        "accuracy": right,
-        "log_loss": min(float(log_loss), -math.log(_MIN_PROBABILITY)),
-        f"gap {min(int(sure * _BINS), _BINS - 1)}": right - sure,
-        "no_change_accuracy": float(context.last == index),
-        "majority_accuracy": float(context.majority == index),
-    }
-
-
-def score_numbers(row: LabelledRow, output: np.ndarray) -> dict[str, float] | None:
-    """Return the scores of predicted numbers and intervals, averaged over the steps ahead.
-
-    None if a label is missing.
-    """
-    if None in row.targets:
-        return None
-    context = row.context
-    assert isinstance(context, NumberContext)
-    truth = np.asarray(row.targets, np.float64)
-    predictions: dict[str, Any] = {
-        "": np.asarray(output, np.float64),
-        "no_change_": context.last or 0.0,
-        "mean_": context.mean,
-    }
-    scores = {}
-    for name, predicted in predictions.items():
-        error = predicted - truth
-        scores[f"{name}mae"], scores[f"{name}mse"] = _mean(np.abs(error)), _mean(error * error)
-    if context.margins is not None:
-        error, (below, above) = predictions[""] - truth, np.asarray(context.margins)
-        scores["coverage"] = np.count_nonzero((error <= below) & (-error <= above)) / len(error)
-        scores["width"] = _mean(below + above)
+    if (sure := scores.pop("confidence", None)) is not None:
+        scores[f"gap {min(int(sure * _BINS), _BINS - 1)}"] = scores["accuracy"] - sure
     return scores
-
-
-def _mean(values: Float[np.ndarray, "O"]) -> float:
-    """Return the result of the method `mean`, for few numbers in a third of the time."""
-    return float(np.add.reduce(values)) / len(values)
 
 
 def _means(sums: dict[str, float], rows: int) -> dict[str, float]:

@@ -1,53 +1,25 @@
-"""Predicted quantity: a class out of a set that grows, or numbers in a running scale."""
+"""Predicted quantity: a class out of a set that grows, or numbers."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
-from math import isfinite
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
-from foretrace._rows.running import Vocabulary
-from foretrace._rows.saved import MOST, check_counts, check_size, check_within
-from foretrace._rows.values import as_label, as_number, check_hashable, is_absent, only_element
+from foretrace._rows.saved import MOST, check_counts, check_within
+from foretrace._rows.values import (
+    MAX_ABS_VALUE,
+    as_label,
+    as_number,
+    check_hashable,
+    check_number,
+    is_absent,
+    is_missing,
+    only_element,
+)
+from foretrace._rows.vocabulary import Vocabulary
 from foretrace._runs.config_json import from_json
-
-
-class ClassContext(NamedTuple):
-    """Knowledge of the classes when a prediction was made.
-
-    Args:
-        num_classes: number of classes seen so far.
-        last: index of the last known class; None before the first.
-        majority: index of the most frequent class; None before the first.
-    """
-
-    num_classes: int
-    last: int | None
-    majority: int | None
-
-
-class NumberContext(NamedTuple):
-    """Knowledge of the numbers when a prediction was made.
-
-    Args:
-        mean: running mean.
-        last: last known number; None before the first.
-        deviation: running standard deviation; 1 while all numbers were the same.
-        margins: how far the prediction interval reaches below and above the prediction, for each
-            step ahead.
-        came: number that came with the row, if its next rows are predicted; None if it is missing.
-    """
-
-    mean: float
-    last: float | None
-    deviation: float = 1.0
-    margins: list[list[float]] | None = None
-    came: float | None = None
-
-
-Context = ClassContext | NumberContext
-"""Knowledge of the target at a prediction, which later scores need."""
 
 
 class Target(Protocol):
@@ -56,15 +28,12 @@ class Target(Protocol):
     Args:
         output_size: number of numbers that are predicted, or maximum number of classes.
         features: number of inputs that tell the last known target.
-        last: last known target of the stream that is read; `DelayedLabels` sets it to the one of
-            its stream.
         counts: number of targets that could not be used, by reason.
         news: a sentence for the first of them of some reasons, to be said and removed.
     """
 
     output_size: int
     features: int
-    last: Any
     counts: Counter[str]
     news: list[str]
 
@@ -76,43 +45,13 @@ class Target(Protocol):
             name: name of the target in the error.
         """
 
-    def learn(self, value: Any) -> Any:
-        """Learn a target that has come; return it as scores need it, None if it is missing."""
-
-    def observe(self, value: Any) -> None:
-        """Set the last known target, and learn nothing else of it."""
-
-    def describe(self, output: np.ndarray, context: Any = None) -> list[Any]:
-        """Return a prediction as values of the target.
+    def read(self, value: Any, *, learn: bool = True) -> float:
+        """Return a target as a number; NaN if it is missing.
 
         Args:
-            output: predicted numbers, or logits of the classes.
-            context: knowledge of the target when it was predicted. Default: the present knowledge.
+            value: target that has come.
+            learn: whether it is counted, and a new class gets a place.
         """
-
-    def learn_output(self, output: np.ndarray, targets: list[Any], context: Any) -> None:
-        """Learn how far a prediction was from its label, for prediction intervals.
-
-        Args:
-            output: prediction of the row.
-            targets: values of the row's label.
-            context: knowledge of the target when the row was predicted.
-        """
-
-    def context(self) -> Context:
-        """Return the present knowledge."""
-
-    def context_from_json(self, values: Any) -> Context:
-        """Return a context that was saved as JSON."""
-
-    def targets_from_json(self, targets: list[Any]) -> list[Any]:
-        """Return the targets of a row that were saved as JSON."""
-
-    def last_from_json(self, value: Any) -> Any:
-        """Return a last known target that was saved as JSON."""
-
-    def previous(self) -> np.ndarray:
-        """Return the last known target as inputs."""
 
     def to_json(self) -> Any:
         """Return the learned state."""
@@ -137,18 +76,13 @@ def _nowhere(capacity: int) -> bool:
 MANY = 256
 """Capacity from which it grows only while classes repeat: names of rows cannot be learned."""
 
-_INDEX: Any = int | None
-_TARGETS: Any = list[int | None]
-"""Types of what is saved of the classes of a stream."""
-
 
 class SavedClasses(NamedTuple):
     """Saved form of a target of classes."""
 
     classes: list[str | bool | int | float]
-    frequency: list[int]
-    last: int | None
-    majority: int | None
+    capacity: int
+    num_labels: int
     counts: dict[str, int]
 
 
@@ -170,10 +104,8 @@ class ClassTarget:
             Either way 1, 1.0 and True are one class, which is predicted as it came first.
 
     >>> target = ClassTarget(4)
-    >>> [target.learn(y) for y in ("up", "-", "up", None)]
-    [0, 1, 0, None]
-    >>> target.context()
-    ClassContext(num_classes=2, last=0, majority=0)
+    >>> [target.read(y) for y in ("up", "-", "up", None)]
+    [0.0, 1.0, 0.0, nan]
     """
 
     def __init__(
@@ -196,9 +128,7 @@ class ClassTarget:
         self.classes = self._vocabulary()
         self.counts = Counter[str]()
         self.news: list[str] = []
-        self.frequency = [0] * capacity
-        self.last: int | None = None
-        self.majority: int | None = None
+        self.num_labels = 0
 
     def check(self, value: Any, name: str = "the target") -> None:
         """Raise an error if a value cannot be a class.
@@ -209,11 +139,14 @@ class ClassTarget:
         if not self.as_text:
             check_hashable(value, name)
 
-    def learn(self, value: Any) -> int | None:
-        """Return a class's index: -1 if there is no room for it, None if the value is missing."""
+    def read(self, value: Any, *, learn: bool = True) -> float:
+        """Return a class's index: -1 if there is no room for it, NaN if the value is missing."""
+        if not learn:
+            index = None if is_absent(value) else self.classes.get(self._plain(value))
+            return math.nan if index is None else float(index)
         if is_absent(value):
             self.counts["missing targets"] += 1
-            return None
+            return math.nan
         known = len(self.classes)
         index = self.classes.add(self._plain(value))
         if index in (None, known) and self.look_ahead is not None:
@@ -222,17 +155,9 @@ class ClassTarget:
             index = self.classes.add(self._plain(value))
         if index is None:
             self._count_without_room(value)
-            return -1
-        self.last = index
-        self.frequency[index] += 1
-        if self.majority is None or self.frequency[index] > self.frequency[self.majority]:
-            self.majority = index
-        return index
-
-    def observe(self, value: Any) -> None:
-        """Set the last class, if it is a known one."""
-        index = None if is_absent(value) else self.classes.get(self._plain(value))
-        self.last = self.last if index is None else index
+            return -1.0
+        self.num_labels += 1
+        return float(index)
 
     def _plain(self, value: Any) -> Any:
         """Return a class as it is stored: as JSON can hold it, if compared by text."""
@@ -251,11 +176,11 @@ class ClassTarget:
 
         One more whole number beside the others may be a rare class; two are told.
         """
-        labels = sum(self.frequency) + self.counts["missing targets"]
+        labels = self.num_labels + self.counts["missing targets"]
         if self.look_ahead is None or labels < self.look_ahead:
             return
         numbers = [as_number(one) for one in (value, *self.classes.values[:known])]
-        finite = [one for one in numbers if one is not None and isfinite(one)]
+        finite = [one for one in numbers if one is not None and math.isfinite(one)]
         if len(finite) < len(numbers) or not known:
             return
         number, *others = finite
@@ -273,7 +198,7 @@ class ClassTarget:
     def _grow(self, value: Any) -> bool:
         """Double the capacity, if classes repeat and there is room."""
         size = self.output_size
-        if not self.grows or (size >= MANY and sum(self.frequency) < 2 * size):
+        if not self.grows or (size >= MANY and self.num_labels < 2 * size):
             return False
         if self._is_memory_full or not self.has_room(2 * size):
             self._is_memory_full = True
@@ -287,7 +212,6 @@ class ClassTarget:
         return True
 
     def _resize(self, capacity: int) -> None:
-        self.frequency += [0] * (capacity - self.output_size)
         self.output_size = self.features = self.classes.capacity = capacity
 
     def _count_without_room(self, value: Any) -> None:
@@ -307,69 +231,10 @@ class ClassTarget:
         weights = np.exp(logits - logits.max(initial=-np.inf))
         return weights / weights.sum()
 
-    def describe(self, output: np.ndarray, context: ClassContext | None = None) -> list[Any]:
-        """Return the most probable class and its probability."""
-        count = len(self.classes) if context is None else context.num_classes
-        if not count:
-            return [None, None]
-        probabilities = self.probabilities(output, count)
-        best = int(np.argmax(probabilities))
-        return [self.classes.values[best], float(probabilities[best])]
-
-    def learn_output(self, output: np.ndarray, targets: list[Any], context: ClassContext) -> None:
-        """Do nothing: the probabilities of the classes already describe the error."""
-
-    def context(self) -> ClassContext:
-        """Return the number of classes, the last and the most frequent one."""
-        return ClassContext(len(self.classes), self.last, self.majority)
-
-    def context_from_json(self, values: Any) -> ClassContext:
-        """Return a context that was saved as JSON.
-
-        Raises:
-            ValueError: it is nothing that `context` returns.
-        """
-        context = from_json(ClassContext, values)
-        check_within("num_classes", [context.num_classes], 0, self.output_size)
-        for index in (context.last, context.majority):
-            self._check_index(index)
-        return context
-
-    def targets_from_json(self, targets: list[Any]) -> list[int | None]:
-        """Return the target of a row that was saved as JSON.
-
-        Raises:
-            ValueError: it is nothing that `learn` returns.
-        """
-        indices = from_json(_TARGETS, targets)
-        check_size("targets", indices, 1)
-        self._check_index(indices[0], least=-1)
-        return indices
-
-    def last_from_json(self, value: Any) -> int | None:
-        """Return a last class that was saved as JSON.
-
-        Raises:
-            ValueError: it is none.
-        """
-        index = from_json(_INDEX, value)
-        self._check_index(index)
-        return index
-
-    def _check_index(self, index: int | None, least: int = 0) -> None:
-        check_within("class", [] if index is None else [index], least, self.output_size - 1)
-
-    def previous(self) -> np.ndarray:
-        """Return the last class, one-hot; zeros if there is none."""
-        out = np.zeros(self.features)
-        if self.last is not None:
-            out[self.last] = 1.0
-        return out
-
     def to_json(self) -> SavedClasses:
         """Return the learned state."""
         return SavedClasses(
-            self.classes.values, self.frequency, self.last, self.majority, dict(self.counts)
+            self.classes.values, self.output_size, self.num_labels, dict(self.counts)
         )
 
     def restore(self, state: Any) -> None:
@@ -380,14 +245,78 @@ class ClassTarget:
         """
         saved = from_json(SavedClasses, state)
         size = self.first_size
-        while self.grows and size < len(saved.frequency):
+        while self.grows and size < saved.capacity:
             size *= 2
-        check_size("frequency", saved.frequency, size)
-        self.output_size = self.features = size
-        check_within("frequency", saved.frequency, 0, MOST)
+        check_within("capacity", [saved.capacity], size, size)
+        check_within("num_labels", [saved.num_labels], 0, MOST)
         check_counts("counts", saved.counts)
-        self._check_index(saved.majority)
-        self.last = self.last_from_json(saved.last)
+        self.output_size = self.features = size
         self.classes = self._vocabulary(saved.classes)
-        self.frequency, self.majority = saved.frequency, saved.majority
+        self.num_labels, self.counts = saved.num_labels, Counter(saved.counts)
+
+
+class SavedNumbers(NamedTuple):
+    """Saved form of a target of numbers."""
+
+    counts: dict[str, int]
+
+
+class NumberTarget:
+    """A number now, or at each of the next steps.
+
+    Args:
+        outputs: how many numbers are predicted: one, or one for each step ahead.
+        strict: whether a target that is neither a number nor missing is refused instead of counted.
+    """
+
+    def __init__(self, outputs: int = 1, *, strict: bool = False):
+        self.output_size = outputs
+        self.features = 2
+        self.strict = strict
+        self.counts = Counter[str]()
+        self.news: list[str] = []
+
+    def check(self, value: Any, name: str = "the target") -> None:
+        """Raise an error if a target is neither a number nor missing, and such a one is refused.
+
+        Raises:
+            ValueError: the target is something else.
+        """
+        if self.strict:
+            check_number(value, name)
+
+    def read(self, value: Any, *, learn: bool = True) -> float:
+        """Return a target as a number; NaN if it is missing, infinite, or no number."""
+        number = as_number(value)  # no text that stands for a missing value is a finite number
+        if number is not None and abs(number) < MAX_ABS_VALUE:
+            return number
+        if learn:
+            self._count_unusable(value, number)
+        return math.nan
+
+    def _count_unusable(self, value: Any, number: float | None) -> None:
+        if is_missing(value):
+            self.counts["missing targets"] += 1
+        elif number is not None:
+            self.counts["infinite targets"] += 1
+        else:
+            self.counts["targets that are no number"] += 1
+            if self.counts["targets that are no number"] == 1:
+                self.news.append(
+                    f"the target holds {repr(value)[:80]}, which is no number: nothing is learned "
+                    "from this row, nor from later ones like it"
+                )
+
+    def to_json(self) -> SavedNumbers:
+        """Return the learned state."""
+        return SavedNumbers(dict(self.counts))
+
+    def restore(self, state: Any) -> None:
+        """Restore what `to_json` returned.
+
+        Raises:
+            ValueError: it is nothing that `to_json` returns.
+        """
+        saved = from_json(SavedNumbers, state)
+        check_counts("counts", saved.counts)
         self.counts = Counter(saved.counts)

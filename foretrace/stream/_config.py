@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 import tyro
 from tyro.conf import Positional
 
+from foretrace._experts.intervals import check_coverage
 from foretrace._rows.encode import Outliers
 from foretrace._rows.formats import check_date_format
-from foretrace._rows.intervals import check_coverage
 from foretrace._rows.lines import Encoding
 from foretrace._rows.schema import Kind
 from foretrace._rows.slots import WhenFull
@@ -178,6 +178,8 @@ class StreamConfig:
         for name in ("horizon", "delay"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must not be negative")
+        if not self.bound > 0:
+            raise ValueError(f"bound={self.bound} must be a positive number of standard deviations")
         if not self.checkpoint_seconds > 0:
             raise ValueError(f"checkpoint_seconds={self.checkpoint_seconds} must be positive")
         check_coverage(self.coverage)

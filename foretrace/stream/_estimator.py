@@ -11,10 +11,12 @@ import jax
 import numpy as np
 
 from foretrace._cells.parts import is_key
-from foretrace._rows.delayed_labels import DelayedLabels
+from foretrace._experts.mixture import Mixed
 from foretrace._rows.encode import Encoder, room
 from foretrace._rows.schema import infer_columns
-from foretrace._rows.target import Context, Target
+from foretrace._rows.slots import SlotTable
+from foretrace._rows.streams import Streams
+from foretrace._rows.target import Target
 from foretrace._rows.values import check_hashable
 from foretrace._runs.signals import Uninterrupted
 from foretrace._runs.thread_lock import Lock, locked
@@ -36,10 +38,6 @@ _LEAST = {"features": 0, "classes": 2, "members": 1, "horizon": 1, "delay": 0}
 """Least value of each option that is a number of something."""
 
 
-Answer = tuple[np.ndarray, Context]
-"""Outputs for a row, and what was known of the target then."""
-
-
 @dataclasses.dataclass
 class Asked:
     """A row that was taken, and waits for its label.
@@ -56,7 +54,7 @@ class Asked:
     x: Row
     text: str
     id: Hashable
-    answer: Answer
+    answer: Mixed
     is_labelled: bool = False
 
 
@@ -112,6 +110,11 @@ class OnlineEstimator:
             warnings.warn(f"{type(self).__name__}: {options}", stacklevel=3)
         self._forget()
 
+    @property
+    def _ahead(self) -> int:
+        """Number of steps ahead; 0 to predict the target of a row."""
+        return 0
+
     def _check_options(self) -> None:
         for name, least in _LEAST.items():
             value = getattr(self, name, None)
@@ -131,7 +134,7 @@ class OnlineEstimator:
         Raises:
             KeyError: there is no member of this name.
         """
-        self._members(name).labels.leave(name)
+        self._members(name).streams.leave(name)
 
     @locked
     def reset(self, name: Hashable) -> None:
@@ -140,7 +143,7 @@ class OnlineEstimator:
         Raises:
             KeyError: there is no member of this name.
         """
-        self._members(name).labels.table.reset(name)
+        self._members(name).streams.table.reset(name)
 
     def _new_target(self, labels: Sequence[Any]) -> Target:
         """Return a target that knows nothing yet.
@@ -149,10 +152,6 @@ class OnlineEstimator:
             labels: labels that are known to come.
         """
         raise NotImplementedError
-
-    def _new_labels(self, encoder: Encoder, labels: Sequence[Any]) -> DelayedLabels:
-        target = self._new_target(labels)
-        return DelayedLabels(encoder, target, delay=self.delay, previous=self.previous)
 
     def _forget(self) -> None:
         self._asked: dict[Hashable, deque[Asked]] = {}
@@ -172,10 +171,18 @@ class OnlineEstimator:
         encoder = Encoder(width=self._width(x), adopt=True, ignore=ignore)
         # Earlier values of the numbers of the first row are features of the experts.
         encoder.look_at(x)
-        labels = self._new_labels(encoder, known)
-        members = None if self.member is None else self.members
-        model = resolve(self._config, shape_of(labels, members=members))
-        return Intake(labels, *model, member=self.member, as_text=False)
+        target = self._new_target(known)
+        shape = shape_of(
+            encoder,
+            target,
+            previous=self.previous,
+            delay=self.delay + self._ahead,
+            members=None if self.member is None else self.members,
+            ahead=self._ahead > 0,
+        )
+        table = SlotTable(shape.slots)
+        streams = Streams(encoder, target, table, delay=self.delay, horizon=self._ahead)
+        return Intake(streams, *resolve(self._config, shape), member=self.member, as_text=False)
 
     def _width(self, x: Row) -> int:
         """Return the number of inputs of a stream that begins with this row."""
@@ -194,8 +201,8 @@ class OnlineEstimator:
                 member_name(x, self.member)
             target.check(y, "y" if len(rows) == 1 else f"y[{i}]")
 
-    def _learn(self, x: Row, y: Any, labels: Sequence[Any] = ()) -> np.ndarray:
-        """Learn from a checked row; return its outputs. Ctrl-C waits until it is learned.
+    def _learn(self, x: Row, y: Any, labels: Sequence[Any] = ()) -> Mixed:
+        """Learn from a checked row; return its prediction. Ctrl-C waits until it is learned.
 
         Args:
             x: features of the row.
@@ -204,13 +211,13 @@ class OnlineEstimator:
         """
         # The old state is donated: without the new one in its place the model would be lost.
         with Uninterrupted():
-            return self._step(x, y, labels)[0]
+            return self._step(x, y, labels)
 
-    def _step(self, x: Row, y: Any, labels: Sequence[Any]) -> Answer:
+    def _step(self, x: Row, y: Any, labels: Sequence[Any]) -> Mixed:
         intake, state = self._begun(x, labels)
-        result = intake.learn(state, [(x, y)])
-        self._intake, self._state = intake, result.state
-        return np.asarray(result.mixed.newest)[0], result.contexts[0]
+        self._state, mixed = intake.learn(state, [(x, y)])
+        self._intake = intake
+        return jax.tree.map(lambda part: np.asarray(part)[0], Mixed(*mixed[:3]))
 
     def _take(self, x: Row, id: Hashable = None, labels: Sequence[Any] = ()) -> Asked:
         """Take the next row, learn the row whose label is due, and return the taken row."""
@@ -226,14 +233,14 @@ class OnlineEstimator:
             rows.append(asked)
             self._waiting(name)
             if self._intake is not None and len(self._asked) > self.members:
-                table = self._intake.labels.table
+                table = self._intake.streams.table
                 self._asked = {one: kept for one, kept in self._asked.items() if one in table}
         return asked
 
     def _waiting(self, name: Hashable) -> deque[Asked]:
         """Return a member's rows whose labels are not due; fewer after a restart."""
         rows = self._asked.setdefault(name, deque())
-        pending = () if self._intake is None else self._intake.labels.pending_labels(name)
+        pending = () if self._intake is None else self._intake.streams.pending(name)
         while len(rows) > len(pending):
             rows.popleft()
         return rows
@@ -273,7 +280,7 @@ class OnlineEstimator:
     def _give(self, name: Hashable, at: int, y: Any) -> None:
         """Give a row that waits its label; the newest row is at -1."""
         assert self._intake is not None
-        self._intake.labels.pending_labels(name)[at] = y
+        self._intake.streams.pending(name)[at] = y
         self._asked[name][at].is_labelled = True
 
     def _learn_all(
@@ -311,8 +318,8 @@ class OnlineEstimator:
         for news in [] if self._intake is None else self._intake.pop_news():
             warnings.warn(f"{type(self).__name__}: {news}", stacklevel=stacklevel)
 
-    def _answer(self, x: Row, id: Hashable) -> Answer | None:
-        """Return a row's outputs if it came next, and the present knowledge. None before learning.
+    def _answer(self, x: Row, id: Hashable) -> Mixed | None:
+        """Return a row's prediction if it came next. None before learning.
 
         With a delay the row is taken: it has come.
         """
@@ -321,7 +328,7 @@ class OnlineEstimator:
             return self._take(x, id).answer
         if self._intake is None or self._state is None:
             return None
-        return self._intake.predict(self._state, x), self._intake.target.context()
+        return self._intake.predict(self._state, x)
 
     def _members(self, name: Hashable) -> Intake:
         if self._intake is None or self.member is None:

@@ -3,15 +3,18 @@
 import json
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from foretrace._experts.mixture import MixtureState
+from foretrace._experts.mixture import Mixed, MixtureState
+from foretrace._experts.rows import RawRow
 from foretrace._export.export import Exported, export_stream
 from foretrace._graph.step import Graph, check_learner, traced_graph
 from foretrace._learner.packing import Packed
+from foretrace._rows.values import MAX_ABS_VALUE
 from foretrace._runs.checkpoint import restoring
 from foretrace._runs.directory import Run, RunError, read_config_as
 from foretrace._types import Array
@@ -20,19 +23,6 @@ from foretrace.stream._in_c import with_key
 from foretrace.stream._intake import Intake, State
 from foretrace.stream._plan import Plan, build
 from foretrace.stream._saved import load_state, read_saved
-from foretrace.stream._traced_rows import RowsSeen, TracedRows
-
-
-class StreamState(NamedTuple):
-    """Everything that the program of a stream changes.
-
-    Args:
-        rows: what is known of the rows.
-        mixture: state of the experts and their mixture.
-    """
-
-    rows: RowsSeen
-    mixture: MixtureState
 
 
 def export_run(run_dir: str | os.PathLike[str], path: str | os.PathLike[str]) -> Exported:
@@ -69,32 +59,36 @@ def export_run(run_dir: str | os.PathLike[str], path: str | os.PathLike[str]) ->
 
 def stream_graphs(intake: Intake, config: StreamConfig, state: State) -> tuple[Graph, Graph]:
     """Return the graphs that learn from a row, and that only predict it."""
-    labels = next(iter(intake.labels.streams.values()), intake.labels.shared)
-    encoder, mixture = intake.encoder, intake.mixture
-    places = tuple(at for _, at in encoder.columns.values())
-    rows = TracedRows(
-        intake.shape, places, config.delay, config.horizon, config.bound, config.outliers
-    )
+    mixture, shape = intake.mixture, intake.shape
+    places = np.asarray([at for _, at in intake.encoder.columns.values()], int)
+    is_number = np.zeros(shape.inputs)
+    is_number[places] = 1.0
     with jax.enable_x64(True):
         learned = mixture.packing.unpack(state) if isinstance(state, Packed) else state
         if mixture.network is not None:
             check_learner(mixture.network.learner)
-        start = StreamState(rows.init(labels), with_key(learned, None))
+        start = with_key(learned, None)
 
-        def step(before: StreamState, x: Array, y: Array) -> tuple[list[Array], StreamState]:
-            row, seen = rows.next(before.rows, x, y)
-            after, mixed = mixture.traced_step(with_key(before.mixture, jax.random.key(0)), row)
-            return [_read(intake, row, mixed.newest)], StreamState(seen, with_key(after, None))
+        def raw(x: Array, y: Array) -> RawRow:
+            none = jnp.zeros(())
+            values = jnp.zeros(shape.inputs).at[places].set(_finite(x))
+            return RawRow(values, jnp.asarray(is_number), y, none, none)
 
-        def predict(before: StreamState, x: Array) -> tuple[list[Array], StreamState]:
-            missing = jnp.asarray(-1, jnp.int32) if intake.shape.classes else jnp.asarray(jnp.nan)
-            row, _ = rows.next(before.rows, x, missing)
-            learned = with_key(before.mixture, jax.random.key(0))
-            return [_read(intake, row, mixture.traced_predict(learned, row))], before
+        def step(before: MixtureState, x: Array, y: Array) -> tuple[list[Array], MixtureState]:
+            label = y.astype(x.dtype)
+            is_class = (label >= 0) & (label < shape.outputs)
+            label = jnp.where(is_class, label, jnp.nan) if shape.classes else _finite(label)
+            state = with_key(before, jax.random.key(0))
+            after, mixed = mixture.traced_step(state, raw(x, label))
+            return [_read(mixed)], with_key(after, None)
+
+        def predict(before: MixtureState, x: Array) -> tuple[list[Array], MixtureState]:
+            state = with_key(before, jax.random.key(0))
+            return [_read(mixture.traced_predict(state, raw(x, jnp.asarray(jnp.nan))))], before
 
         shapes = {
             "x": jax.ShapeDtypeStruct((len(places),), jnp.float64),
-            "y": jax.ShapeDtypeStruct((), jnp.int32 if intake.shape.classes else jnp.float64),
+            "y": jax.ShapeDtypeStruct((), jnp.int32 if shape.classes else jnp.float64),
         }
         return (
             traced_graph(step, start, "", shapes, ["outputs"]),
@@ -102,11 +96,16 @@ def stream_graphs(intake: Intake, config: StreamConfig, state: State) -> tuple[G
         )
 
 
-def _read(intake: Intake, row: Any, output: Array) -> Array:
+def _finite(values: Array) -> Array:
+    return jnp.where(jnp.abs(values) < MAX_ABS_VALUE, values, jnp.nan)
+
+
+def _read(mixed: Mixed) -> Array:
     """Return the prediction: numbers, or the probabilities of the known classes."""
-    if not intake.shape.classes:
+    output = mixed.newest
+    if mixed.num_classes is None:
         return output
-    known = jnp.arange(intake.shape.outputs) < row.moments[0]
+    known = jnp.arange(len(output), dtype=output.dtype) < mixed.num_classes
     largest = jnp.where(known, output, -jnp.inf).max()
     weights = jnp.where(known, jnp.exp(output - largest), 0.0)
     return weights / jnp.maximum(weights.sum(), 1e-300)
@@ -152,7 +151,7 @@ def _about(config: StreamConfig, intake: Intake) -> dict[str, Any]:
         "horizon": config.horizon,
     }
     if intake.shape.classes:
-        found["classes"] = intake.labels.shared.target.to_json().classes
+        found["classes"] = intake.target.to_json().classes
     return found
 
 

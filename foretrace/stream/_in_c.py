@@ -74,6 +74,7 @@ class NativeMixture:
         self.mixture, self.shape, self.network = mixture, shape, mixture.network
         self.names, self.groups, self.left_out = mixture.names, mixture.groups, mixture.left_out
         self.reach, self.init = mixture.reach, mixture.init
+        self.intervals = mixture.intervals
         graph = _graph(mixture)
         program = stream_program(_NAME, graph, None)
         self.packing = _Packing(program)
@@ -97,9 +98,17 @@ class NativeMixture:
         measures = found.pop("measures", None)
         return kept, Mixed(**found, measures=None if measures is None else measures[-1])
 
-    def newest(self, kept: _Kept) -> np.ndarray:
-        """Return each stream's prediction of its last waiting row."""
+    def newest(self, kept: _Kept) -> tuple[np.ndarray, np.ndarray]:
+        """Return each stream's prediction of its last waiting row, and its margins."""
         return self.mixture.newest(self.packing.unpack(kept))
+
+    def outliers(self, kept: _Kept, rows: np.ndarray) -> Any:
+        """Return which numbers of rows are outliers; nothing changes."""
+        return self.mixture.outliers(self.packing.unpack(kept), rows)
+
+    def num_outliers(self, kept: _Kept) -> np.ndarray:
+        """Return the number of outliers so far, of columns and of labels."""
+        return self.mixture.num_outliers(self.packing.unpack(kept))
 
     def weights(self, kept: _Kept) -> dict[str, float]:
         """Return the weight of each expert in the mixture."""
@@ -112,15 +121,17 @@ def _graph(mixture: Mixture) -> Graph:
         # The values are no part of the program: runs that differ in them alone share it.
         blank = jax.tree.map(jnp.zeros_like, with_key(mixture.init(), None))
 
-        def step(before: MixtureState, row: Array) -> tuple[list[Array], MixtureState]:
-            state, mixed = mixture.traced_step(
-                with_key(before, jax.random.key(0)), unpack(mixture.shape, row)
-            )
-            found = [leaf for leaf in mixed if leaf is not None]
-            return found, with_key(state, None)
+        def row_of(before: MixtureState, row: Array) -> tuple[MixtureState, Mixed]:
+            state = with_key(before, jax.random.key(0))
+            return mixture.traced_step(state, unpack(mixture.shape, row))
 
-        names = [name for name in Mixed._fields if name != "measures" or mixture.network]
+        def step(before: MixtureState, row: Array) -> tuple[list[Array], MixtureState]:
+            state, mixed = row_of(before, row)
+            return [leaf for leaf in mixed if leaf is not None], with_key(state, None)
+
         row = jax.ShapeDtypeStruct((width(mixture.shape),), jnp.float64)
+        made = jax.eval_shape(row_of, blank, row)[1]._asdict()
+        names = [name for name, part in made.items() if part is not None]
         return traced_graph(step, blank, "", {"x": row}, names)
 
 

@@ -2,7 +2,6 @@
 
 import dataclasses
 import time
-from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple
@@ -14,11 +13,10 @@ from foretrace._experts.mixture import Mixed, Mixture, MixtureState
 from foretrace._experts.rows import pack
 from foretrace._experts.shape import Shape
 from foretrace._learner.packing import Packed
-from foretrace._rows.delayed_labels import DelayedLabels, LabelledRow, SavedRow, saved_row
-from foretrace._rows.member_labels import MemberLabels, MemberRow
+from foretrace._rows.encode import EncodingError
 from foretrace._rows.saved import MOST, check_within
-from foretrace._rows.slots import SlotTable, WhenFull
-from foretrace._rows.target import ClassTarget, Context
+from foretrace._rows.streams import Streams
+from foretrace._rows.target import ClassTarget
 from foretrace._rows.values import as_flag, as_text, check_hashable, is_absent
 from foretrace._runs.config_json import from_json
 from foretrace.stream._config import MOST as LIMITS
@@ -29,38 +27,18 @@ Row = Mapping[Any, Any]
 State = MixtureState | Packed
 
 
-class IntakeStep(NamedTuple):
-    """Result of learning from some rows.
-
-    Args:
-        state: state after the step.
-        mixed: predictions and measures.
-        resolved: for each of the rows, the row whose label has come with it; None if there is none.
-        inputs: inputs of the rows that came.
-        contexts: knowledge of the target when each of them was predicted.
-    """
-
-    state: State
-    mixed: Mixed
-    resolved: Sequence[LabelledRow | None]
-    inputs: np.ndarray
-    contexts: Sequence[Context]
-
-
 class SavedIntake(NamedTuple):
     """Saved form of an intake.
 
     Args:
-        labels: inputs and labels of all members.
+        streams: columns, classes, members and the labels that wait.
         newest_slot: slot of the last row.
         num_steps: number of steps.
-        for_network: rows whose labels wait for a whole chunk.
     """
 
-    labels: dict[str, Any]
+    streams: dict[str, Any]
     newest_slot: int
     num_steps: int
-    for_network: list[SavedRow]
 
 
 class Parts:
@@ -95,40 +73,40 @@ class Intake:
     """Turn rows and their targets into steps of a mixture.
 
     Args:
-        labels: inputs and pending labels of a member before its first row.
+        streams: what turns rows into numbers, before the first one.
         config: options of the model that learns, as `resolve` returns them.
         shape: shape of the stream, as `resolve` returns it.
         member: column that names the member of a row; None if all rows belong to one member, named
             None.
         reset: column that is true where a member starts anew.
-        when_full: what happens to one member more than there are slots.
+        stops: whether an outlier raises an error.
         as_text: whether names are compared by their text, as a checkpoint holds them; a missing
             name is then "".
     """
 
     def __init__(
         self,
-        labels: DelayedLabels,
+        streams: Streams,
         config: ModelConfig,
         shape: Shape,
         *,
         member: Hashable | None = None,
         reset: Hashable | None = None,
-        when_full: WhenFull = "evict",
+        stops: bool = False,
         as_text: bool = True,
     ):
-        self.labels = MemberLabels(labels, SlotTable(shape.slots, when_full=when_full))
-        self.encoder = labels.encoder
-        self.target = labels.target
+        self.streams = streams
+        self.encoder = streams.encoder
+        self.target = streams.target
         self.config = config
         self.shape = shape
         self.size = shape.chunk * shape.together
         self.member = member
         self.reset = reset
+        self.stops = stops
         self.as_text = as_text
         self.parts = Parts()
         self.newest_slot = self.num_steps = 0
-        self.for_network: deque[LabelledRow] = deque()
         self.backend: Callable[[Mixture], Mixture] | None = None
         if isinstance(self.target, ClassTarget):
             self.target.has_room = self._has_room
@@ -207,58 +185,72 @@ class Intake:
         name = self.name(row)
         return all(name != self.name(other) for other, _ in rows)
 
-    def learn(self, state: State, rows: Sequence[tuple[Row, Any]]) -> IntakeStep:
-        """Learn from at most `size` rows with targets. `state` is donated."""
+    def learn(self, state: State, rows: Sequence[tuple[Row, Any]]) -> tuple[State, Mixed]:
+        """Learn from at most `size` rows with targets. `state` is donated.
+
+        Raises:
+            EncodingError: a number is an outlier, and the policy is to stop.
+        """
         # All names and flags first: a bad one raises an error before anything has changed.
         arrivals = [(self.name(row), row, value, self._starts_anew(row)) for row, value in rows]
         found = [
-            self.labels.push(name, row, value, reset=reset) for name, row, value, reset in arrivals
+            self.streams.push(name, row, value, reset=reset) for name, row, value, reset in arrivals
         ]
-        resolved = [row.resolved for row in found]
         state = self._grown(state)
-        packed = self._packed(found, resolved, self._for_network(resolved), size=self.size)
-        self.newest_slot = found[-1].slot.number
+        packed = pack(self.shape, found, self.size)
+        if self.stops:
+            self._check_outliers(state, packed)
+        self.newest_slot = found[-1].slot
+        self.num_steps += 1
         self.parts.end("encoding")
-        state, mixed = self.mixture.step(state, packed)
-        self._learn_outputs(mixed, resolved)
-        contexts = [row.context for row in found]
-        inputs = self._inputs(found)[:, : self.shape.network_inputs]
-        return IntakeStep(state, mixed, resolved, inputs, contexts)
+        return self.mixture.step(state, packed)
 
-    def predict(self, state: State, row: Row) -> np.ndarray:
-        """Return the outputs for a row if it came next of its member; nothing changes."""
-        found = self.labels.encode(self.name(row), row)
-        return np.asarray(
-            self.mixture.predict(state, self._packed([found], size=self.shape.together))
-        )[0]
+    def predict(self, state: State, row: Row) -> Mixed:
+        """Return the prediction for a row if it came next of its member; nothing changes."""
+        found = self.streams.peek(self.name(row), row)
+        return self.mixture.predict(state, pack(self.shape, [found])[0])
 
-    def advance(self, state: State, row: Row, value: Any) -> tuple[np.ndarray, State, Context]:
-        """Return the next row's outputs, the state behind it, and the target known before it.
+    def advance(self, state: State, row: Row, value: Any) -> tuple[State, Mixed]:
+        """Return the state behind the next row, and its prediction.
 
         Nothing is learned; `state` is donated.
         """
-        found = self.labels.advance(self.name(row), row, value, reset=self._starts_anew(row))
-        state, mixed = self.mixture.advance(state, self._packed([found], size=self.shape.together))
-        return np.asarray(mixed.newest)[0], state, found.context
+        reset = self._starts_anew(row)
+        found = self.streams.push(self.name(row), row, value, reset=reset, learn=False)
+        return self.mixture.advance(state, pack(self.shape, [found], self.shape.together))
 
-    def waiting(self, state: State) -> Iterator[tuple[Hashable, np.ndarray, Context]]:
-        """Yield each member whose last row waits for labels, its outputs and the knowledge then."""
-        outputs = self.mixture.newest(state)
-        for name in self.labels.table:
-            slot = self.labels.table.find(name)
-            assert slot is not None
-            if contexts := self.labels.streams[slot.number].contexts:
-                yield name, outputs[slot.number], contexts[-1]
+    def waiting(self, state: State) -> Iterator[tuple[Hashable, np.ndarray, np.ndarray]]:
+        """Yield each member whose last row waits for labels, its prediction and the margins."""
+        outputs, margins = self.mixture.newest(state)
+        for name in self.streams.table:
+            slot = self.streams.table.find(name)
+            if slot is not None and self.streams.waiting[slot.number].num_rows:
+                yield name, outputs[slot.number], margins[slot.number]
 
-    def select_member(self, name: Hashable) -> bool:
-        """Set the target's last value to a member's; False before its first row since a start."""
-        return self.labels.select_member(name)
+    def outliers(self, state: State) -> dict[str, int]:
+        """Return how many numbers were outliers."""
+        columns, labels = np.asarray(self.mixture.num_outliers(state)).astype(int).tolist()
+        return {"outliers": columns, "outlier targets": labels}
+
+    def _check_outliers(self, state: State, packed: np.ndarray) -> None:
+        """Raise an EncodingError that names the first outlier of some rows."""
+        columns, labels = self.mixture.outliers(state, packed)
+        names = {at: name for name, (_, at) in self.encoder.columns.items()}
+        for row, is_outlier, is_label in zip(packed, columns, labels, strict=True):
+            found = [(f"column {names[at]!r} holds", row[3 + at]) for at in is_outlier.nonzero()[0]]
+            found += [("the target is", row[0])] * bool(is_label)
+            if found:
+                what, value = found[0]
+                raise EncodingError(
+                    f"{what} {value:g}, more than {self.shape.bound:g} standard deviations from "
+                    "its mean; clean the source, or choose --outliers clip or mask"
+                )
 
     def counts(self) -> dict[str, Any]:
         """Return the number of members, and how many joined, lost their slot or restarted."""
         if self.shape.members is None:
             return {}
-        table = self.labels.table
+        table = self.streams.table
         return {
             "members": {"present": len(table), "joins": 0, "evictions": 0, "resets": 0}
             | dict(table.counts)
@@ -272,8 +264,7 @@ class Intake:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything that the next rows depend on."""
-        late = [saved_row(row) for row in self.for_network]
-        return SavedIntake(self.labels.to_json(), self.newest_slot, self.num_steps, late)._asdict()
+        return SavedIntake(self.streams.to_json(), self.newest_slot, self.num_steps)._asdict()
 
     def restore(self, state: Any) -> None:
         """Restore what `to_json` returned of an object made with the same arguments.
@@ -284,47 +275,9 @@ class Intake:
         saved = from_json(SavedIntake, state)
         check_within("newest_slot", [saved.newest_slot], 0, self.shape.slots - 1)
         check_within("num_steps", [saved.num_steps], 0, MOST)
-        self.labels.restore(saved.labels)
+        self.streams.restore(saved.streams)
         self._fit()
-        self.for_network = deque(map(self.labels.shared.labelled_row, saved.for_network))
         self.newest_slot, self.num_steps = saved.newest_slot, saved.num_steps
-
-    def _inputs(self, found: Sequence[MemberRow]) -> np.ndarray:
-        """Return the inputs of rows; the last known class, at the end, may have more by now."""
-        rows = [row.inputs for row in found]
-        out = np.zeros((len(rows), max(self.shape.packed_inputs, *map(len, rows))))
-        for i, row in enumerate(rows):
-            out[i, : len(row)] = row
-        return out
-
-    def _packed(
-        self, found: Sequence[MemberRow], *labels: Sequence[LabelledRow | None], size: int
-    ) -> np.ndarray:
-        """Return an array of rows, of labelled rows, and of the rows the network learns."""
-        xs, contexts = self._inputs(found), [row.context for row in found]
-        slots, is_new = [row.slot.number for row in found], [row.slot.is_new for row in found]
-        return pack(self.shape, xs, contexts, *labels, slots=slots, is_new=is_new, size=size)
-
-    def _for_network(self, resolved: Sequence[LabelledRow | None]) -> Sequence[LabelledRow | None]:
-        """Return the rows that the network learns: whole chunks once all labels are there."""
-        self.num_steps += 1
-        if self.shape.chunk == 1 or not self.shape.has_network:
-            return resolved
-        self.for_network.extend(row for row in resolved if row is not None)
-        if self.num_steps <= self.shape.late_steps:
-            return []
-        return [self.for_network.popleft() for _ in range(min(self.size, len(self.for_network)))]
-
-    def _learn_outputs(self, mixed: Mixed, resolved: Sequence[LabelledRow | None]) -> None:
-        """Learn the errors of predictions whose labels arrived, for later intervals."""
-        if self.shape.classes or not any(row is not None for row in resolved):
-            return
-        outputs = np.asarray(mixed.resolved)  # waits for the mixture
-        self.parts.end("mixture")
-        for row, output in zip(resolved, outputs, strict=False):
-            if row is not None:
-                self.target.learn_output(output, row.targets, row.context)
-        self.parts.end("intervals")
 
     def _starts_anew(self, row: Row) -> bool:
         if self.reset is None:

@@ -3,7 +3,6 @@
 import contextlib
 import json
 import time
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,10 +10,9 @@ import numpy as np
 
 from foretrace._experts.mixture import Mixed, Mixture
 from foretrace._experts.recurrent import read_measures
-from foretrace._rows.delayed_labels import LabelledRow
-from foretrace._rows.scores import ArrayScores, Gains, Scores, score_class, score_numbers
+from foretrace._experts.score import OF_CLASSES, OF_NUMBERS
+from foretrace._rows.scores import ArrayScores, Gains, Scores, of_row
 from foretrace._rows.source import SYMBOL, Position, Row, Source
-from foretrace._rows.target import Context
 from foretrace._runs.config_json import from_json, to_json
 from foretrace._runs.directory import Run
 from foretrace._runs.loop import Clock, DivergenceError, Pending, Refusals
@@ -24,7 +22,7 @@ from foretrace._runs.progress import ProgressBar
 from foretrace._runs.signals import Interrupted, Stop
 from foretrace._runs.tensorboard import Board
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._intake import Intake, IntakeStep, State
+from foretrace.stream._intake import Intake, State
 from foretrace.stream._monitors import Monitors
 from foretrace.stream._plan import OtherColumnsError, Plan, Rows
 from foretrace.stream._predictions import Outlet, forecast
@@ -93,13 +91,13 @@ class StreamLoop:
         self.show = show
         self.outlet = outlet
         self.target = SYMBOL if config.target is None else config.target
-        self.score = score_class if plan.classes else score_numbers
+        self.names = OF_CLASSES if plan.classes else OF_NUMBERS
         self.scores = Scores()
         self.steps = Scores()
         self.gains = Gains()
         self.experts = ArrayScores(self.mixture.names)
         self.monitors = Monitors(config.coverage)
-        self.pending = Pending[tuple[Mixed, Sequence[LabelledRow | None]]]()
+        self.pending = Pending[Mixed]()
         self.position = Position()
         self.refused = 0
         self.refusals = Refusals(
@@ -225,43 +223,39 @@ class StreamLoop:
         before = self.position.row
         self.show.compiling()
         rows = [(row, row.get(self.target)) for row, _ in chunk]
-        self.state, mixed, resolved, inputs, contexts = self._learn_or_undo(rows)
+        self.state, mixed = self._learn_or_undo(rows)
         self.position = chunk[-1][1]
         if self.outlet:
-            self._put(chunk, mixed, contexts)
+            self._put(chunk, mixed)
         for line in self.intake.pop_news():
             self.show.say(f"warning: row {self.position.row}: {line}")
         if self.pipe is not None:
             self.pipe.release(self.position.offset)
-        self.monitors.observe(inputs)
-        self.pending.add(self.position.row, (mixed, resolved))
+        if mixed.inputs is not None:
+            self.monitors.observe(np.asarray(mixed.inputs)[: len(chunk)])
+        self.pending.add(self.position.row, mixed)
         self._record_steps(all=False)
         self.parts.end("scores")
         if not last:
             self._do_what_is_due(before)
             self.parts.end("records")
 
-    def _put(
-        self,
-        chunk: list[tuple[Row, Position]],
-        mixed: Mixed,
-        contexts: Sequence[Context],
-    ) -> None:
+    def _put(self, chunk: list[tuple[Row, Position]], mixed: Mixed) -> None:
         """Write the predictions for rows; after an error, the last checkpoint stays.
 
         Each of its rows has a prediction.
         """
-        outputs = np.asarray(mixed.newest)  # waits for the mixture
+        outputs, told = np.asarray(mixed.newest), np.asarray(mixed.told)  # waits for the mixture
         self.parts.end("mixture")
         try:
-            for (row, position), output, context in zip(chunk, outputs, contexts, strict=False):
-                self.outlet(position.row, row, output, context)
+            for (row, position), output, one in zip(chunk, outputs, told, strict=False):
+                self.outlet(position.row, row, output, one)
         except BaseException:
             self.behind_checkpoint = True
             raise
         self.parts.end("predictions")
 
-    def _learn_or_undo(self, rows: list[tuple[Row, Any]]) -> IntakeStep:
+    def _learn_or_undo(self, rows: list[tuple[Row, Any]]) -> tuple[State, Mixed]:
         """Learn from rows; a refused row leaves everything as before them, to be saved."""
         before = json.dumps(self.intake.to_json()) if self.may_refuse else None
         try:
@@ -277,20 +271,22 @@ class StreamLoop:
 
     def _record_steps(self, *, all: bool) -> None:
         """Record the results of all steps, or of those that are not among the latest."""
-        for row, (mixed, resolved) in self.pending.take(all=all):
-            self._record(row, mixed, resolved)
+        for row, mixed in self.pending.take(all=all):
+            self._record(row, mixed)
 
-    def _record(self, at: int, mixed: Mixed, resolved: Sequence[LabelledRow | None]) -> None:
-        """Score the predictions of a step and count whether the network accepted it."""
+    def _record(self, at: int, mixed: Mixed) -> None:
+        """Count the scores of a step, and whether the network accepted it."""
         # Waits for the mixture.
-        outputs, errors = (np.asarray(mixed.resolved), np.asarray(mixed.errors))
+        each, errors = np.asarray(mixed.scores), np.asarray(mixed.errors)
         self.parts.end("mixture")
-        for i, (row, output) in enumerate(zip(resolved, outputs, strict=False)):
-            if row is not None and (scores := self.score(row, output)) is not None:
-                self.scores.add(scores)
-                self.gains.add(scores)
-                self.monitors.observe_scores(scores)
-                self.experts.add(1 - errors[i] if self.plan.classes else errors[i])
+        for values, wrong in zip(each.tolist(), errors, strict=True):
+            if values[0] != values[0]:
+                continue  # no label came
+            scores = of_row(dict(zip(self.names, values, strict=True)))
+            self.scores.add(scores)
+            self.gains.add(scores)
+            self.monitors.observe_scores(scores)
+            self.experts.add(1 - wrong if self.plan.classes else wrong)
         if mixed.measures is None:
             return
         measures = read_measures(mixed.measures)
@@ -352,6 +348,7 @@ class StreamLoop:
         counts = {
             **self.intake.encoder.counts,
             **self.intake.target.counts,
+            **self.intake.outliers(self.state),
             "bad rows": self.position.bad,
         }
         counts = {name: count for name, count in counts.items() if count}
@@ -405,9 +402,9 @@ class StreamLoop:
         """Save before an error is raised, so that only rows of the last chunk are read again."""
         if self.behind_checkpoint:
             return
-        for row, (mixed, resolved) in self.pending.take(all=True):
+        for row, mixed in self.pending.take(all=True):
             with contextlib.suppress(DivergenceError):
-                self._record(row, mixed, resolved)
+                self._record(row, mixed)
         try:
             self._save(end=True)
         except Exception as error:  # the first error is the one to tell

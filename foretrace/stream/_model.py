@@ -16,8 +16,8 @@ from foretrace._experts.shape import Shape
 from foretrace._learner.learner import Learner
 from foretrace._learner.optimizer import adamw
 from foretrace._network import Network
-from foretrace._rows.delayed_labels import DelayedLabels
-from foretrace._rows.target import ClassTarget
+from foretrace._rows.encode import Encoder
+from foretrace._rows.target import ClassTarget, Target
 from foretrace._rule import HYBRID, rule
 from foretrace._types import Array, Float
 from foretrace.losses import softmax_cross_entropy, squared_error
@@ -27,35 +27,25 @@ MAX_EXACT_ELEMENTS, MAX_EXACT_BYTES = 2**20, 2**28
 """Limits of default credit through all layers: elements of one stream, bytes of all."""
 
 
-def shape_of(
-    labels: DelayedLabels,
-    *,
-    chunk: int = 1,
-    members: int | None = None,
-    together: int = 1,
-) -> Shape:
+def shape_of(encoder: Encoder, target: Target, *, previous: bool = True, **options: Any) -> Shape:
     """Return the shape of a stream.
 
     Args:
-        labels: inputs and pending labels of the stream.
-        chunk: number of rows that are learned together.
-        members: maximum number of members; None for one stream.
-        together: number of rows of distinct members that are learned in one step.
+        encoder: encoder of the rows.
+        target: predicted quantity.
+        previous: whether the last known label is an input.
+        **options: further fields of `Shape`.
     """
-    encoder, target = labels.encoder, labels.target
     return Shape(
         inputs=encoder.width,
         lagged=encoder.number_places,
         outputs=target.output_size,
         classes=isinstance(target, ClassTarget),
-        delay=labels.total_delay,
-        members=members,
-        previous=labels.previous,
+        previous=previous,
         used=encoder.used,
         categories=encoder.category_places,
-        network_inputs=labels.width,
-        chunk=chunk,
-        together=together,
+        network_inputs=encoder.width + previous * target.features,
+        **options,
     )
 
 

@@ -5,11 +5,8 @@ from typing import Any
 
 import numpy as np
 
-from foretrace._rows.delayed_labels import DelayedLabels
-from foretrace._rows.encode import Encoder
-from foretrace._rows.intervals import check_coverage
-from foretrace._rows.number_target import NumberTarget
-from foretrace._rows.target import Context, NumberContext
+from foretrace._experts.intervals import check_coverage
+from foretrace._rows.target import NumberTarget
 from foretrace._runs.signals import Uninterrupted
 from foretrace._runs.thread_lock import locked
 from foretrace.stream._arrays import Row
@@ -47,16 +44,16 @@ class NextSteps(OnlineEstimator):
             members=members,
         )
 
+    @property
+    def _ahead(self) -> int:
+        return self.horizon
+
     def _forget(self) -> None:
         super()._forget()
-        # With the knowledge of that time: rows of other members move the mean and the scale on.
-        self._newest: dict[Hashable, tuple[np.ndarray, Context]] = {}
+        self._newest: dict[Hashable, np.ndarray] = {}
 
     def _new_target(self, labels: Sequence[Any]) -> NumberTarget:
         return NumberTarget(self.horizon, strict=True)
-
-    def _new_labels(self, encoder: Encoder, labels: Sequence[Any]) -> DelayedLabels:
-        return DelayedLabels(encoder, self._new_target(labels), horizon=self.horizon)
 
     @locked
     def leave(self, name: Hashable) -> None:
@@ -76,11 +73,10 @@ class NextSteps(OnlineEstimator):
         x = {} if x is None else x
         self._check([x], [y])
         with Uninterrupted():
-            outputs = self._step(x, y, ())[0]
+            outputs = np.asarray(self._step(x, y, ()).newest)
             name = None if self.member is None else x[self.member]
             self._newest.pop(name, None)
-            assert self._intake is not None
-            self._newest[name] = outputs, self._intake.target.context()  # the latest one last
+            self._newest[name] = outputs  # the latest one last
             if len(self._newest) > self.members:
                 del self._newest[next(iter(self._newest))]
         self._say_news(4)
@@ -106,7 +102,7 @@ class NextSteps(OnlineEstimator):
                 without members.
         """
         found = self._newest_ahead(horizon, member)
-        return [0.0] * horizon if found is None else found[0].describe(*found[1:])[:horizon]
+        return [0.0] * horizon if found is None else found[:horizon].tolist()
 
     @locked
     def forecast_interval(
@@ -130,15 +126,14 @@ class NextSteps(OnlineEstimator):
         """
         check_coverage(coverage)
         found = self._newest_ahead(horizon, member)
-        if found is None:
+        if found is None or self._intake is None or self._state is None:
             return [(-np.inf, np.inf)] * horizon
-        low, high = found[0].interval(*found[1:], coverage)[:, :horizon].tolist()
-        return list(zip(low, high, strict=True))
+        below, above = self._intake.mixture.margins(self._state, coverage)
+        ends = (found - below)[:horizon].tolist(), (found + above)[:horizon].tolist()
+        return list(zip(*ends, strict=True))
 
-    def _newest_ahead(
-        self, horizon: int, member: Hashable | None
-    ) -> tuple[NumberTarget, np.ndarray, NumberContext] | None:
-        """Return a member's newest target, outputs and context. None before any learning."""
+    def _newest_ahead(self, horizon: int, member: Hashable | None) -> np.ndarray | None:
+        """Return a member's newest forecast. None before any learning."""
         if not isinstance(horizon, int | np.integer) or not 1 <= horizon <= self.horizon:
             raise ValueError(
                 f"forecast(horizon={horizon!r}): steps 1 to {self.horizon} are learned; choose a "
@@ -147,8 +142,7 @@ class NextSteps(OnlineEstimator):
         if member is not None and self.member is None:
             raise ValueError(f"forecast(member={member!r}): the model was made without `member`")
         name = next(reversed(self._newest), None) if member is None else member
-        if self._intake is None or name not in self._newest or not self._intake.select_member(name):
+        if self._intake is None or name not in self._newest:
             return None
-        outputs, context = self._newest[name]
-        assert isinstance(self._intake.target, NumberTarget) and isinstance(context, NumberContext)
-        return self._intake.target, outputs, context
+        slot = self._intake.streams.table.find(name)
+        return None if slot is None or slot.is_new else self._newest[name]

@@ -5,15 +5,15 @@ from itertools import chain
 from statistics import pstdev
 from typing import Any, NamedTuple, Self
 
-from foretrace._rows.delayed_labels import DelayedLabels, gap, seconds_of
 from foretrace._rows.encode import Encoder
 from foretrace._rows.formats import date_formats, number_format
 from foretrace._rows.frame import FrameSource
 from foretrace._rows.lines import SourceError
-from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.schema import Column, check_column, infer_columns, is_classes
+from foretrace._rows.slots import SlotTable
 from foretrace._rows.source import MAX_COLUMNS, SYMBOL, Position, Row, Source
-from foretrace._rows.target import ClassTarget, Target, class_room
+from foretrace._rows.streams import Streams, gap, seconds_of
+from foretrace._rows.target import ClassTarget, NumberTarget, Target, class_room
 from foretrace._rows.values import as_label, as_number, as_time, is_missing
 from foretrace._runs.config_json import from_json
 from foretrace.stream._config import MOST, StreamConfig
@@ -286,23 +286,33 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
     """
     _check_sizes(config, plan)
     assert config.chunk is not None
-    encoder = Encoder(
-        plan.columns, categories=config.categories, outliers=config.outliers, bound=config.bound
-    )
-    labels = DelayedLabels(
+    stops = config.outliers == "stop"
+    encoder = Encoder(plan.columns, categories=config.categories, stops=stops)
+    target = _target(config, plan)
+    members = None if not config.has_members else 1 if config.member is None else config.members
+    shape = shape_of(
         encoder,
-        _target(config, plan),
+        target,
+        previous=config.previous,
+        delay=config.delay + config.horizon,
+        members=members,
+        chunk=config.chunk,
+        together=config.together,
+        ahead=config.horizon > 0,
+        bound=config.bound,
+        masks=config.outliers == "mask",
+        coverage=config.coverage,
+    )
+    streams = Streams(
+        encoder,
+        target,
+        SlotTable(shape.slots, when_full=config.when_full),
         delay=config.delay,
         horizon=config.horizon,
-        previous=config.previous,
         gaps=plan.gaps,
     )
-    members = None if not config.has_members else 1 if config.member is None else config.members
-    shape = shape_of(labels, chunk=config.chunk, members=members, together=config.together)
     model = resolve(config.model, shape)
-    return Intake(
-        labels, *model, member=config.member, reset=config.reset, when_full=config.when_full
-    )
+    return Intake(streams, *model, member=config.member, reset=config.reset, stops=stops)
 
 
 def _check_sizes(config: StreamConfig, plan: Plan) -> None:
@@ -334,7 +344,4 @@ def _target(config: StreamConfig, plan: Plan) -> Target:
     if plan.classes:
         look_ahead = config.look_ahead if config.task == "auto" else None
         return ClassTarget(plan.classes, grows=config.classes is None, look_ahead=look_ahead)
-    steps = max(config.horizon, 1)
-    return NumberTarget(
-        steps, bound=config.bound, outliers=config.outliers, coverage=config.coverage
-    )
+    return NumberTarget(max(config.horizon, 1))

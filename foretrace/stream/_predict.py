@@ -7,6 +7,8 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from foretrace._rows.lines import Encoding
 from foretrace._rows.source import SYMBOL, BadRows, Format, Source, check_row_count
 from foretrace._runs.checkpoint import restoring
@@ -77,7 +79,8 @@ def _rows(
     name, bad = SYMBOL if config.target is None else config.target, 0
     for row, position in stream:
         bad = position.bad
-        output, state, context = intake.advance(state, row, row.get(name))
-        yield table.row(position.row, row, output, context)
+        state, mixed = intake.advance(state, row, row.get(name))
+        output, told = np.asarray(mixed.newest)[0], np.asarray(mixed.told)[0]
+        yield table.row(position.row, row, output, told)
     if bad:
         _LOGGER.warning("%s: rows that could not be read and were skipped: %d", source, bad)

@@ -13,9 +13,8 @@ from typing import Any, Protocol
 
 import numpy as np
 
-from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.source import SYMBOL
-from foretrace._rows.target import ClassTarget, Context, NumberContext, Target
+from foretrace._rows.target import ClassTarget, Target
 from foretrace._rows.values import as_label
 from foretrace._runs.appended import AppendedFile, FileMark, identity
 from foretrace._runs.directory import Run, RunError
@@ -62,7 +61,7 @@ class Table:
             )
 
     def row(
-        self, number: int, row: Mapping[str, Any], output: np.ndarray, context: Any
+        self, number: int, row: Mapping[str, Any], output: np.ndarray, told: np.ndarray
     ) -> dict[str, Any]:
         """Return a row of the table.
 
@@ -70,29 +69,28 @@ class Table:
             number: number of the row in the stream, from 1.
             row: the row.
             output: output for it.
-            context: knowledge of the target then.
+            told: number of classes that were known then, or the margins of the numbers.
         """
-        target = self._target
-        found = target.describe(output, context)
-        if isinstance(target, NumberTarget):
-            found += target.interval(output, context).T.ravel().tolist()
         keys = [row.get(name) for name in self._keys]
+        if not isinstance(self._target, ClassTarget):
+            ends = np.stack([output - told[0], output + told[1]], axis=1)
+            found = [*output.tolist(), *ends.ravel().tolist()]
+            return dict(zip(self.names, [number, *keys, *found], strict=True))
+        known = self._target.classes.values[: int(told)]
+        shares = self._target.probabilities(output, len(known)).tolist()
+        best = int(np.argmax(shares)) if known else 0
+        found = [known[best], shares[best]] if known else [None, None]
         out = dict(zip(self.names, [number, *keys, *found], strict=True))
-        if isinstance(target, ClassTarget):
-            shares = target.probabilities(output, context.num_classes).tolist()
-            known = target.classes.values[: context.num_classes]
-            out["probabilities"] = dict(zip(map(as_label, known), shares, strict=True))
-        return out
+        return out | {"probabilities": dict(zip(map(as_label, known), shares, strict=True))}
 
 
 def forecast(config: StreamConfig, intake: Intake, state: State) -> list[dict[str, Any]]:
     """Return the next values of each member, row by row of a table; none without a horizon."""
-    if config.target is None or not isinstance(intake.target, NumberTarget):
+    if config.target is None or not config.horizon:
         return []
     found, ends = [], ("", "_low", "_high")
-    for name, output, context in intake.waiting(state) if config.horizon else ():
-        assert isinstance(context, NumberContext)
-        columns = [intake.target.describe(output), *intake.target.interval(output, context)]
+    for name, output, (below, above) in intake.waiting(state):
+        columns = output, output - below, output + above
         for i, values in enumerate(zip(*columns, strict=True), 1):
             row = {} if config.member is None else {config.member: name}
             row |= {"ahead": i} | dict(
@@ -260,10 +258,10 @@ class Outlet:
         return bool(self._sinks)
 
     def __call__(
-        self, number: int, row: Mapping[str, Any], output: np.ndarray, context: Context
+        self, number: int, row: Mapping[str, Any], output: np.ndarray, told: np.ndarray
     ) -> None:
         """Write the prediction for a row; the arguments are as for `Table.row`."""
-        found = self._table.row(number, row, output, context)
+        found = self._table.row(number, row, output, told)
         for sink in self._sinks:
             sink(found)
 

@@ -22,9 +22,8 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from foretrace._rows.intervals import check_coverage
-from foretrace._rows.number_target import NumberTarget
-from foretrace._rows.target import ClassContext, ClassTarget, class_room
+from foretrace._experts.intervals import check_coverage
+from foretrace._rows.target import ClassTarget, NumberTarget, class_room
 from foretrace._runs.thread_lock import locked
 from foretrace.stream._arrays import Row, array_rows, frame_rows, targets_of
 from foretrace.stream._config import StreamConfig
@@ -135,9 +134,9 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
         answer = self._answer(x, id)
         if answer is None or self._intake is None:
             return {}
-        target, (outputs, context) = self._intake.target, answer
-        assert isinstance(target, ClassTarget) and isinstance(context, ClassContext)
-        shares = target.probabilities(outputs, context.num_classes).tolist()
+        target, count = self._intake.target, answer.num_classes
+        assert isinstance(target, ClassTarget) and count is not None
+        shares = target.probabilities(np.asarray(answer.newest), int(count)).tolist()
         return dict(zip(target.classes.values[: len(shares)], shares, strict=True))
 
     @locked
@@ -256,7 +255,7 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
             id: name of the row, by which `learn_one` finds it; it counts with `delay` alone.
         """
         answer = self._answer(x, id)
-        return 0.0 if answer is None else float(answer[0][0])
+        return 0.0 if answer is None else float(answer.newest[0])
 
     @locked
     def predict_interval_one(
@@ -280,11 +279,11 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
         """
         check_coverage(coverage)
         answer = self._answer(x, id)
-        if answer is None or self._intake is None:
+        if answer is None or self._intake is None or self._state is None:
             return -math.inf, math.inf
-        assert isinstance(target := self._intake.target, NumberTarget)
-        low, high = target.interval(answer[0], coverage=coverage)[:, 0].tolist()
-        return low, high
+        below, above = self._intake.mixture.margins(self._state, coverage)
+        predicted = float(answer.newest[0])
+        return predicted - float(below[0]), predicted + float(above[0])
 
     @locked
     def learn_many(self, X: "pd.DataFrame", y: Iterable[float]) -> None:

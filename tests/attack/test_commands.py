@@ -184,18 +184,18 @@ def test_an_empty_value_of_a_single_column_is_a_row(tmp_path):
 def test_an_error_in_the_middle_of_a_step_keeps_a_state_between_two_rows(
     config, tmp_path, monkeypatch, error
 ):
-    push, seen = _intake.DelayedLabels.push, []
+    push, seen = _intake.Streams.push, []
 
-    def fail(self, row, value):
+    def fail(self, name, row, value, **options):
         seen.append(row)
         if len(seen) == 50 and error is ValueError:  # a refusal, before anything has changed
             raise error("row 50")
-        inputs = push(self, row, value)
+        came = push(self, name, row, value, **options)
         if len(seen) == 50:  # the labels have moved on, the network has not
             raise error("row 50")
-        return inputs
+        return came
 
-    monkeypatch.setattr(_intake.DelayedLabels, "push", fail)
+    monkeypatch.setattr(_intake.Streams, "push", fail)
     with pytest.raises(error, match="row 50"):
         follow(config, tmp_path / "cut", show_progress=False)
     monkeypatch.undo()

@@ -6,9 +6,10 @@ import hostile
 import numpy as np
 import pytest
 
-from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
+from foretrace._rows.slots import SlotTable
 from foretrace._rows.source import Source
+from foretrace._rows.streams import Streams
 from foretrace.cli import _main as cli
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._plan import _target, make_plan
@@ -46,9 +47,9 @@ def test_it_is_read_as_finite_numbers(tmp_path, name):
     found = list(source.rows())
     assert len(found) == case.outcome
     plan = make_plan(config, source, [row for row, _ in found])
-    labels = DelayedLabels(Encoder(plan.columns), _target(config, plan))
+    streams = Streams(Encoder(plan.columns), _target(config, plan), SlotTable(1))
     for row, _ in found:
-        assert np.isfinite(labels.push(row, row.get("y"))).all()
-        for resolved in labels.pop_resolved(9):
-            assert np.isfinite([target for target in resolved.targets if target is not None]).all()
+        came = streams.push(None, row, row.get("y"))
+        assert not np.isinf([*came.x, came.y]).any()
+        assert not np.isnan(came.x[came.is_number == 0]).any()
     assert list(source.rows(found[0][1])) == found[1:]

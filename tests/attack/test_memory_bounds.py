@@ -13,11 +13,12 @@ from pyarrow import parquet
 
 from foretrace._rows import parquet as own
 from foretrace._rows import source as sources
-from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
 from foretrace._rows.lines import MAX_LINE, SourceError
 from foretrace._rows.schema import Column
+from foretrace._rows.slots import SlotTable
 from foretrace._rows.source import MAX_COLUMNS, Source
+from foretrace._rows.streams import Streams
 from foretrace._rows.target import ClassTarget
 from foretrace._rows.values import MAX_TEXT, as_text
 from foretrace.stream._config import StreamConfig
@@ -165,11 +166,11 @@ def test_options_that_count_what_is_kept_have_a_largest_value(name):
 
 def test_long_categories_classes_and_labels_are_kept_short():
     encoder = Encoder([Column("c", "categorical")], categories=8)
-    labels = DelayedLabels(encoder, ClassTarget(8), delay=50)
+    streams = Streams(encoder, ClassTarget(8), SlotTable(1), delay=50)
     for i in range(200):
-        labels.push({"c": f"{i}" * 100_000}, f"{i}" * 100_000)
-    assert len(json.dumps(labels.to_json())) < 100 * MAX_TEXT
-    assert labels.target.counts["classes without room"] == 150 - 8
+        streams.push(None, {"c": f"{i}" * 100_000}, f"{i}" * 100_000)
+    assert len(json.dumps(streams.to_json())) < 100 * MAX_TEXT
+    assert streams.target.counts["classes without room"] == 150 - 8
 
 
 @pytest.mark.full

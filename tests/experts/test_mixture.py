@@ -11,10 +11,9 @@ from tiers import fast
 from foretrace._experts.by_name import EXPERTS, REMEMBERING
 from foretrace._experts.mixture import Mixture, mixture
 from foretrace._experts.recurrent import RecurrentStep
-from foretrace._experts.rows import pack
+from foretrace._experts.rows import RawRow, pack
 from foretrace._experts.shape import Shape
-from foretrace._rows.delayed_labels import LabelledRow
-from foretrace._rows.target import ClassContext, NumberContext
+from foretrace._rows.values import MAX_ABS_VALUE
 
 CLASSES = Shape(2, (0, 1), 2, classes=True)
 NUMBERS = Shape(2, (0,), 1)
@@ -24,27 +23,15 @@ FEW = ("baselines", "contexts", "row", "neighbours", "gradient")
 
 def packed(shape, xs, labels, slots=None, known=None):
     """Rows of each slot in their order; labels come `delay` rows of the slot later, if `known`."""
-    past, contexts, resolved = {}, [], []
-    slots = [0] * len(labels) if slots is None else slots
-    for i, (label, slot) in enumerate(zip(labels, slots, strict=True)):
-        rows = past.setdefault(slot, [])
-        came = [y for y in rows[: max(len(rows) - shape.delay, 0)] if y is not None]
-        if shape.classes:
-            contexts.append(
-                ClassContext(
-                    len(set(came)) and int(max(came)) + 1, came[-1] if came else None, None
-                )
-            )
-        else:
-            mean, scale = (np.mean(came), np.std(came) or 1.0) if came else (0.0, 1.0)
-            contexts.append(NumberContext(mean, came[-1] if came else None, scale))
-        rows.append(label if known is None or known[i] else None)
-        old = rows[len(rows) - 1 - shape.delay] if len(rows) > shape.delay else None
-        resolved.append(None if old is None else LabelledRow(contexts[-1], [old] * shape.outputs))
-        if shape.classes and old is not None:
-            resolved[-1] = LabelledRow(contexts[-1], [old])
-    new = [slot not in slots[:i] for i, slot in enumerate(slots)]
-    return pack(shape, xs, contexts, resolved, slots=slots, is_new=new)
+    past, rows = {}, []
+    for i, label in enumerate(labels):
+        slot = 0 if slots is None else slots[i]
+        is_new, came = slot not in past, past.setdefault(slot, [])
+        came.append(np.nan if known is not None and not known[i] else label)
+        due = len(came) - 1 - (shape.delay - shape.horizon)
+        y = came[due] if due >= 0 else np.nan
+        rows.append(RawRow(xs[i], np.zeros(shape.inputs), y, slot, is_new))
+    return pack(shape, rows)
 
 
 def run(model, rows, chunk=None):
@@ -102,7 +89,7 @@ def test_rows_without_labels_move_the_past_alone():
         rows, model = packed(shape, draw.normal(size=(40, 2)), labels), mixture(shape, FEW)
         state, _ = run(model, rows)
         before = leaves((state.experts, state.weights))
-        rows[:, 3] = 0.0
+        rows[:, 0] = np.nan
         state, _ = model.step(state, rows)
         for a, b in zip(leaves((state.experts, state.weights)), before, strict=True):
             np.testing.assert_array_equal(a, b)
@@ -115,7 +102,7 @@ def test_missing_rows_change_no_stream():
     rows = packed(NUMBERS, draw.normal(size=(20, 2)), draw.normal(size=20).tolist())
     state, _ = run(model, rows)
     before = leaves(jax.tree.map(lambda leaf: leaf[:1], state.pasts)) + leaves(state.experts)
-    state, _ = model.step(state, pack(NUMBERS, np.ones((0, 2)), [], size=20))
+    state, _ = model.step(state, pack(NUMBERS, [], 20))
     after = leaves(jax.tree.map(lambda leaf: leaf[:1], state.pasts)) + leaves(state.experts)
     for a, b in zip(after, before, strict=True):
         np.testing.assert_array_equal(a, b)
@@ -127,7 +114,7 @@ def test_no_value_poisons_the_state(bad):
     xs, labels = draw.normal(size=(40, 2)), draw.normal(size=40)
     xs[10] = xs[25, 0] = bad
     rows = packed(NUMBERS, xs, labels.tolist())
-    rows[12, 6] = bad
+    rows[12, 0] = np.clip(bad, -MAX_ABS_VALUE, MAX_ABS_VALUE)
     state, step = run(mixture(NUMBERS), rows, 20)
     assert np.isfinite(step.newest).all()
     # Infinite distances stand for rows that are not there yet.
@@ -171,7 +158,7 @@ def test_predicting_changes_nothing_and_equals_the_next_step():
         model = mixture(shape, FEW)
         state, _ = run(model, rows[:20])
         before = leaves(state)
-        predicted = np.asarray(model.predict(state, rows[20:21]))
+        predicted = np.asarray(model.predict(state, rows[20]).newest)[None]
         for a, b in zip(leaves(state), before, strict=True):
             np.testing.assert_array_equal(a, b)
         np.testing.assert_allclose(predicted, model.step(state, rows[20:21])[1].newest, rtol=1e-12)
@@ -204,32 +191,33 @@ def test_inputs_that_nobody_used_at_first_take_little_room():
     assert np.abs(step.newest[:, 0] - xs[:, 40])[200:].mean() < 0.2
 
 
-class Echo:
-    """A network whose outputs are its inputs behind the row's."""
+class Told:
+    """A network whose outputs are told, row by row."""
 
     chunk = 1
 
-    def init(self):
-        return jnp.zeros(0)
+    def __init__(self, outputs):
+        self.outputs = outputs
 
-    def advance(self, state, xs, slots, is_new):
-        return state, xs[:, 2:]
+    def init(self):
+        return jnp.zeros((), jnp.int32)
 
     def step(self, state, xs, ys, mask, slots, is_new):
-        return state, RecurrentStep(xs[:, 2:], jnp.zeros(4))
+        told = jax.lax.dynamic_slice_in_dim(jnp.asarray(self.outputs), state, len(xs))
+        return state + len(xs), RecurrentStep(told, jnp.zeros(4))
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("shape", [NUMBERS, CLASSES], ids=["numbers", "classes"])
 def test_the_network_is_one_more_expert(shape):
-    shape = dataclasses.replace(shape, has_network=True, network_inputs=2 + shape.outputs)
+    shape = dataclasses.replace(shape, has_network=True)
     draw = np.random.default_rng(0)
     known = draw.normal(size=400)
     labels = (known > 0).astype(int) if shape.classes else known
-    xs = np.zeros((400, shape.packed_inputs))
-    xs[:, -1] = 20 * known if shape.classes else known
-    model = Mixture(shape, ("baselines",), Echo())
-    state, step = run(model, packed(shape, xs, labels.tolist()), 100)
+    outputs = np.zeros((400, shape.outputs))
+    outputs[:, -1] = 20 * known if shape.classes else known
+    model = Mixture(shape, ("baselines",), Told(outputs))
+    state, step = run(model, packed(shape, np.zeros((400, 2)), labels.tolist()), 100)
     errors = dict(zip(model.names, step.errors[200:].mean(axis=0), strict=True))
     assert errors["network"] < 0.15 and model.weights(state)["network"] > 0.5
 
@@ -238,17 +226,14 @@ def test_the_network_is_one_more_expert(shape):
 @pytest.mark.parametrize("shape", [NUMBERS, CLASSES], ids=["numbers", "classes"])
 @pytest.mark.parametrize("delay", [0, 3])
 def test_least_squares_learn_from_the_features_of_a_network(shape, delay):
-    inputs = 4 + shape.outputs
-    shape = dataclasses.replace(
-        shape, delay=delay, has_network=True, network_features=2, network_inputs=inputs
-    )
+    shape = dataclasses.replace(shape, delay=delay, has_network=True, network_features=2)
     draw = np.random.default_rng(0)
     xs, features = draw.normal(size=(400, 2)), draw.normal(size=(400, 2))
     known = features @ [1.0, -2.0] + xs[:, 0]
     labels = (known > 0).astype(int) if shape.classes else known
-    xs = np.concatenate([xs, np.zeros((400, shape.outputs)), features], axis=1)
+    told = Told(np.concatenate([np.zeros((400, shape.outputs)), features], axis=1))
     rows = packed(shape, xs, labels.tolist())
-    model = Mixture(shape, ("baselines", "row"), Echo())
+    model = Mixture(shape, ("baselines", "row"), told)
     assert [name for name in model.names if "network" in name]
     _, step = run(model, rows)
     errors = dict(zip(model.names, step.errors[100:].mean(axis=0), strict=True))

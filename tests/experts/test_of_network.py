@@ -8,12 +8,11 @@ import numpy as np
 import pytest
 from test_mixture import NUMBERS
 
+from foretrace._experts.arrivals import Arrivals
 from foretrace._experts.features import expand, maps, new_seen
 from foretrace._experts.network import NumberNetwork
-from foretrace._experts.rows import pack, unpack
+from foretrace._experts.rows import RawRow, pack
 from foretrace._experts.shape import Shape
-from foretrace._rows.delayed_labels import LabelledRow
-from foretrace._rows.target import ClassContext, NumberContext
 from foretrace.stream._model import build_mixture, resolve
 from foretrace.stream._model_config import ModelConfig
 
@@ -82,36 +81,36 @@ def test_nothing_is_learned_from_a_label_that_is_not_known():
         np.testing.assert_array_equal(a, b)
 
 
-@pytest.mark.parametrize(
-    ("last", "previous", "expected"), [(7.0, True, 1.0), (7.0, False, 0.0), (None, True, 0.0)]
-)
-def test_labels_of_the_network_are_packed_in_deviations_of_then(last, previous, expected):
-    shape = dataclasses.replace(NUMBERS, has_network=True, previous=previous)
-    row = LabelledRow(NumberContext(5.0, last, 2.0), [9.0])
-    now = NumberContext(50.0, 60.0, 20.0)
-    packed = pack(shape, np.zeros((1, 2)), [now], [None], [row], slots=[0])
-    found = unpack(shape, packed[0])
-    assert found.is_late_known == 1 and found.late.tolist() == [2.0, expected] and found.known == 0
+@pytest.mark.parametrize("previous", [True, False])
+def test_labels_of_the_network_are_in_deviations_of_the_time_of_their_prediction(previous):
+    shape = dataclasses.replace(NUMBERS, has_network=True, previous=previous, delay=2)
+    arrivals, labels = Arrivals(shape), [3.0, 7.0, 5.0, np.nan, 60.0, 9.0]
+    arrived, known, late = arrivals.init(), [], []
+    for i in range(len(labels) + 2):
+        y = labels[i - 2] if i >= 2 else np.nan
+        raw = (jnp.asarray(one, float) for one in RawRow(np.zeros(2), np.zeros(2), y, 0, i == 0))
+        row, arrived, _ = arrivals.next(arrived, RawRow(*raw))
+        known.append(bool(row.known))
+        late.append(row.late.tolist())
+    # The label of row 4, 60, came with row 6; when row 4 was predicted, 3 and 7 were known.
+    assert known == [False, False, True, True, True, False, True, True]
+    assert late[6] == [(60 - 5) / 2, (7 - 5) / 2 if previous else 0.0]
+    assert late[2] == [3.0, 0.0]  # nothing was known
 
 
 @pytest.mark.usefixtures("standard_promotion")
 def test_inside_the_program_in_float64_the_network_learns_as_in_one_of_its_own():
-    draw, context = np.random.default_rng(0), ClassContext(3, 0, 0)
+    draw = np.random.default_rng(0)
     with jax.enable_x64(False):
         options = ModelConfig("tiny", depth=1, model_size=4, state_size=3, learning_rate=0.05)
-        config, shape = resolve(
-            options, Shape(2, (0, 1), 3, classes=True, delay=1, network_inputs=2)
-        )
+        config, shape = resolve(options, Shape(2, (0, 1), 3, classes=True, delay=1, previous=False))
         model = build_mixture(config, shape)
         alone, step = model.network.init(), jax.jit(model.network.step)
         state, first = model.init(), alone.learner.network
         for t in range(12):
-            x, row = (
-                draw.normal(size=(1, 2)),
-                LabelledRow(context, [int(draw.integers(3))]) if t else None,
-            )
-            state, mixed = model.step(state, pack(shape, x, [context], [row], [row], slots=[0]))
-            ys = np.array([0 if row is None else row.targets[0]], np.int32)
+            x, y = draw.normal(size=(1, 2)), draw.integers(3) if t else np.nan
+            state, mixed = model.step(state, pack(shape, [RawRow(x[0], np.zeros(2), y)]))
+            ys = np.array([y if t else 0], np.int32)
             alone, own = step(
                 alone, x, ys, np.array([t > 0]), np.zeros(1, np.int32), np.zeros(1, bool)
             )

@@ -113,7 +113,7 @@ def test_a_chunk_is_its_rows_one_by_one_and_rows_without_labels_move_carries_alo
     state = whole[0]
     learned, moving = (state.remembering, state.weights), state.carries
     before, carries = leaves(learned), leaves(moving)
-    rows[:, 3] = 0.0
+    rows[:, 0] = np.nan
     state, _ = model.step(state, rows[:20])
     for a, b in zip(leaves((state.remembering, state.weights)), before, strict=True):
         np.testing.assert_array_equal(a, b)
@@ -138,7 +138,7 @@ def test_no_value_poisons_a_memory(bad):
     xs, labels = stored(np.random.default_rng(0), 200)
     xs[10] = xs[25, 0] = bad
     rows = packed(LONG, xs, labels.tolist())
-    rows[120, 8] = 1e6  # a label
+    rows[120, 0] = 1e6  # a label
     state, step = run(mixture(LONG, ALL), rows, 20)
     assert np.isfinite(step.newest).all()
     assert all(np.isfinite(leaf).all() for leaf in leaves((state.remembering, state.carries)))
@@ -149,11 +149,11 @@ def test_carries_with_late_labels_are_those_of_the_newest_row_and_of_the_row_to_
     carries = {}
     for rows in (28, 30):
         now = packed(LONG, xs, labels.tolist())[:rows]
-        now[:, 3] = 0.0
+        now[:, 0] = np.nan
         carries[rows] = run(mixture(LONG, (*FEW, "memory")), now)[0].carries
     shape = dataclasses.replace(LONG, delay=2)
     late = packed(shape, xs, labels.tolist())
-    late[:, 3] = 0.0
+    late[:, 0] = np.nan
     state, _ = run(mixture(shape, (*FEW, "memory")), late)
     found = leaves((state.carries, state.late_carries))
     for a, b in zip(found, leaves((carries[30], carries[28])), strict=True):

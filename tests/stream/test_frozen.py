@@ -36,8 +36,7 @@ STREAMS = {
     "horizon": NUMBERS | {"horizon": 3, "delay": 1},
     "members": NUMBERS
     | {"member": "who", "members": 2, "delay": 2, "ignore": ("t", "c", "k", "start", "empty")},
-    "resets": CLASSES
-    | {"reset": "start", "delay": 2, "ignore": ("t", "c", "y", "who", "empty")},
+    "resets": CLASSES | {"reset": "start", "delay": 2, "ignore": ("t", "c", "y", "who", "empty")},
     "text": {"model": ModelConfig(experts=("contexts", "short"))},
     "categories, no value at first": CLASSES | {"ignore": ("t", "y", "who", "start")},
     "dates, irregular": NUMBERS | {"ignore": ("c", "k", "who", "start", "empty")},
@@ -124,9 +123,7 @@ def differences(one, two, tolerance, where=""):
         return [] if same else [(where, one, two)]
     else:
         return [] if one == two else [(where, one, two)]
-    return [
-        line for key, a, b in pairs for line in differences(a, b, tolerance, f"{where}/{key}")
-    ]
+    return [line for key, a, b in pairs for line in differences(a, b, tolerance, f"{where}/{key}")]
 
 
 @pytest.fixture(scope="module")
@@ -149,4 +146,6 @@ if __name__ == "__main__":
         chosen = sys.argv[1:] or list(STREAMS)
         kept = json.loads(FILE.read_text()) if FILE.exists() else {}
         kept |= {name: found(Path(made), name) for name in chosen}
-        FILE.write_text(json.dumps(kept, indent=0).replace("\n", "").replace('}, "', '},\n"') + "\n")
+        FILE.write_text(
+            json.dumps(kept, indent=0).replace("\n", "").replace('}, "', '},\n"') + "\n"
+        )

@@ -5,10 +5,11 @@ import datetime
 import numpy as np
 import pytest
 
-from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
-from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.schema import Column
+from foretrace._rows.slots import SlotTable
+from foretrace._rows.streams import Streams
+from foretrace._rows.target import NumberTarget
 from foretrace._runs.checkpoint import read_extra
 from foretrace.stream import ModelConfig, StreamConfig, run
 from foretrace.stream._plan import Plan, make_plan, open_source
@@ -58,23 +59,25 @@ def test_gaps_are_those_of_each_member(tmp_path):
     assert planned(regular, member="who").gaps == {}
 
 
-def labels():
+def streams():
     columns = [Column("when", "time"), Column(NAME, "numeric")]
-    return DelayedLabels(Encoder(columns), NumberTarget(), gaps={NAME: "when"}, previous=False)
+    return Streams(Encoder(columns), NumberTarget(), SlotTable(1), gaps={NAME: "when"})
 
 
 def test_the_input_is_missing_where_no_time_is_known_and_is_saved():
-    one, seen = labels(), []
+    one, seen = streams(), []
     whens = ["2026-01-01", "2026-01-02", "", "2026-01-05", "2026-01-04", "2026-01-06"]
     for i, when in enumerate(whens):
         if i == 3:
-            again = labels()
+            again = streams()
             again.restore(one.to_json())
             one = again
-        assert one.encode({"when": when}).tolist() == one.push({"when": when}, 1.0).tolist()
-        seen.append(one.encoder.numbers[NAME].count)
+        asked, came = one.peek(None, {"when": when}), one.push(None, {"when": when}, 1.0)
+        np.testing.assert_array_equal(asked.x, came.x)
+        seen.append(came.x[one.encoder.columns[NAME][1]])
     # The first row has no row before it, one has no time, and one lies before its last.
-    assert seen == [0, 1, 1, 2, 2, 3]
+    day, nan = 86400, np.nan
+    np.testing.assert_allclose(np.exp(seen), [nan, day, nan, 3 * day, nan, 2 * day])
 
 
 def test_a_target_that_is_the_gap_is_found_and_predictions_know_it(tmp_path):

@@ -10,11 +10,11 @@ import pytest
 from tiers import fast
 
 from foretrace import stream
-from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
-from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.schema import Column
-from foretrace._rows.target import ClassTarget
+from foretrace._rows.slots import SlotTable
+from foretrace._rows.streams import Streams
+from foretrace._rows.target import ClassTarget, NumberTarget
 from foretrace.stream._intake import Intake
 from foretrace.stream._model import resolve, shape_of
 from foretrace.stream._model_config import ModelConfig
@@ -25,10 +25,14 @@ ROWS = [({"who": who, "x": x}, x) for who, x in (("a", 1.0), ("b", -2.0), ("a", 
 ASKED = [{"who": "a", "x": 2.0}, {"who": "a", "x": -2.0}, {"who": "a", "x": None}]
 
 
-def make_intake(members):
-    labels = DelayedLabels(Encoder([Column("x", "numeric")]), NumberTarget())
-    model = resolve(ModelConfig(size="tiny", rule="hybrid"), shape_of(labels, members=members))
-    return Intake(labels, *model, member=None if members is None else "who")
+def make_intake(members, target=None, begun_with=None, delay=0, **model):
+    """Return an intake of rows of one number; of numbers by a network unless told."""
+    encoder, target = Encoder([Column("x", "numeric")]), target or NumberTarget()
+    shape = shape_of(encoder, target, members=members, delay=delay)
+    config, shape = resolve(ModelConfig(**(model or {"size": "tiny", "rule": "hybrid"})), shape)
+    streams = Streams(encoder, target, SlotTable(shape.slots), delay=delay)
+    shape = dataclasses.replace(shape, begun_with=begun_with)
+    return Intake(streams, config, shape, member=None if members is None else "who")
 
 
 @pytest.mark.parametrize("members", fast([None, 2]))
@@ -36,30 +40,24 @@ def test_an_answer_depends_on_the_row_that_was_asked_about(members):
     intake = make_intake(members)
     state = intake.mixture.init()
     for row in ROWS * 4:  # of ten labels on, the network has a say
-        state = intake.learn(state, [row]).state
-    answers = [intake.predict(state, row) for row in ASKED]
+        state, _ = intake.learn(state, [row])
+    answers = [np.asarray(intake.predict(state, row).newest) for row in ASKED]
     assert len({float(answer[0]) for answer in answers}) == len(ASKED)
     # Without learning, the next row has the same answer, whatever its own target.
-    outputs, *_ = intake.advance(copy_state(state), ASKED[0], 1e6)
-    np.testing.assert_allclose(outputs, answers[0], rtol=1e-6)
+    _, mixed = intake.advance(copy_state(state), ASKED[0], 1e6)
+    np.testing.assert_allclose(mixed.newest[0], answers[0], rtol=1e-6)
 
 
 def test_members_with_a_label_are_counted_through_evictions():
     intake = make_intake(2)
     state, most = intake.mixture.init(), 0
     for i, who in enumerate("aabacbbca"):  # three members share two places
-        state = intake.learn(state, [({"who": who, "x": 1.0}, None if i == 0 else float(i))]).state
+        row = {"who": who, "x": 1.0}, None if i == 0 else float(i)
+        state, _ = intake.learn(state, [row])
         count = np.isfinite(np.asarray(state.pasts.labels)[:2, 0]).sum()
         assert float(state.members) == count
         most = max(most, count)
     assert most == 2
-
-
-def class_intake(target, begun_with=None, *, members=None, delay=0, **model):
-    labels = DelayedLabels(Encoder([Column("x", "numeric")]), target, delay=delay)
-    config, shape = resolve(ModelConfig(**model), shape_of(labels, members=members))
-    shape = dataclasses.replace(shape, begun_with=begun_with)
-    return Intake(labels, config, shape, member=None if members is None else "who")
 
 
 def fed(intake, state, rows):
@@ -67,18 +65,18 @@ def fed(intake, state, rows):
     found = []
     for i in rows:
         label = i % 2 if i < 12 else (i * i + i // 3) % 5
-        step = intake.learn(state, [({"who": "ab"[i % 2], "x": label + i % 3 / 2}, f"c{label}")])
-        state = step.state
-        output = np.exp(np.asarray(step.mixed.newest[0], float))
-        found.append(output[: step.contexts[0].num_classes])
+        row = {"who": "ab"[i % 2], "x": label + i % 3 / 2}, f"c{label}"
+        state, mixed = intake.learn(state, [row])
+        output = np.exp(np.asarray(mixed.newest[0], float))
+        found.append(output[: int(mixed.num_classes[0])])
     return state, found
 
 
 @pytest.mark.parametrize(("members", "delay"), fast([(2, 3), (None, 0)]))
 def test_room_for_classes_that_come_late_is_as_if_it_had_always_been_there(members, delay):
     options = {"members": members, "delay": delay, "size": "auto"}
-    small = class_intake(ClassTarget(2, grows=True), **options)
-    large = class_intake(ClassTarget(8), 2, **options)
+    small = make_intake(target=ClassTarget(2, grows=True), **options)
+    large = make_intake(target=ClassTarget(8), begun_with=2, **options)
     state, found = fed(small, small.mixture.init(), range(60))
     known, expected = fed(large, large.mixture.init(), range(60))
     assert small.shape == large.shape and small.target.output_size == 8
@@ -94,15 +92,16 @@ def test_room_for_classes_that_come_late_is_as_if_it_had_always_been_there(membe
 
 @pytest.mark.parametrize("experts", fast([["row", "network"], ["network"]]))
 def test_a_network_with_more_room_predicts_as_before_and_keeps_its_moments(experts):
-    intake = class_intake(ClassTarget(2, grows=True), experts=tuple(experts), size="tiny", delay=2)
+    target = ClassTarget(2, grows=True)
+    intake = make_intake(None, target, experts=tuple(experts), size="tiny", delay=2)
     state, row = fed(intake, intake.mixture.init(), range(10))[0], {"who": "a", "x": 0.5}
-    before, old = np.exp(intake.predict(state, row))[:2], state.network.learner
+    before, old = np.exp(intake.predict(state, row).newest)[:2], state.network.learner
     intake = pickle.loads(pickle.dumps(intake))
     intake.target._resize(4)
     state = intake._grown(state)
     new = state.network.learner
     assert intake.shape.outputs == 4 and new.network.output_size == old.network.output_size + 2
-    np.testing.assert_allclose(np.exp(intake.predict(state, row))[:2], before, atol=1e-4)
+    np.testing.assert_allclose(np.exp(intake.predict(state, row).newest)[:2], before, atol=1e-4)
     assert norm(new.opt_state) == pytest.approx(norm(old.opt_state), rel=1e-5) and norm(
         new.opt_state
     )

@@ -4,11 +4,12 @@ import numpy as np
 import pytest
 from tiers import fast
 
-from foretrace._rows.delayed_labels import DelayedLabels
+from foretrace._experts.score import OF_NUMBERS
 from foretrace._rows.encode import Encoder
-from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.schema import Column
-from foretrace._rows.target import ClassTarget
+from foretrace._rows.slots import SlotTable
+from foretrace._rows.streams import Streams
+from foretrace._rows.target import ClassTarget, NumberTarget
 from foretrace.stream._intake import Intake
 from foretrace.stream._model import resolve, shape_of
 from foretrace.stream._model_config import ModelConfig
@@ -19,10 +20,11 @@ FEW = ModelConfig(experts=("row", "gradient"))
 ALONE = ModelConfig("tiny", depth=1, model_size=8, state_size=4)
 
 
-def make(target, config=FEW, **options):
+def make(target, config=FEW, delay=0):
     columns = [Column("x", "numeric"), Column("c", "categorical")]
-    labels = DelayedLabels(Encoder(columns, width=24, adopt=True), target, **options)
-    intake = Intake(labels, *resolve(config, shape_of(labels)))
+    encoder = Encoder(columns, width=24, adopt=True)
+    streams = Streams(encoder, target, SlotTable(1), delay=delay)
+    intake = Intake(streams, *resolve(config, shape_of(encoder, target, delay=delay)))
     return intake, first_state(intake.mixture)
 
 
@@ -34,13 +36,10 @@ def test_the_mixture_follows_a_new_level_as_the_last_value_does(shift):
     ys[600:] += shift
     errors = []
     for y in ys.tolist():
-        state, step, resolved, *_ = intake.learn(state, [({}, y)])
-        context = resolved[0].context
-        mixed = step.resolved[0, 0]
-        last = 0.0 if context.last is None else context.last
-        errors.append(
-            [abs(mixed - y), abs(last - y), step.errors[0, intake.mixture.names.index("last")]]
-        )
+        state, step = intake.learn(state, [({}, y)])
+        scores = dict(zip(OF_NUMBERS, step.scores[0].tolist(), strict=True))
+        at = intake.mixture.names.index("last")
+        errors.append([scores["mae"], scores["no_change_mae"], step.errors[0, at]])
     mixed, last, expert = np.array(errors).T
     np.testing.assert_allclose(expert[1:], last[1:], rtol=1e-6, atol=1e-6)
     # The jump, and three rows until `last` has the weight.
@@ -73,14 +72,14 @@ def test_what_is_predicted_is_what_is_scored(classes, options, config, tolerance
     predicted, scored = [], []
     for row, value in rows(60, classes):
         before = intake.to_json()
-        predicted.append(intake.predict(state, row))
+        predicted.append(intake.predict(state, row).newest)
         assert intake.to_json() == before
-        output, *_ = intake.advance(copy_state(state), row, None)
-        np.testing.assert_allclose(output, predicted[-1], rtol=tolerance, atol=tolerance)
+        _, moved = intake.advance(copy_state(state), row, None)
+        np.testing.assert_allclose(moved.newest[0], predicted[-1], rtol=tolerance, atol=tolerance)
         intake.restore(before)
-        state, step, resolved, *_ = intake.learn(state, [(row, value)])
+        state, step = intake.learn(state, [(row, value)])
         np.testing.assert_allclose(step.newest[0], predicted[-1], rtol=tolerance, atol=tolerance)
-        if resolved[0] is not None:
+        if len(predicted) > options.get("delay", 0):
             scored.append(np.asarray(step.resolved)[0])
     assert len(scored) == 60 - options.get("delay", 0)
     np.testing.assert_allclose(scored, predicted[: len(scored)], rtol=tolerance, atol=tolerance)

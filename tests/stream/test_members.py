@@ -13,12 +13,10 @@ from tiers import fast
 
 import foretrace as ft
 from foretrace._experts.recurrent import Recurrent, read_measures
-from foretrace._rows.delayed_labels import DelayedLabels
 from foretrace._rows.encode import Encoder
-from foretrace._rows.member_labels import MemberLabels
-from foretrace._rows.number_target import NumberTarget
 from foretrace._rows.schema import Column
 from foretrace._rows.slots import NoFreeSlotError, SlotTable
+from foretrace._rows.streams import Streams
 from foretrace._rows.target import ClassTarget
 from foretrace.stream._saved import copy_state
 
@@ -366,49 +364,13 @@ def test_a_full_slot_table_that_evicts_nobody_says_what_to_do():
         SlotTable(0)
 
 
-def make_labels(kind, **options):
-    target = ClassTarget(10) if kind == "classes" else NumberTarget(options.get("horizon", 1))
-    return DelayedLabels(Encoder([Column("x", "numeric")]), target, **options)
-
-
-OPTIONS = [("classes", {"delay": 2}), ("classes", {}), ("numbers", {"horizon": 2, "delay": 1})]
-
-
-@pytest.mark.parametrize(("kind", "options"), OPTIONS)
-def test_labels_and_last_targets_are_those_of_the_member(kind, options):
-    """Between rows of others, labels, contexts and inputs are as for a member alone."""
-    together, alone = (
-        MemberLabels(make_labels(kind, **options), SlotTable(2)),
-        {name: make_labels(kind, **options) for name in "ab"},
-    )
-    rng, late = np.random.default_rng(0), {"a": 0, "b": 0}
-    for i in range(30):
-        name, value = "ab"[int(rng.integers(2))], float(i % 4)
-        came = together.push(name, {"x": 0}, value)
-        x = alone[name].push({"x": 0}, value)
-        # What both learn of the target, its classes or its mean, is that of all; which value was
-        # last is its own.
-        assert (came.inputs[:2] == x[:2]).all()
-        own_last = alone[name].last
-        assert together.streams[came.slot.number].last == (
-            own_last
-            if kind == "numbers" or own_last is None
-            else together.shared.target.classes.get(alone[name].target.classes.values[own_last])
-        )
-        due = next(iter(alone[name].pop_resolved(1)), None)
-        assert (came.resolved is None) == (due is None)
-        late[name] += 1
-        assert (due is not None) == (late[name] > alone[name].total_delay)
-        if kind == "numbers" and due is not None:
-            assert (
-                came.resolved.targets == due.targets
-                and came.resolved.context.last == due.context.last
-            )
+def streams():
+    return Streams(Encoder([Column("x", "numeric")]), ClassTarget(10), SlotTable(2), delay=2)
 
 
 def test_members_that_go_are_forgotten_and_the_rest_is_as_before():
     def run(actions):
-        many = MemberLabels(make_labels("classes", delay=2), SlotTable(2))
+        many = streams()
         for name, i, reset in actions:
             many.push(name, {"x": i}, str(i), reset=reset)
         return many
@@ -416,15 +378,15 @@ def test_members_that_go_are_forgotten_and_the_rest_is_as_before():
     rows = [("a", 0, False), ("b", 1, False), ("a", 2, False)]
     evicted = run([*rows, ("c", 3, False)])  # b has been silent longest
     assert list(evicted.table) == ["a", "c"] and evicted.table.counts["labels dropped"] == 1
-    assert evicted.streams[0].own_to_json() == run(rows).streams[0].own_to_json()
+    assert evicted.to_json()["streams"][0] == run(rows).to_json()["streams"][0]
     reset = run([*rows, ("a", 3, True)])
-    assert reset.streams[0].num_pending == 1 and reset.table.counts["labels dropped"] == 2
+    assert reset.waiting[0].num_rows == 1 and reset.table.counts["labels dropped"] == 2
     reset.leave("b")
-    assert 1 not in reset.streams and reset.table.counts["labels dropped"] == 3
-    other = MemberLabels(make_labels("classes", delay=2), SlotTable(2))
+    assert 1 not in reset.waiting and reset.table.counts["labels dropped"] == 3
+    other = streams()
     other.restore(json.loads(json.dumps(reset.to_json())))
     for many in (reset, other):
         many.push("b", {"x": 9}, "0")
     assert reset.to_json() == other.to_json()
-    looked = reset.encode("new", {"x": 1.0})
-    assert looked.slot == (2, True) and "new" not in reset.table and not looked.inputs[2:].any()
+    looked = reset.peek("new", {"x": 1.0})
+    assert (looked.slot, looked.is_new) == (2, True) and "new" not in reset.table

@@ -7,15 +7,12 @@ import math
 import re
 import shutil
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiers import fast
 
 from foretrace import cli
 from foretrace._native import compiler
-from foretrace._rows.running import Moments
 from foretrace._runs.directory import Run
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._exported import export_run
@@ -23,7 +20,6 @@ from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._plan import Plan, build, open_source
 from foretrace.stream._run import follow
 from foretrace.stream._saved import load_state, read_saved
-from foretrace.stream._traced_rows import traced_moments
 
 pytestmark = pytest.mark.usefixtures("default_promotion")
 FIRST, ROWS = 150, 500
@@ -120,14 +116,14 @@ def test_a_run_in_c_predicts_and_learns_as_the_run_itself(options, rows, tmp_pat
     intake.restore(saved["intake"])
     state = load_state(run.checkpoint, intake.mixture)
     in_c = InC(folder)
-    labels = list(next(iter(intake.labels.streams.values())).pending_labels)
+    labels = list(intake.streams.pending(None))
     for index, (row, _) in enumerate([*open_source(config).rows()][FIRST:]):
         value = row[config.target]
         labels.append(value)
         known = len(intake.target.classes) if intake.shape.classes else 0
-        alone = intake.predict(state, row)
-        step = intake.learn(state, [(row, value)])
-        state, wanted = step.state, np.asarray(step.mixed.newest)[0]
+        alone = np.asarray(intake.predict(state, row).newest)
+        state, mixed = intake.learn(state, [(row, value)])
+        wanted = np.asarray(mixed.newest)[0]
         came = labels[index]
         if intake.shape.classes:
             wanted, alone = (probabilities(one, known) for one in (wanted, alone))
@@ -143,28 +139,6 @@ def test_a_run_in_c_predicts_and_learns_as_the_run_itself(options, rows, tmp_pat
 def probabilities(output, known):
     weights = np.exp(output[:known] - output[:known].max(initial=-np.inf))
     return np.concatenate([weights / weights.sum(), np.zeros(len(output) - known)])
-
-
-@pytest.mark.exact
-def test_traced_moments_are_those_of_the_host():
-    draw = np.random.default_rng(0)
-    parts = [
-        draw.normal(size=400),
-        [1e9, -1e9, 3.0],
-        100 + draw.normal(size=200),
-        100 + 1e-4 * draw.normal(size=700),
-        np.full(50, 7.0),
-    ]
-    moments, learn = Moments(), jax.jit(lambda m, x, k: m.learn(x[None], 5.0, k[None]))
-    traced = traced_moments([moments])
-    for x in np.concatenate(parts):
-        _, same = learn(traced, x, jnp.asarray(False))
-        assert jax.tree.all(jax.tree.map(jnp.array_equal, same, traced))
-        counted, traced = learn(traced, x, jnp.asarray(True))
-        assert moments.learn(float(x), 5.0) == pytest.approx(float(counted[0]), rel=1e-12)
-        again = traced_moments([moments])
-        for mine, theirs in zip(jax.tree.leaves(traced), jax.tree.leaves(again), strict=True):
-            np.testing.assert_allclose(mine, theirs, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,6 @@
 """Predict now, learn when the label is there: the ring of waiting steps against the definition."""
 
 import dataclasses
-import json
 
 import jax
 import jax.numpy as jnp
@@ -11,12 +10,6 @@ from tiers import fast
 
 from foretrace._experts.recurrent import Recurrent, read_measures
 from foretrace._experts.shape import Shape
-from foretrace._rows.delayed_labels import DelayedLabels
-from foretrace._rows.encode import Encoder, EncodingError
-from foretrace._rows.number_target import NumberTarget
-from foretrace._rows.schema import Column
-from foretrace._rows.scores import Scores, score_class, score_numbers
-from foretrace._rows.target import ClassContext, ClassTarget
 from foretrace.stream._model import build_learner, resolve
 from foretrace.stream._model_config import ModelConfig
 
@@ -216,149 +209,6 @@ def test_a_delay_beyond_memory_is_refused():
         Alone(make_model(3, 1, classes=False, delay=10_000_000, **TINY))
     with pytest.raises(ValueError, match="chunk=0"):
         Alone(make_model(3, 1, classes=False, chunk=0, **TINY))
-
-
-def make_labels(target, **options):
-    return DelayedLabels(Encoder([Column("x", "numeric")]), target, **options)
-
-
-@pytest.mark.parametrize("delay", [0, 1, 3])
-def test_late_labels_reach_their_rows(delay):
-    late = make_labels(ClassTarget(10), delay=delay)
-    for i in range(8):
-        known = late.target.context()
-        late.push({"x": i}, str(i))
-        # The labels of the last rows are not known yet.
-        assert known.num_classes == max(i - delay, 0)
-    due = late.pop_resolved(100)
-    assert [d.targets for d in due] == [[i] for i in range(8 - delay)]
-    assert [d.context.last for d in due] == [
-        i - 1 - delay if i > delay else None for i in range(8 - delay)
-    ]
-
-
-@pytest.mark.parametrize("delay", [0, 2])
-def test_forecasts_get_the_numbers_behind_their_row(delay):
-    late = make_labels(NumberTarget(3), horizon=3, delay=delay)
-    for i in range(10):
-        late.push({"x": 0}, i)
-    due = late.pop_resolved(100)
-    assert [d.targets for d in due] == [[i + 1, i + 2, i + 3] for i in range(7 - delay)]
-    # What is known when row i is predicted is its own target, or that of `delay` rows before.
-    assert [d.context.last for d in due] == [
-        i - delay if i >= delay else None for i in range(7 - delay)
-    ]
-
-
-@pytest.mark.parametrize("horizon", [0, 2])
-@pytest.mark.parametrize("delay", [0, 1, 3])
-def test_who_only_answers_sees_the_same_last_targets(delay, horizon):
-    """None before its time: the target of a row is known `delay` rows behind it."""
-    rows = 2 if horizon else 9  # classes have to be known
-
-    def make():
-        target = NumberTarget(horizon) if horizon else ClassTarget(9)
-        one = make_labels(target, horizon=horizon, delay=delay)
-        for i in range(rows):
-            one.push({"x": i}, i % 5)
-        return one
-
-    learns, answers = make(), make()
-    for i in range(rows, 20):
-        value = i % 5 if i % 4 else None
-        seen, asked = learns.push({"x": i}, value), answers.advance({"x": i}, value)
-        assert learns.last == answers.last
-        if not horizon:  # numbers are told in a scale, which goes on for who learns
-            np.testing.assert_array_equal(asked[2:], seen[2:])
-    assert learns.last is not None
-
-
-def test_late_labels_go_on_from_their_state():
-    def make():
-        return make_labels(NumberTarget(2), horizon=2, delay=3)
-
-    one, two = make(), make()
-    values = [float(i) if i % 5 else None for i in range(40)]
-    for i in range(20):
-        one.push({"x": i}, values[i])
-    one.pop_resolved(4)
-    two.restore(json.loads(json.dumps(one.to_json())))
-    for i in range(20, 40):
-        np.testing.assert_array_equal(one.push({"x": i}, values[i]), two.push({"x": i}, values[i]))
-    assert one.pop_resolved(100) == two.pop_resolved(100) and one.to_json() == two.to_json()
-
-
-def test_classes_grow_up_to_their_capacity():
-    target = ClassTarget(2)
-    assert [target.learn(y) for y in ("a", "b", "c", "", "b", "b")] == [0, 1, -1, None, 1, 1]
-    assert target.context() == ClassContext(2, 1, 1) and target.counts == {
-        "classes without room": 1,
-        "missing targets": 1,
-    }
-    with pytest.raises(ValueError, match="classes=1"):
-        ClassTarget(1)
-
-
-def test_targets_that_are_no_numbers_are_counted_and_outliers_clipped():
-    target = NumberTarget()
-    for i in range(60):
-        target.learn((-1) ** i)
-    assert [target.learn(y) for y in ("NA", "inf", "x", 1e9)] == [None, None, None, 1e9]
-    counts = {"missing": 1, "infinite": 1, "outlier": 1}
-    assert target.counts == {f"{name} targets": n for name, n in counts.items()} | {
-        "targets that are no number": 1
-    }
-    assert abs(target.moments.mean) < 1
-
-
-def test_outliers_follow_the_policy():
-    clip, mask, stop = (NumberTarget(outliers=policy) for policy in ("clip", "mask", "stop"))
-    for i in range(60):
-        assert [target.learn((-1) ** i) for target in (clip, mask, stop)] == [(-1) ** i] * 3
-    before = mask.moments.to_json(), mask.context()
-    assert clip.learn(1e9) == 1e9 and clip.moments.mean > 0 and clip.last == 1e9
-    assert mask.learn(1e9) is None and (mask.moments.to_json(), mask.context()) == before
-    assert clip.counts == mask.counts == {"outlier targets": 1}
-    with pytest.raises(
-        EncodingError,
-        match=r"the target is '1000000000.0', more than 10 standard .*--outliers clip",
-    ):
-        stop.learn(1e9)
-    assert stop.to_json()[:2] == mask.to_json()[:2] and stop.learn(1) == 1
-    clip.observe(1e9), mask.observe(1e9)
-    assert (clip.last, mask.last) == (1e9, -1)  # nor is it the last one while a model only answers
-
-
-def test_scores_by_hand():
-    late = make_labels(ClassTarget(3))
-    for label in "abbc":
-        late.push({"x": 0}, label)
-    first, *found = [score_class(due, np.log([0.5, 0.3, 0.2])) for due in late.pop_resolved(4)]
-    assert first is None  # nothing is known; then b is new, a is said, c is new
-    assert [f["accuracy"] for f in found] == [0, 0, 0]
-    assert [f["no_change_accuracy"] for f in found] == [0, 1, 0]
-    assert [f["log_loss"] for f in found] == pytest.approx([-np.log(p) for p in (0.3, 0.3, 0.2)])
-    numbers = make_labels(NumberTarget())
-    for y in (2.0, 4.0, None):
-        numbers.push({"x": 0}, y)
-    found = [
-        score_numbers(due, np.array([m]))
-        for due, m in zip(numbers.pop_resolved(3), (1, 3, 1), strict=True)
-    ]
-    assert (
-        found[2] is None
-        and found[0]["mae"] == 1
-        and found[1]["no_change_mae"] == 2
-        and found[1]["mae"] == 1
-    )
-    scores = Scores()
-    for one in found[:2]:
-        scores.add(one)
-    assert (
-        scores.window()["rmse"] == pytest.approx(1)
-        and scores.window() == {}
-        and scores.total()["mae"] == 1
-    )
 
 
 @pytest.mark.full

@@ -154,7 +154,9 @@ def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name)
     if name == "classes":
         missing = sum(row["class"] == "" for row in table())
         # The first row has no answer yet.
-        assert last["scored"] == COUNT - 1 - missing and last["counts"]["missing targets"] == missing
+        assert (
+            last["scored"] == COUNT - 1 - missing and last["counts"]["missing targets"] == missing
+        )
         assert last["counts"]["infinite"] == 3 and last["counts"]["outliers"] == 3
     if name == "text":
         assert last["accuracy"] > last["majority_accuracy"]

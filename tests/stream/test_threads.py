@@ -103,7 +103,7 @@ def test_pickles_made_meanwhile_are_whole():
         lambda: pickles.extend(pickle.dumps(copy.deepcopy(model)) for _ in range(12)),
     )
     for one in map(pickle.loads, pickles):
-        count = one._intake.target.counts.total() + sum(one._intake.target.frequency)
+        count = one._intake.target.counts.total() + one._intake.target.num_labels
         again = MAKE["members"]()
         for i in range(count):
             learn(again, i)
@@ -142,7 +142,6 @@ def test_whatever_threads_do_at_once(works):
     in_threads(*(what[work] for work in works))
     learned = 2 + works.count("learn") + 3 * works.count("batch") + works.count("leave")
     assert (
-        sum(model._intake.target.frequency) == learned
-        and list(model._intake.labels.table)[0] in "ab"
+        model._intake.target.num_labels == learned and list(model._intake.streams.table)[0] in "ab"
     )
     assert sum(ask(model, 0).values()) == pytest.approx(1)

@@ -1,15 +1,17 @@
-"""Prediction intervals: coverage under drift, outliers, late labels; nested; saved as JSON."""
+"""Prediction intervals: coverage under drift, outliers, late labels; nested."""
 
-import json
+from functools import cache
 from itertools import product
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tiers import fast
 
-from foretrace._rows.intervals import _RATES, _SPANS, Intervals
+from foretrace._experts.intervals import _RATES, _SPANS, Intervals
 
 
 def errors_of(kind, count=4000):
@@ -29,17 +31,43 @@ def errors_of(kind, count=4000):
     return noise
 
 
-def follow(errors, delay, coverage=0.9):
+@cache
+def _program(coverage, delay):
+    intervals = Intervals(1, coverage)
+
+    @jax.jit
+    def program(state, errors, waiting):
+        """Learn each error with the margins of `delay` rows before it."""
+
+        def one(carry, error):
+            state, waiting = carry
+            waiting = jnp.concatenate([waiting, intervals.in_use(state, jnp.ones(()))[None]])
+            margins = waiting[0]
+            known = ~jnp.isnan(error)
+            state = intervals.learn(state, error[None], margins, jnp.ones(()), known)
+            return (state, waiting[1:]), margins[:, 0]
+
+        return jax.lax.scan(one, (state, waiting), errors)
+
+    return program
+
+
+def follow(errors, delay, coverage=0.9, state=None):
     """Return whether each error was inside, with margins from before its label, `delay` late."""
-    intervals, waiting, inside = Intervals(1, coverage), [], []
-    for i in range(len(errors) + delay):
-        if i < len(errors):
-            waiting.append(intervals.margins(1.0))
-        if i >= delay:
-            margins, error = waiting.pop(0), errors[i - delay]
-            inside.append(-margins[0, 0] <= error <= margins[1, 0])
-            intervals.learn(np.array([error]), margins, 1.0)
-    return np.array(inside), intervals
+    state = Intervals(1, coverage).init() if state is None else state
+    first = jnp.zeros((delay, 2, 1))
+    late = jnp.concatenate([jnp.full(delay, jnp.nan), jnp.asarray(errors, float)])
+    (state, _), margins = _program(coverage, delay)(state, late, first)
+    margins = np.asarray(margins)[delay:]
+    return (-margins[:, 0] <= errors) & (errors <= margins[:, 1]), state
+
+
+def margins_of(state, share=None, coverage=0.9):
+    """Return the margins of a share of the labels. Default: those in use."""
+    intervals = Intervals(1, coverage)
+    if share is None:
+        return np.asarray(intervals.in_use(state, jnp.ones(())))
+    return intervals.between(np.asarray(intervals.margins(state, jnp.ones(()))), share)
 
 
 @pytest.mark.parametrize("delay", fast([24, 0]))
@@ -52,10 +80,10 @@ def test_ninety_percent_of_the_errors_lie_inside(kind, delay):
 
 def test_there_is_a_tracker_for_each_pair_of_rate_and_span():
     errors, pairs = errors_of("grows", 300), list(product(_RATES, _SPANS))
-    _, intervals = follow(errors, 0)
+    _, state = follow(errors, 0)
     units = dict.fromkeys(_SPANS, 1.0)
-    quantiles = dict.fromkeys(pairs, Intervals(1).quantiles[0, 1, :, 0])
-    miss = (1 - np.array(intervals.coverages)) / 2
+    quantiles = dict.fromkeys(pairs, np.asarray(Intervals(1).init().quantiles)[0, 1, :, 0])
+    miss = (1 - np.array(Intervals(1).coverages)) / 2
     for count, error in enumerate(errors, 2):
         for rate, span in pairs:
             is_beyond = error > quantiles[rate, span] * units[span]
@@ -63,90 +91,64 @@ def test_there_is_a_tracker_for_each_pair_of_rate_and_span():
         for span, unit in units.items():
             size = min(abs(error), max(20 * unit, 1.0))
             units[span] = unit + (size - unit) / min(count, span)
-    found, wanted = intervals.quantiles[:, 1, :, 0], np.array(list(quantiles.values()))
+    found, wanted = np.asarray(state.quantiles)[:, 1, :, 0], np.array(list(quantiles.values()))
     np.testing.assert_allclose(sorted(found.tolist()), sorted(wanted.tolist()), rtol=1e-9)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("coverage", [0.2, 0.5, 0.75, 0.95])
 def test_other_coverages_hold_their_share(coverage):
-    inside, intervals = follow(errors_of("normal"), 0, coverage)
+    inside, _ = follow(errors_of("normal"), 0, coverage)
     assert abs(inside.mean() - coverage) < 0.02
-    assert len(intervals.coverages) == len({0.0, 0.5, 0.8, 0.9, 0.95, 0.99, coverage})
+    assert len(Intervals(1, coverage).coverages) == len({0.0, 0.5, 0.8, 0.9, 0.95, 0.99, coverage})
 
 
 def test_a_margin_scales_with_its_errors_and_is_narrow_where_they_are_small():
     _, wide = follow(1e6 * errors_of("normal", 1000), 0)
     _, narrow = follow(errors_of("normal", 1000), 0)
-    ratio = wide.margins(1.0).sum() / narrow.margins(1.0).sum()
+    ratio = margins_of(wide).sum() / margins_of(narrow).sum()
     assert 0.5e6 < ratio < 2e6
-    assert 2.5 < narrow.margins(1.0).sum() < 4.2  # the best one for these errors: 2 * 1.645
+    assert 2.5 < margins_of(narrow).sum() < 4.2  # the best one for these errors: 2 * 1.645
 
 
 def test_intervals_of_more_coverage_hold_those_of_less():
     for kind in ("skewed", "follows itself"):
-        _, intervals = follow(errors_of(kind, 500), 5)
+        _, state = follow(errors_of(kind, 500), 5)
         found = np.array(
-            [intervals.margins(1.0, c) for c in (0.1, 0.5, 0.6, 0.8, 0.87, 0.9, 0.95, 0.97, 0.99)]
+            [margins_of(state, c) for c in (0.1, 0.5, 0.6, 0.8, 0.87, 0.9, 0.95, 0.97, 0.99)]
         )
         assert (np.diff(found, axis=0) >= 0).all()
         assert (found.sum(axis=1) >= 0).all()
     with pytest.raises(
         ValueError, match=r"coverage=0\.999 must be above 0 and at most 0\.99: it is the share"
     ):
-        intervals.margins(1.0, 0.999)
+        margins_of(state, 0.999)
 
 
 def test_nothing_is_learned_from_what_is_not_finite():
-    _, intervals = follow(errors_of("normal", 100), 0)
-    before = intervals.to_json()
+    _, before = follow(errors_of("normal", 100), 0)
     for bad in (np.nan, np.inf):
-        intervals.learn(np.array([bad]), intervals.margins(1.0), 1.0)
-    assert intervals.to_json() == before
+        _, state = follow(np.array([bad]), 0, state=before)
+        for a, b in zip(before, state, strict=True):
+            np.testing.assert_array_equal(a, b)
 
 
 def test_it_recovers_from_a_value_of_another_world_and_from_none_at_all():
     errors = errors_of("normal", 1500)
     errors[500] = 1e30
-    inside, intervals = follow(errors, 0)
-    assert inside[700:].mean() > 0.8 and intervals.margins(1.0).sum() < 10
+    inside, state = follow(errors, 0)
+    assert inside[700:].mean() > 0.8 and margins_of(state).sum() < 10
     inside, _ = follow(np.concatenate([np.zeros(500), errors_of("normal", 1000)]), 0)
     assert inside[600:].mean() > 0.85
-
-
-def test_what_is_saved_goes_on_bit_for_bit():
-    errors = errors_of("skewed", 300)
-    inside, whole = follow(errors, 0)
-    _, half = follow(errors[:150], 0)
-    again = Intervals(1)
-    again.restore(json.loads(json.dumps(half.to_json())))
-    for error in errors[150:]:
-        again.learn(np.array([error]), again.margins(1.0), 1.0)
-    assert again.to_json() == whole.to_json()
-    assert len(inside) == 300
-
-
-def test_margins_are_of_the_restored_state_and_not_of_the_one_before():
-    _, other = follow(errors_of("skewed", 100), 0)
-    _, wanted = follow(errors_of("normal", 300), 0)
-    other.margins(1.0)
-    other.restore(wanted.to_json())
-    np.testing.assert_array_equal(other.margins(1.0), wanted.margins(1.0))
 
 
 @pytest.mark.parametrize("exact", fast([20_000, 1000, 100]))
 @pytest.mark.parametrize("scale", fast([1.0, 1e-6]))
 def test_after_exact_rows_the_coverage_is_back_in_some_tens_of_rows(exact, scale):
-    inside, intervals = follow(np.zeros(exact), 0)
+    inside, state = follow(np.zeros(exact), 0)
     assert inside.mean() > 0.9
-    saved, found = intervals.to_json(), []
-    for errors in scale * np.random.default_rng(0).normal(size=(20, 160)):
-        intervals.restore(saved)
-        for error in errors:
-            margins = intervals.margins(1.0)
-            found.append(-margins[0, 0] <= error <= margins[1, 0])
-            intervals.learn(np.array([error]), margins, 1.0)
-    shares = np.array(found).reshape(20, 160).mean(axis=0)
+    draws = scale * np.random.default_rng(0).normal(size=(20, 160))
+    shares = np.mean([follow(errors, 0, state=state)[0] for errors in draws], axis=0)
     assert shares[40:80].mean() > 0.75 and shares[60:].mean() > 0.82
 
 
@@ -158,10 +160,10 @@ def test_after_exact_rows_late_labels_bring_the_coverage_back():
 
 @given(st.lists(st.sampled_from([0.0, 0.0, 1.0, -1.0, 1e-9, 1e6]), min_size=1, max_size=300))
 def test_more_labels_lie_outside_than_asked_for_only_by_what_the_offset_has_grown(errors):
-    intervals, misses = Intervals(1), np.zeros(2)
-    for error in errors:
-        margins = intervals.margins(1.0)
-        misses += np.array([-error, error]) > margins[:, 0]
-        intervals.learn(np.array([error]), margins, 1.0)
-    share = 0.05 * len(errors)
-    assert (misses - share <= intervals.offsets[:, 0] / 0.02 + 1e-6).all()
+    padded = np.full(300, np.nan)
+    padded[: len(errors)] = errors
+    first = jnp.zeros((0, 2, 1))
+    (state, _), margins = _program(0.9, 0)(Intervals(1).init(), jnp.asarray(padded), first)
+    tails = np.stack([-padded, padded], axis=1)
+    misses, share = (tails > np.asarray(margins)).sum(axis=0), 0.05 * len(errors)
+    assert (misses - share <= np.asarray(state.offsets)[:, 0] / 0.02 + 1e-6).all()

@@ -1,0 +1,304 @@
+"""Rows and labels as they arrive: units of columns and target, last labels, late labels.
+
+A number becomes its distance from the running mean in running standard deviations, clipped, and
+behind it stands whether it is missing. A row's own label comes after its prediction; with a
+horizon, its number is known before the steps that follow it are predicted.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from foretrace._experts.changes import FAR
+from foretrace._experts.moments import Moments, new_moments
+from foretrace._experts.rows import RawRow
+from foretrace._experts.shape import Shape
+from foretrace._experts.slots import in_slots, read, write
+from foretrace._types import Array, Bool, Float, Int
+
+
+class Row(NamedTuple):
+    """A row and the label with it, as experts and network take them.
+
+    Args:
+        last: last known label when the row is predicted: a number, NaN if none is known, or a
+            class, -1 likewise. As if none were known if labels are no features.
+        moments: mean and standard deviation of the numbers known then; of classes, their number,
+            and 1.
+        baselines: last known number, or 0, and the mean; last and most frequent class.
+        known: whether a label came with the row that can be learned.
+        is_scored: whether a label came with it at all: it may be of a class without room.
+        slot: stream of the row; the number of slots for a row that is missing.
+        is_new: whether the stream starts anew with this row.
+        came: number that came with the row, NaN if none did: the label of one step ahead of each
+            row before it.
+        label: label that came with the row, of the row `delay` rows before: numbers, or the index
+            of a class.
+        late: label for the network: an index; or the numbers, and behind them the last one when
+            they were predicted, in standard deviations of then. Empty without a network.
+        raw: numbers of the row as they are, the mean in place of a missing one.
+        x: inputs, then the last known label's inputs if there is a network.
+    """
+
+    last: Float[Array, ""]
+    moments: Float[Array, "2"]
+    baselines: Float[Array, "2"]
+    known: Bool[Array, ""]
+    is_scored: Bool[Array, ""]
+    slot: Int[Array, ""]
+    is_new: Bool[Array, ""]
+    came: Float[Array, ""]
+    label: Float[Array, "L"]
+    late: Float[Array, "M"]
+    raw: Float[Array, "N"]
+    x: Float[Array, "I"]
+
+
+class Classes(NamedTuple):
+    """What is known of the classes.
+
+    Args:
+        num_classes: number of classes seen so far.
+        frequency: number of labels of each.
+        majority: index of the most frequent class; -1 before the first.
+    """
+
+    num_classes: Float[Array, ""]
+    frequency: Float[Array, "O"]
+    majority: Float[Array, ""]
+
+
+class Stream(NamedTuple):
+    """What is known of the labels of one stream.
+
+    Args:
+        last: last known label; NaN before the first number, -1 before the first class.
+        recent: last numbers, the newest last; NaN where one is missing. Empty for classes.
+        num_rows: number of rows so far, counted up to the number of those that wait for a label.
+        contexts: last number, mean and scale when each of the last rows was predicted, the newest
+            first; none unless a network needs them.
+    """
+
+    last: Float[Array, ""]
+    recent: Float[Array, "S"]
+    num_rows: Int[Array, ""]
+    contexts: Float[Array, "D 3"]
+
+
+class Arrived(NamedTuple):
+    """What is known of all streams beside what experts have learned.
+
+    Args:
+        columns: moments of the numbers at their places in a row.
+        target: moments of the numbers, or what is known of the classes.
+        streams: labels of each stream; the last slot belongs to rows that are missing.
+        late: labels for the network that wait for a whole chunk, and whether each is known.
+        outliers: number of outliers among the columns, and among the labels.
+    """
+
+    columns: Moments
+    target: Moments | Classes
+    streams: Stream
+    late: tuple[Float[Array, "R M"], Bool[Array, "R"]]
+    outliers: Float[Array, "2"]
+
+
+class Outliers(NamedTuple):
+    """Which numbers of a row are outliers: of its columns, and the label with it."""
+
+    columns: Bool[Array, "I"]
+    label: Bool[Array, ""]
+
+
+class Arrivals:
+    """What turns raw rows into rows for the experts.
+
+    Args:
+        shape: sizes of the streams.
+    """
+
+    def __init__(self, shape: Shape):
+        self.shape = shape
+        has_contexts = shape.has_network and not shape.classes
+        self._kept = shape.delay if has_contexts else 0
+        self._late_size = 0
+        if shape.has_network:
+            self._late_size = 1 if shape.classes else shape.outputs + 1
+
+    def init(self) -> Arrived:
+        """Return what is known before the first row."""
+        shape, zero = self.shape, jnp.zeros(())
+        if shape.classes:
+            target: Moments | Classes = Classes(zero, jnp.zeros(shape.outputs), zero - 1)
+        else:
+            target = new_moments(1)
+        wait = shape.waiting_labels
+        return Arrived(
+            new_moments(shape.inputs),
+            target,
+            in_slots(self._new_stream(), shape.slots + 1),
+            (jnp.zeros((wait, self._late_size)), jnp.zeros(wait, bool)),
+            jnp.zeros(2),
+        )
+
+    def _new_stream(self) -> Stream:
+        empty = -1.0 if self.shape.classes else jnp.nan
+        return Stream(
+            jnp.asarray(empty),
+            jnp.full(0 if self.shape.classes else self.shape.outputs, jnp.nan),
+            jnp.zeros((), jnp.int32),
+            jnp.ones((self._kept, 3)),
+        )
+
+    def next(
+        self, arrived: Arrived, raw: RawRow, *, learning: bool = True
+    ) -> tuple[Row, Arrived, Outliers]:
+        """Return a row, what is known behind it, and which of its numbers are outliers.
+
+        Args:
+            arrived: what is known before it.
+            raw: the row.
+            learning: whether units move on; if not, the last known label alone does.
+        """
+        slot = raw.slot.astype(jnp.int32)
+        fresh, is_there = raw.is_new > 0, raw.slot < self.shape.slots
+        kept = read(arrived.streams, slot)
+        stream = optax.tree.where(fresh, self._new_stream(), kept)
+        inputs, numbers, columns, of_columns = self._encoded(arrived.columns, raw)
+        before, target = arrived.target, arrived.target
+        if isinstance(before, Classes):
+            row, target, after = self._classes(before, stream, inputs, raw.y)
+            of_label = jnp.zeros((), bool)
+        else:
+            row, target, after, of_label = self._numbers(before, stream, inputs, raw.y, learning)
+        waiting = jnp.minimum(stream.num_rows + 1, self.shape.delay).astype(jnp.int32)
+        after = after._replace(num_rows=waiting)
+        found = Outliers(of_columns, of_label)
+        row = row._replace(slot=slot, is_new=fresh, raw=numbers, known=row.known & is_there)
+        if not learning:
+            after = stream._replace(last=after.last)
+            columns, target = arrived.columns, before
+            row = row._replace(known=jnp.zeros((), bool), is_scored=jnp.zeros((), bool))
+        count = jnp.stack([of_columns.astype(float).sum(), of_label.astype(float)])
+        behind = arrived._replace(
+            columns=columns,
+            target=target,
+            streams=write(arrived.streams, slot, after),
+            outliers=arrived.outliers + (count if learning else 0),
+        )
+        return row, behind, found
+
+    def for_network(self, arrived: Arrived, rows: Row) -> tuple[Any, Arrived]:
+        """Return the labels that the network learns in this step, whole chunks of them.
+
+        Args:
+            arrived: what is known behind the rows of the step.
+            rows: these rows.
+        """
+        pairs = zip(arrived.late, (rows.late, rows.known), strict=True)
+        late, known = (jnp.concatenate([before, new]) for before, new in pairs)
+        count = len(rows.late)
+        return (late[:count], known[:count]), arrived._replace(late=(late[count:], known[count:]))
+
+    def _encoded(self, columns: Moments, raw: RawRow) -> tuple[Array, Array, Moments, Array]:
+        bound, given = self.shape.bound, jnp.asarray(raw.x)
+        is_number = jnp.asarray(raw.is_number) > 0
+        is_there = is_number & jnp.isfinite(given)
+        x = jnp.where(is_there, given, 0.0)
+        outlier = is_there & (columns.within(x, bound) != x)
+        known = is_there & ~outlier if self.shape.masks else is_there
+        counted, columns = columns.learn(x, bound, known)
+        scores = jnp.where(known, columns.score(counted, bound), 0.0)
+        missing = jnp.roll((is_number & ~known).astype(x.dtype), 1)
+        inputs = jnp.where(is_number, scores, jnp.nan_to_num(given) + missing)
+        places = np.asarray(self.shape.lagged[: self.shape.num_raw], int)
+        numbers = jnp.where(known, x, columns.all.mean)[places]
+        return inputs, numbers, columns, outlier
+
+    def _numbers(
+        self, moments: Moments, stream: Stream, inputs: Array, y: Array, learning: bool
+    ) -> tuple[Row, Moments, Stream, Array]:
+        shape = self.shape
+        is_there = jnp.isfinite(y)
+        y = jnp.where(is_there, y, 0.0)
+        outlier = is_there & (moments.within(y[None], shape.bound)[0] != y)
+        known = is_there & ~outlier if shape.masks else is_there
+        _, learned = moments.learn(y[None], shape.bound, known[None] & jnp.asarray(learning))
+        came = jnp.where(known, y, jnp.nan)
+        after = stream._replace(
+            last=jnp.where(known, y, stream.last),
+            recent=jnp.concatenate([stream.recent[1:], came[None]]),
+        )
+        # With a horizon a row's own number is known before the steps behind it are predicted.
+        now, units = (after, learned) if shape.horizon else (stream, moments)
+        mean, scale = units.all.mean[0], units.scale[0]
+        has_last = jnp.isfinite(now.last)
+        contexts = stream.contexts
+        if shape.has_network:
+            contexts = jnp.concatenate([jnp.stack([now.last, mean, scale])[None], contexts])
+        complete = (stream.num_rows >= shape.delay) & jnp.isfinite(after.recent).all()
+        score = jnp.where(has_last, units.score(now.last, shape.bound)[0], 0.0)
+        previous = jnp.stack([score, jnp.where(has_last, 0.0, 1.0)])
+        row = self._row(
+            last=now.last,
+            moments=jnp.stack([mean, scale]),
+            baselines=jnp.stack([jnp.where(has_last, now.last, 0.0), mean]),
+            known=complete,
+            is_scored=complete,
+            came=came if shape.horizon else jnp.asarray(jnp.nan),
+            label=after.recent,
+            late=self._in_deviations(after.recent, contexts[-1]) if shape.has_network else None,
+            inputs=inputs,
+            previous=previous,
+        )
+        return row, learned, after._replace(contexts=contexts[: self._kept]), outlier
+
+    def _in_deviations(self, label: Array, context: Array) -> Array:
+        """Return the network's label: numbers and the last one, standardised as at that time."""
+        last, mean, scale = context
+        here = jnp.isfinite(last) if self.shape.previous else jnp.zeros((), bool)
+        found = jnp.where(here, last - mean, 0.0) / scale
+        return jnp.concatenate([(label - mean) / scale, jnp.clip(found, -FAR, FAR)[None]])
+
+    def _classes(
+        self, classes: Classes, stream: Stream, inputs: Array, y: Array
+    ) -> tuple[Row, Classes, Stream]:
+        known, indices = y >= 0, jnp.arange(self.shape.outputs, dtype=y.dtype)
+        label = jnp.where(known, y, 0.0)
+        frequency = classes.frequency + jnp.where(known & (indices == label), 1.0, 0.0)
+        at = label.astype(jnp.int32)
+        most = jnp.where(classes.majority >= 0, frequency[classes.majority.astype(jnp.int32)], -1.0)
+        leads = known & (frequency[at] > most)
+        learned = Classes(
+            jnp.where(known, jnp.maximum(classes.num_classes, y + 1), classes.num_classes),
+            frequency,
+            jnp.where(leads, label, classes.majority),
+        )
+        row = self._row(
+            last=stream.last,
+            moments=jnp.stack([classes.num_classes, jnp.ones(())]),
+            baselines=jnp.stack([stream.last, classes.majority]),
+            known=known,
+            is_scored=jnp.isfinite(y),
+            came=jnp.zeros(()),
+            label=jnp.where(jnp.isfinite(y), y, 0.0)[None],
+            late=label[None],
+            inputs=inputs,
+            previous=(indices == stream.last).astype(inputs.dtype),
+        )
+        return row, learned, stream._replace(last=jnp.where(known, y, stream.last))
+
+    def _row(self, *, last: Array, late: Any, inputs: Array, previous: Array, **parts: Any) -> Row:
+        missing = -1.0 if self.shape.classes else jnp.nan
+        with_last = self.shape.has_network and self.shape.previous
+        return Row(
+            last=last if self.shape.previous else jnp.asarray(missing),
+            late=late if self.shape.has_network else jnp.zeros(0),
+            slot=jnp.zeros((), jnp.int32),
+            is_new=jnp.zeros((), bool),
+            raw=jnp.zeros(0),
+            x=jnp.concatenate([inputs, previous]) if with_last else inputs,
+            **parts,
+        )

@@ -1,0 +1,222 @@
+"""Prediction intervals learned from errors as labels arrive (online conformal prediction).
+
+For each tail, coverage and step ahead, with signed error e and miss rate a = (1 - coverage) / 2 of
+the tail:
+
+    margin   = sum_k w_k q_k u_k + c u            m = 1 if the error is beyond the margin, else 0
+    q_k     <- q_k + rate_k (1[e > q_k u_k] - a)  quantile tracking, several rates, two scales u
+    w_k     <- w_k exp(-eta pinball_k), shared    margins with a smaller quantile loss count more
+    c       <- c + gamma (m - a)                  the share of misses tends to a, but c stays above
+                                                  the floor, where the margin has coverage 0
+
+No interval is narrower than the one of coverage 0. Below this floor hits would lower c without end
+and without effect, so they do not. In a stretch of errors that are exactly zero, hits change
+neither c nor q_k: the margin shrinks with u alone, and is there again as soon as u is. Elsewhere,
+the share of misses in n rows differs from `a` by (c_n - c_0) / (gamma n), with c at both ends, also
+where errors follow each other or drift.
+
+The offset is learned for the coverage in use; other coverages take a part of c in proportion to
+normal quantiles.
+Sources: Gibbs and Candes, NeurIPS 2021 (adaptive conformal inference); Zaffran et al., ICML 2022
+    (several rates); Angelopoulos, Candes and Tibshirani, NeurIPS 2023 (quantile tracking and error
+    integration).
+"""
+
+from bisect import bisect_left
+from statistics import NormalDist
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from foretrace._types import Array, Float
+
+COVERAGES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)
+"""Tracked coverages, the first as the median of errors; other margins are interpolated."""
+
+_RATES, _SPANS = (0.02, 0.1), (20.0, 200.0)
+_GAMMA, _ETA, _SHARE = 0.02, 0.3, 1e-3
+_MAX_LOSS, _MAX_ERROR = 80.0, 20.0
+_EXACT = 0.01
+"""Ratio of fast to slow scale below which a stretch is exact: a hundred errors of zero."""
+
+_SIGNS = np.array([-1.0, 1.0])[:, None, None]
+
+
+def check_coverage(coverage: float) -> None:
+    """Check that an interval of this coverage can be tracked.
+
+    Raises:
+        ValueError: the coverage lies outside of the tracked ones.
+    """
+    if not COVERAGES[0] < coverage <= COVERAGES[-1]:
+        raise ValueError(
+            f"coverage={coverage} must be above 0 and at most {COVERAGES[-1]}: it is the share of "
+            "labels that an interval is to hold, such as 0.9"
+        )
+
+
+class Tracked(NamedTuple):
+    """What is known of the errors.
+
+    Args:
+        num_labels: number of labels so far.
+        units: mean absolute error over each span.
+        quantiles: quantiles of the errors of each tail, in units, by each pair of rate and span.
+        weights: weight of each pair.
+        offsets: offset of each tail.
+    """
+
+    num_labels: Float[Array, ""]
+    units: Float[Array, "U O"]
+    quantiles: Float[Array, "K 2 C O"]
+    weights: Float[Array, "K 2 C O"]
+    offsets: Float[Array, "2 O"]
+
+
+class Intervals(eqx.Module):
+    """Margins of intervals around predictions, one for each step ahead; a state of fixed size.
+
+    Args:
+        outputs: number of steps ahead.
+        coverage: share of labels that the interval in use is to hold; the others are tracked beside
+            it.
+    """
+
+    outputs: int = eqx.field(static=True)
+    coverage: float = eqx.field(static=True, default=0.9)
+
+    @property
+    def coverages(self) -> list[float]:
+        """Tracked coverages in their order."""
+        return sorted({*COVERAGES, self.coverage})
+
+    @property
+    def _normal(self) -> Float[np.ndarray, "1 C 1"]:
+        return np.array([_normal(c) for c in self.coverages])[None, :, None]
+
+    @property
+    def _span(self) -> np.ndarray:
+        """Span of each pair of rate and span."""
+        return np.repeat(np.arange(len(_SPANS)), len(_RATES))
+
+    def init(self) -> Tracked:
+        """Return the state before the first label."""
+        tracks = len(_RATES) * len(_SPANS)
+        shape = (tracks, 2, len(self.coverages), self.outputs)
+        return Tracked(
+            jnp.zeros(()),
+            jnp.zeros((len(_SPANS), self.outputs)),
+            jnp.asarray(np.broadcast_to(1.25 * self._normal[None], shape)),
+            jnp.full(shape, 1 / tracks),
+            jnp.zeros((2, self.outputs)),
+        )
+
+    def margins(self, state: Tracked, scale: Float[Array, ""]) -> Float[Array, "2 C O"]:
+        """Return an interval's reach below and above a prediction, of each tracked coverage.
+
+        It grows with the coverage, and no interval is empty.
+
+        Args:
+            state: present state.
+            scale: standard deviation of the labels, from which the margins follow while there was
+                no error.
+        """
+        tracked = self._tracked(state)
+        reach = self._normal / _normal(self.coverage)
+        margins = tracked + reach * (state.offsets * state.units[-1:])[:, None]
+        margins = margins.at[:, 0].set(_least(tracked))  # where the reach of the offset is zero
+        at_first = jnp.broadcast_to(self._normal * scale, margins.shape)
+        nested = [margins[:, 0]]
+        for at in range(1, margins.shape[1]):
+            nested.append(jnp.maximum(nested[-1], margins[:, at]))
+        return jnp.where(state.num_labels > 0, jnp.stack(nested, axis=1), at_first)
+
+    def in_use(self, state: Tracked, scale: Float[Array, ""]) -> Float[Array, "2 O"]:
+        """Return the margins of the coverage in use."""
+        return self.margins(state, scale)[:, self.coverages.index(self.coverage)]
+
+    def between(
+        self, margins: Float[np.ndarray, "2 C O"], coverage: float
+    ) -> Float[np.ndarray, "2 O"]:
+        """Return the margins of any coverage from those of the tracked ones.
+
+        Raises:
+            ValueError: the coverage lies outside of the tracked ones.
+        """
+        check_coverage(coverage)
+        at = bisect_left(self.coverages, coverage)
+        if self.coverages[at] == coverage:
+            return margins[:, at]
+        low, here, high = (
+            _normal(c) for c in (self.coverages[at - 1], coverage, self.coverages[at])
+        )
+        part = (here - low) / (high - low)
+        return (1 - part) * margins[:, at - 1] + part * margins[:, at]
+
+    def learn(
+        self,
+        state: Tracked,
+        errors: Float[Array, "O"],
+        margins: Float[Array, "2 O"],
+        scale: Float[Array, ""],
+        known: Array,
+    ) -> Tracked:
+        """Return the state after a row's errors; as it was if one is not known or not finite.
+
+        Args:
+            state: state before them.
+            errors: errors at each step ahead, label minus prediction.
+            margins: margins in use when the row was predicted.
+            scale: standard deviation of the labels, the unit of the first errors.
+            known: whether the label is known.
+        """
+        known = known & jnp.isfinite(errors).all()
+        errors = jnp.where(known, errors, 0.0)
+        miss = ((1 - np.array(self.coverages)) / 2)[None, None, :, None]
+        rate = np.tile(_RATES, len(_SPANS))[:, None, None, None]
+        place, memory = self.coverages.index(self.coverage), np.array(_SPANS)[:, None]
+        before = jnp.where(state.num_labels > 0, state.units, scale)
+        tails, units = _SIGNS * errors[None, None], jnp.maximum(before, 1e-12)
+        each, slow = units[self._span][:, None, None], units[-1][None, None, None]
+        beyond = tails[None] / each - state.quantiles
+        moves = (errors != 0) | (before[0] > _EXACT * before[-1])
+        is_miss = tails[:, 0] > margins
+        share = jnp.where(moves[None] | is_miss, (1 - self.coverage) / 2, 0.0)
+        offsets = state.offsets + _GAMMA * (jnp.where(is_miss, 1.0, 0.0) - share)
+        # Quantile loss, in units of the slower scale and of the miss rate, so that all coverages
+        # learn equally fast.
+        odds = (1 - miss) / miss
+        loss = jnp.maximum(odds * beyond, -beyond) * (_ETA / slow * each)
+        weights = state.weights * jnp.exp(-jnp.minimum(loss, _ETA * _MAX_LOSS))
+        # Bounded losses and the share keep the total above zero; a damaged state may not.
+        total = jnp.maximum(weights.sum(axis=0, keepdims=True), 1e-300)
+        weights = weights * ((1 - _SHARE) / total) + _SHARE / len(weights)
+        steps = jnp.where(beyond > 0, 1.0, 0.0) - miss
+        quantiles = state.quantiles + jnp.where(moves[None, None, None], rate * steps, 0.0)
+        count = state.num_labels + 1
+        size = jnp.minimum(jnp.abs(errors)[None], jnp.maximum(_MAX_ERROR * before, scale))
+        units = before + (size - before) / jnp.minimum(count + 1, memory)
+        new = Tracked(count, units, quantiles, weights, offsets)
+        tracked, unit = self._tracked(new), jnp.maximum(units[-1:], 1e-300)
+        floor = (_least(tracked) - tracked[:, place]) / unit
+        offsets = jnp.maximum(offsets, jnp.minimum(state.offsets, floor))
+        new = new._replace(offsets=offsets)
+        return Tracked(*(jnp.where(known, a, b) for a, b in zip(new, state, strict=True)))
+
+    def _tracked(self, state: Tracked) -> Float[Array, "2 C O"]:
+        """Return the margins without the offset."""
+        each = state.units[self._span][:, None, None]
+        return (state.weights * state.quantiles * each).sum(axis=0)
+
+
+def _least(tracked: Float[Array, "2 C O"]) -> Float[Array, "2 O"]:
+    """Return the margins of coverage 0, the lower bound of all: the interval is not empty."""
+    below, above = tracked[:, 0]
+    return jnp.stack([below, jnp.maximum(above, -below)])
+
+
+def _normal(coverage: float) -> float:
+    """Return the margin of this coverage under a normal distribution, in standard deviations."""
+    return NormalDist().inv_cdf((1 + coverage) / 2)

@@ -1,0 +1,110 @@
+"""Running mean and variance of numbers of a stream that never ends, which resist outliers.
+
+    n      = min(n + 1, MEMORY)
+    mean_n = mean + (x - mean) / n
+    var_n  = var + ((x - mean) (x - mean_n) - var) / n
+
+A number beyond a bound is clipped. The numbers of a run that the scale does not fit are also
+counted apart: mostly outliers, or numbers closer to each other than a small part of the scale. A
+run that is long enough replaces mean and variance. So the time until a new level is accepted does
+not depend on how many numbers came before.
+
+Source: Welford, Technometrics 4(3), 1962; with the bound on n, old numbers lose weight
+    exponentially.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from foretrace._types import Array, Bool, Float
+
+SETTLED = 30
+"""Number of samples before running statistics are used to detect outliers."""
+
+MEMORY = 3_000
+"""Number of samples that running statistics average over, with exponential weights."""
+
+NEW_LEVEL = 30
+"""Number of outliers, less the number of others between them, that is a new level or scale."""
+
+NEW_SCALE, NARROW = 300, 0.05
+"""Number of consecutive samples that make a smaller scale, and their greatest distance."""
+
+
+class Average(NamedTuple):
+    """Running mean and variance of some numbers."""
+
+    num_samples: Float[Array, "*N"]
+    mean: Float[Array, "*N"]
+    variance: Float[Array, "*N"]
+
+    def update(self, x: Float[Array, "*N"]) -> "Average":
+        """Return the averages with one more number each."""
+        count = jnp.minimum(self.num_samples + 1, MEMORY)
+        mean = self.mean + (x - self.mean) / count
+        found = (x - self.mean) * (x - mean)
+        return Average(count, mean, self.variance + (found - self.variance) / count)
+
+    def where(self, chosen: Bool[Array, "*N"], other: "Average") -> "Average":
+        """Return these averages where they are chosen, others elsewhere."""
+        return Average(*(jnp.where(chosen, a, b) for a, b in zip(self, other, strict=True)))
+
+
+class Moments(NamedTuple):
+    """Running mean and variance of some numbers.
+
+    Args:
+        all: mean and variance.
+        run: those of the present run.
+        excess: number of outliers in it, less the number of others.
+    """
+
+    all: Average
+    run: Average
+    excess: Float[Array, "*N"]
+
+    @property
+    def scale(self) -> Float[Array, "*N"]:
+        """The standard deviation; 1 while all numbers were the same."""
+        return jnp.where(self.all.variance > 0, jnp.sqrt(self.all.variance), 1.0)
+
+    def score(self, x: Float[Array, "*N"], bound: float) -> Float[Array, "*N"]:
+        """Return a number's distance from the mean in standard deviations, clipped at the bound."""
+        return jnp.clip((x - self.all.mean) / self.scale, -bound, bound)
+
+    def within(self, x: Float[Array, "*N"], bound: float) -> Float[Array, "*N"]:
+        """Return a number, clipped to `bound` standard deviations once the mean has settled."""
+        z = (x - self.all.mean) / self.scale
+        beyond = (jnp.abs(z) > bound) & (self.all.num_samples >= SETTLED) & (self.all.variance > 0)
+        return jnp.where(beyond, self.all.mean + jnp.sign(z) * bound * self.scale, x)
+
+    def learn(
+        self, x: Float[Array, "*N"], bound: float, known: Bool[Array, "*N"]
+    ) -> tuple[Float[Array, "*N"], "Moments"]:
+        """Return a number as counted, and the moments behind it, unchanged if it is not known."""
+        inside, none = self.within(x, bound), jnp.zeros_like(x)
+        excess = jnp.where(inside != x, self.excess + 1, jnp.maximum(self.excess - 1, 0))
+        is_far = (excess == 0) & (jnp.abs(x - self.run.mean) > NARROW * self.scale)
+        begins = is_far | ((excess > 0) != (self.excess > 0))
+        run = Average(none, none, none).where(begins, self.run).update(x)
+        # A constant is no scale: streams that rest at one value, as rain does at zero, keep theirs.
+        is_new_scale = (excess == 0) & (run.num_samples >= NEW_SCALE) & (run.variance > 0)
+        replaced = (excess >= NEW_LEVEL) | is_new_scale
+        after = Moments(
+            run.where(replaced, self.all.update(inside)),
+            Average(none, none, none).where(replaced, run),
+            jnp.where(replaced, none, excess),
+        )
+        kept = Moments(
+            after.all.where(known, self.all),
+            after.run.where(known, self.run),
+            jnp.where(known, after.excess, self.excess),
+        )
+        return jnp.where(replaced, x, inside), kept
+
+
+def new_moments(size: int) -> Moments:
+    """Return the moments of some numbers before the first."""
+    zeros = jnp.zeros(size)
+    return Moments(Average(zeros, zeros, zeros), Average(zeros, zeros, zeros), zeros)

@@ -1,0 +1,197 @@
+"""Units, last labels and late labels are those of a plain definition, row by row."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from tiers import fast
+
+from foretrace._experts.arrivals import Arrivals
+from foretrace._experts.moments import SETTLED
+from foretrace._experts.rows import RawRow
+from foretrace._experts.score import OF_CLASSES, OF_NUMBERS, score_class, score_numbers
+from foretrace._experts.shape import Shape
+
+NUMBERS, CLASSES = Shape(2, (0,), 1), Shape(2, (0,), 9, classes=True)
+
+
+def _floats(raw):
+    return jax.tree.map(lambda one: jnp.asarray(one, float), raw)
+
+
+class Followed:
+    """Rows of streams, each with a label that comes `delay` rows of the stream later."""
+
+    def __init__(self, shape, delay=0):
+        self.arrivals = Arrivals(dataclasses.replace(shape, delay=delay + shape.horizon))
+        self.next = jax.jit(self.arrivals.next, static_argnames="learning")
+        self.arrived, self.delay, self.labels = self.arrivals.init(), delay, {}
+
+    def push(self, x, label, slot=0, *, learning=True, reset=False):
+        """Return the row and which numbers are outliers."""
+        if reset or slot not in self.labels:
+            reset, self.labels[slot] = True, []
+        came = self.labels[slot]
+        came.append(label)
+        y = came[-1 - self.delay] if len(came) > self.delay else np.nan
+        x, is_number = np.array([x, 0.0]), np.array([1.0, 0.0])
+        raw = _floats(RawRow(x, is_number, y, slot, reset))
+        row, self.arrived, outliers = self.next(self.arrived, raw, learning=learning)
+        return jax.tree.map(np.asarray, (row, outliers))
+
+
+@pytest.mark.parametrize("delay", fast([3, 0, 1]))
+def test_late_classes_reach_their_rows(delay):
+    followed, labels = Followed(CLASSES, delay), [0, 1, 1, 2, np.nan, 1, 3, 0, 0, 0, 0, 4]
+    for i, label in enumerate(labels):
+        row, _ = followed.push(0.0, float(label))
+        came = labels[: max(i - delay, 0)]
+        seen = [y for y in came if y == y]
+        last = seen[-1] if seen else -1
+        most = max(set(seen), key=lambda y: (seen.count(y), -_last_at(seen, y)), default=-1)
+        assert row.moments.tolist() == [len(set(seen)), 1] and row.last == last
+        assert row.baselines.tolist() == [last, most]
+        due = labels[i - delay] if i >= delay else np.nan
+        assert row.known == row.is_scored == (due == due)
+        assert not row.known or row.label == due
+    row, _ = Followed(CLASSES).push(0.0, -1.0)  # a class without room
+    assert row.is_scored and not row.known
+
+
+def _last_at(seen, label):
+    """Return when a label last came: of two that came as often, the first one to do so leads."""
+    return [i for i, y in enumerate(seen) if y == label][-1]
+
+
+@pytest.mark.parametrize(("horizon", "delay"), fast([(3, 2), (0, 2), (1, 0), (0, 0)]))
+def test_numbers_and_what_was_known_of_them_are_those_of_the_definition(horizon, delay):
+    shape = dataclasses.replace(NUMBERS, outputs=max(horizon, 1), ahead=horizon > 0)
+    followed, ys = Followed(shape, delay), [2.0, 4.0, np.nan, 9.0, 5.0, 5.0, 7.0, 1.0, 3.0, 8.0]
+    for i, y in enumerate(ys):
+        row, _ = followed.push(0.0, y)
+        # With a horizon the row's own number, or that of `delay` rows before, is known.
+        known = [one for one in ys[: max(i - delay + (horizon > 0), 0)] if one == one]
+        mean, scale = (np.mean(known), np.std(known) or 1.0) if known else (0.0, 1.0)
+        np.testing.assert_allclose(row.moments, [mean, scale], rtol=1e-12)
+        np.testing.assert_allclose(row.last, known[-1] if known else np.nan)
+        np.testing.assert_allclose(row.baselines, [known[-1] if known else 0.0, mean])
+        first = i - delay - horizon  # the row whose label is complete
+        label = ys[first + 1 : first + 1 + horizon] if horizon else ys[first : first + 1]
+        assert row.known == (first >= 0 and not np.isnan(label).any())
+        assert not row.known or row.label.tolist() == label
+
+
+@pytest.mark.parametrize("shape", [NUMBERS, dataclasses.replace(NUMBERS, outputs=2), CLASSES])
+def test_who_only_answers_sees_the_same_last_label_and_learns_no_unit(shape):
+    learns, answers = Followed(shape, 2), Followed(shape, 2)
+    for i in range(12):
+        label = float(i % 5) if i % 4 else np.nan
+        seen, _ = learns.push(i, label)
+        before = answers.arrived
+        asked, _ = answers.push(i, label, learning=i < 6)
+        np.testing.assert_array_equal(asked.last, seen.last)
+        if i >= 6:
+            assert not asked.known and not asked.is_scored
+            for one in ("columns", "target", "outliers"):
+                pair = (jax.tree.leaves(getattr(each, one)) for each in (before, answers.arrived))
+                for a, b in zip(*pair, strict=True):
+                    np.testing.assert_array_equal(a, b)
+
+
+@pytest.mark.parametrize("shape", fast([NUMBERS, CLASSES]))
+def test_a_stream_among_others_has_its_own_labels_and_shares_the_units(shape):
+    many, alone = Followed(dataclasses.replace(shape, members=2), 2), {}
+    draw = np.random.default_rng(0)
+    for i in range(60):
+        slot, label = int(draw.integers(2)), float(i % 4)
+        reset = i in (30, 41)
+        if reset or slot not in alone:
+            alone[slot] = Followed(shape, 2)
+        row, _ = many.push(draw.normal(), label, slot, reset=reset)
+        own, _ = alone[slot].push(0.0, label)
+        np.testing.assert_array_equal(row.last, own.last)
+        assert row.known == own.known and (not row.known or row.label == own.label)
+    assert many.arrived.columns.all.num_samples[0] == 60
+    before = many.arrived
+    raw = RawRow(np.zeros(2), np.zeros(2), np.nan, 2.0, 0.0)  # a row that is missing
+    _, after, _ = many.next(before, _floats(raw))
+    parts = (jax.tree.leaves((one.columns, one.target)) for one in (before, after))
+    for a, b in zip(*parts, strict=True):
+        np.testing.assert_array_equal(a, b)
+
+
+def settled(**options):
+    """Return a stream whose column and labels have mean 0 and deviation 1."""
+    followed = Followed(dataclasses.replace(NUMBERS, **options))
+    for i in range(2 * SETTLED):
+        followed.push((-1.0) ** i, (-1.0) ** i)
+    return followed
+
+
+def test_numbers_are_in_units_of_the_column_and_missing_ones_are_flagged():
+    followed = settled()
+    row, outliers = followed.push(2.0, np.nan)
+    assert row.x[0] == pytest.approx(2, abs=0.1) and row.x[1] == 0
+    assert not outliers.columns.any() and not outliers.label and not row.known
+    row, _ = followed.push(np.nan, 0.0)
+    assert row.x.tolist() == [0, 1]
+    constant = Followed(NUMBERS)
+    for _ in range(100):
+        assert constant.push(5.0, 1.0)[0].x[0] == 0
+    assert constant.push(6.0, 1.0)[0].x[0] == NUMBERS.bound
+
+
+def test_outliers_follow_the_policy():
+    clip, mask = settled(), settled(masks=True)
+    before = mask.arrived
+    for followed in (clip, mask):
+        row, outliers = followed.push(1e9, -1e9)
+        assert outliers.columns.tolist() == [True, False] and outliers.label
+        assert followed.arrived.outliers.tolist() == [1, 1]
+    assert row.x.tolist() == [0, 1] and not row.known
+    row, _ = settled().push(1e9, -1e9)
+    assert 5 < row.x[0] <= 10 and row.x[1] == 0 and row.known
+    assert abs(clip.arrived.target.all.mean[0]) < 1
+    assert clip.arrived.streams.last[0] == -1e9 and mask.arrived.streams.last[0] == -1
+    for part in ("columns", "target"):
+        pair = (jax.tree.leaves(getattr(one, part)) for one in (before, mask.arrived))
+        for a, b in zip(*pair, strict=True):
+            np.testing.assert_array_equal(a, b)
+
+
+def test_clipping_lets_the_mean_follow_a_real_change():
+    followed = settled()
+    for _ in range(2000):
+        row, _ = followed.push(1e6, 0.0)
+    assert abs(row.x[0]) < 1
+    assert followed.arrived.columns.all.mean[0] == pytest.approx(1e6, rel=0.1)
+
+
+def test_scores_by_hand():
+    log = jnp.log(jnp.array([0.5, 0.3, 0.2]))
+
+    def of_class(label, count, last, most):
+        found = score_class(jnp.array(label), log, jnp.array(count), jnp.array([last, most]))
+        return dict(zip(OF_CLASSES, found.tolist(), strict=True))
+
+    assert all(np.isnan(value) for value in of_class(0.0, 0.0, -1.0, -1.0).values())
+    new = of_class(1.0, 1.0, 0.0, 0.0)  # b is new, a is said
+    assert new["accuracy"] == 0 and new["log_loss"] == pytest.approx(-np.log(0.3))
+    assert new["confidence"] == 1 and new["no_change_accuracy"] == 0
+    again = of_class(0.0, 3.0, 1.0, 0.0)
+    assert again["accuracy"] == 1 and again["confidence"] == pytest.approx(0.5)
+    assert (again["no_change_accuracy"], again["majority_accuracy"]) == (0, 1)
+    without_room = of_class(-1.0, 2.0, -1.0, 0.0)
+    assert without_room["log_loss"] == pytest.approx(-np.log(1e-15))
+    assert sum(without_room[name] for name in OF_CLASSES if "accuracy" in name) == 0
+
+    label, output = jnp.array([2.0, 4.0]), jnp.array([1.0, 4.5])
+    margins, baselines = jnp.array([[0.5, 1.0], [0.5, 0.0]]), jnp.array([2.0, 6.0])
+    found = score_numbers(label, output, baselines, margins)
+    scores = dict(zip(OF_NUMBERS, found.tolist(), strict=True))
+    assert scores["mae"] == 0.75 and scores["mse"] == (1 + 0.25) / 2
+    assert scores["no_change_mae"] == 1 and scores["mean_mae"] == 3
+    # Label 2 is above its interval, 1 +- .5; label 4 is in 3.5 ... 4.5.
+    assert scores["coverage"] == 0.5 and scores["width"] == 1.0

@@ -1,0 +1,143 @@
+"""Running statistics accept a new level or scale after a few rows, after any history."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from foretrace._experts.moments import (
+    MEMORY,
+    NEW_LEVEL,
+    NEW_SCALE,
+    SETTLED,
+    Average,
+    Moments,
+    new_moments,
+)
+
+BOUND = 10.0
+FEW = NEW_LEVEL + SETTLED
+"""Rows after which every statistic has followed a new level, anywhere and at any distance."""
+
+NOISE = np.random.default_rng(0).normal(size=NEW_SCALE + FEW)
+LONGEST = 1200
+"""One length for all: each would be a program of its own."""
+
+
+def after(count, mean=0.0, variance=1.0):
+    """Return moments as a long stretch of one level leaves them."""
+    parts = (jnp.array([float(part)]) for part in (min(count, MEMORY), mean, variance))
+    return new_moments(1)._replace(all=Average(*parts))
+
+
+@jax.jit
+def _learned(moments, values, known):
+    def one(moments, pair):
+        x, is_known = pair
+        counted, moments = moments.learn(x[None], BOUND, is_known[None])
+        is_inside = jnp.abs(moments.score(x[None], jnp.inf)) <= BOUND
+        return moments, ((counted == x[None]) & is_inside)[0]
+
+    return jax.lax.scan(one, moments, (values, known))
+
+
+def learned(moments, values):
+    """Return the moments after numbers, and whether each was counted as it is."""
+    values = np.asarray(values, float)
+    padded = np.zeros(LONGEST)
+    padded[: len(values)] = values
+    moments, found = _learned(moments, padded, np.arange(LONGEST) < len(values))
+    return moments, np.asarray(found)[: len(values)]
+
+
+shifts = st.floats(min_value=-1e12, max_value=1e12).filter(lambda x: abs(x) > 1e-6)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=50), st.floats(-1e6, 1e6))
+def test_averages_are_those_of_numpy(xs, shift):
+    average = new_moments(1).all
+    for x in xs:
+        average = average.update(jnp.array([x + shift]))
+    exact = np.asarray(xs, np.longdouble) + shift
+    assert float(average.mean[0]) == pytest.approx(float(exact.mean()), rel=1e-10, abs=1e-8)
+    assert float(average.variance[0]) == pytest.approx(float(exact.var()), rel=1e-6, abs=1e-6)
+
+
+def test_moments_stay_exact_after_a_billion_rows():
+    moments = after(MEMORY, 5.0, 4.0)
+    for _ in range(10):
+        moments, _ = learned(moments, 5.0 + 2.0 * (-1.0) ** np.arange(1000))
+    assert moments.all.num_samples[0] == MEMORY
+    assert moments.all.mean[0] == pytest.approx(5.0, abs=2 / MEMORY)
+    assert moments.all.variance[0] == pytest.approx(4.0, rel=1e-7)
+    more, _ = learned(moments, [7.0])
+    assert more.all.mean[0] - moments.all.mean[0] == pytest.approx(2 / MEMORY, rel=1e-3)
+
+
+@given(st.sampled_from([1, 29, 30, 31, 100, 10**3, 10**5, 10**6]), shifts, st.floats(1e-3, 1e3))
+def test_a_new_level_is_accepted_after_a_few_rows_whatever_came_before(rows, shift, scale):
+    _, found = learned(after(rows, variance=scale**2), shift * scale + scale * NOISE)
+    assert found[NEW_SCALE:].all()
+    if abs(shift) > 2 * BOUND:  # a smaller one is no outlier, or only now and then
+        assert found[FEW:].all()
+
+
+@given(st.integers(0, 5 * SETTLED), shifts)
+def test_a_level_may_change_at_any_row(at, shift):
+    values = np.concatenate([NOISE[:at], shift + NOISE, shift + NOISE])
+    moments, found = learned(new_moments(1), values)
+    assert found[at + NEW_SCALE + FEW :].all()
+    if abs(shift) > 1e5:  # a first level that is forgotten as the few rows that it had
+        assert moments.scale[0] < 1e-2 * abs(shift)
+
+
+@given(st.sampled_from([1, 31, 10**3, 10**5, 10**7]), st.floats(-1e9, 1e9), st.floats(50, 1e6))
+def test_a_constant_stretch_of_any_length_is_left_after_a_few_rows(rows, constant, scale):
+    # What as many equal rows make of the variance.
+    moments = after(10**4, mean=constant, variance=(1 - 1 / MEMORY) ** rows)
+    moments, found = learned(moments, constant + scale * NOISE)
+    assert found[FEW if scale > 1000 else NEW_SCALE :].all()
+    assert 0.3 * scale < moments.scale[0] < 3 * scale
+
+
+def test_constant_rows_leave_the_variance_that_is_computed_for_them():
+    moments, _ = learned(after(MEMORY, mean=3.0), [3.0] * 1000)
+    assert moments.all.variance[0] == pytest.approx((1 - 1 / MEMORY) ** 1000, rel=1e-9)
+    assert moments.all.mean[0] == 3.0
+
+
+@pytest.mark.parametrize("values", [[1e9], [1e9, 0.5] * 20, [1e9] * (NEW_LEVEL - 1)])
+def test_outliers_that_are_not_a_run_do_not_become_the_level(values):
+    moments, _ = learned(after(10**4), values)
+    assert abs(moments.all.mean[0]) < 1 and moments.scale[0] < 3
+
+
+def test_a_stream_that_rests_at_a_value_keeps_its_scale():
+    moments, _ = learned(after(10**3), [0.0] * 2 * NEW_SCALE)
+    assert 0.5 < moments.scale[0] < 1
+
+
+def test_a_burst_is_left_as_it_was_entered():
+    moments, found = learned(after(10**4), np.where(np.arange(1000) % 2, 1e9, -1e9))
+    assert found[FEW:].all() and moments.scale[0] == pytest.approx(1e9, rel=0.1)
+    moments, found = learned(moments, NOISE)
+    assert found.all() and moments.scale[0] < 3
+
+
+def test_columns_have_moments_of_their_own_and_learn_what_is_known():
+    together, alone = new_moments(3), [new_moments(1) for _ in range(3)]
+    draw = np.random.default_rng(0)
+    for _ in range(90):
+        x = jnp.asarray(draw.normal(size=3) * np.where(draw.uniform(size=3) < 0.1, 1e3, 1.0))
+        known = jnp.asarray(draw.uniform(size=3) < 0.7)
+        counted, together = together.learn(x, BOUND, known)
+        for i in range(3):
+            found, alone[i] = alone[i].learn(x[i : i + 1], BOUND, known[i : i + 1])
+            assert not known[i] or found[0] == counted[i]
+    for i, one in enumerate(alone):
+        own = jax.tree.map(lambda leaf, i=i: leaf[i : i + 1], together)
+        assert isinstance(own, Moments)
+        for a, b in zip(jax.tree.leaves(own), jax.tree.leaves(one), strict=True):
+            np.testing.assert_array_equal(a, b)
