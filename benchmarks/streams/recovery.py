@@ -5,9 +5,9 @@
 
 `level`: rows until a running mean accepts numbers 1,000 standard deviations away. `constant`: the
 same for noise after equal numbers. `coverage`: rows until 30 of 40 labels lie in their intervals,
-after exact predictions. These three are parts of the program of a stream. `mixture` is the default mixture:
-excess of its error in the 500 rows after a shift by 1,000 over the error of the last value, in
-shifts (a row at the old level is one). `--page` prints the records.
+after exact predictions. These three are parts of the program of a stream. `mixture` is the default
+mixture: excess of its error in the 500 rows after a shift by 1,000 over the error of the last
+value, in shifts (a row at the old level is one). `--page` prints the records.
 """
 
 import argparse
