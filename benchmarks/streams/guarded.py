@@ -30,6 +30,7 @@ from benchmarks.streams.held import EACH as HELD_EACH
 from benchmarks.streams.held import HELD
 from benchmarks.streams.made import EACH, MADE
 from foretrace._experts.mixture import Mixture
+from foretrace._experts.rows import pack
 from foretrace.stream._model_config import AUTO
 
 FILE = ledger.RECORDS / "guarded.jsonl"
@@ -48,7 +49,7 @@ class Both(Mixture):
     def _learned(self, state, row, old, features, newest, carried):
         state, mixed = super()._learned(state, row, old, features, newest, carried)
         place, count = self.mixture.without.num_candidates, self.mixture.joint.experts - 1
-        known = (row.known > 0) & jnp.isfinite(row.label).all() & carried.has_row
+        known = row.known & carried.has_row
         mean, scale = old.seen.moments
         # The prediction without the experts that remember, then theirs alone.
         found = jnp.concatenate([old.candidates.T[place][None], old.predicted.T[-count:]])
@@ -92,8 +93,7 @@ def errors(cell):
     if not mixture.remembering.names:
         return shape.classes, {}
     # Equal chunks are one program.
-    missing = np.zeros((-len(rows) % CHUNK, rows.shape[1]))
-    missing[:, 4] = shape.slots
+    missing = pack(shape, [], -len(rows) % CHUNK)
     state, found = mixture.init(), []
     for chunk in np.split(np.concatenate([rows, missing]), (len(rows) + len(missing)) // CHUNK):
         state, step = mixture.step(state, chunk)

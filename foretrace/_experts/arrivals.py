@@ -94,14 +94,15 @@ class Arrived(NamedTuple):
         columns: moments of the numbers at their places in a row.
         target: moments of the numbers, or what is known of the classes.
         streams: labels of each stream; the last slot belongs to rows that are missing.
-        late: labels for the network that wait for a whole chunk, and whether each is known.
+        late: labels for the network that wait for a whole chunk, and whether each is known; None if
+            none ever do.
         outliers: number of outliers among the columns, and among the labels.
     """
 
     columns: Moments
     target: Moments | Classes
     streams: Stream
-    late: tuple[Float[Array, "R M"], Bool[Array, "R"]]
+    late: tuple[Float[Array, "R M"], Bool[Array, "R"]] | None
     outliers: Float[Array, "2"]
 
 
@@ -139,7 +140,7 @@ class Arrivals:
             new_moments(shape.inputs),
             target,
             in_slots(self._new_stream(), shape.slots + 1),
-            (jnp.zeros((wait, self._late_size)), jnp.zeros(wait, bool)),
+            (jnp.zeros((wait, self._late_size)), jnp.zeros(wait, bool)) if wait else None,
             jnp.zeros(2),
         )
 
@@ -168,11 +169,14 @@ class Arrivals:
         stream = optax.tree.where(fresh, self._new_stream(), kept)
         inputs, numbers, columns, of_columns = self._encoded(arrived.columns, raw)
         before, target = arrived.target, arrived.target
+        # Before its time, there is no label: who calls a program in C might give one.
+        is_due = stream.num_rows >= self.shape.delay - self.shape.horizon
+        y = jnp.where(is_due, raw.y, jnp.nan)
         if isinstance(before, Classes):
-            row, target, after = self._classes(before, stream, inputs, raw.y)
+            row, target, after = self._classes(before, stream, inputs, y)
             of_label = jnp.zeros((), bool)
         else:
-            row, target, after, of_label = self._numbers(before, stream, inputs, raw.y, learning)
+            row, target, after, of_label = self._numbers(before, stream, inputs, y, learning)
         waiting = jnp.minimum(stream.num_rows + 1, self.shape.delay).astype(jnp.int32)
         after = after._replace(num_rows=waiting)
         found = Outliers(of_columns, of_label)
@@ -197,6 +201,8 @@ class Arrivals:
             arrived: what is known behind the rows of the step.
             rows: these rows.
         """
+        if arrived.late is None:
+            return (rows.late, rows.known), arrived
         pairs = zip(arrived.late, (rows.late, rows.known), strict=True)
         late, known = (jnp.concatenate([before, new]) for before, new in pairs)
         count = len(rows.late)

@@ -77,6 +77,7 @@ class Seen(NamedTuple):
         labels: last known labels, in standard deviations.
         moments: mean and standard deviation of numbers, or number of classes and 1.
         raw: numbers of the row and of earlier rows as they are.
+        is_clipped: whether a number of the row is clipped among the features.
     """
 
     row: Float[Array, "R"]
@@ -88,6 +89,7 @@ class Seen(NamedTuple):
     labels: Float[Array, "K"]
     moments: Float[Array, "2"]
     raw: Float[Array, "D+1 N"]
+    is_clipped: Bool[Array, ""]
 
 
 class Maps(NamedTuple):
@@ -203,6 +205,7 @@ def new_seen(shape: Shape) -> Seen:
         labels,
         jnp.zeros(2),
         jnp.zeros((shape.raw_depth + 1, shape.num_raw)),
+        no,
     )
 
 
@@ -232,6 +235,7 @@ def look(
     earlier = jnp.where(jnp.isnan(past.raw), raw[None], past.raw)
     raws = jnp.concatenate([raw[None], earlier])
     labels = jnp.concatenate([last[None], past.labels[:-1]])
+    is_clipped = (jnp.abs(x) > _BOUND).any()
     x = jnp.clip(jnp.nan_to_num(x), -_BOUND, _BOUND)
     row = _projected(maps.row, x)
     parts = [past.rows[: shape.depth].ravel()]
@@ -258,6 +262,7 @@ def look(
         known,
         moments,
         raws,
+        is_clipped,
     )
     places = np.asarray(shape.lagged_places, np.int32)
     now = x[places] if len(places) else jnp.zeros(0)

@@ -117,12 +117,15 @@ class Guarded(eqx.Module):
         label: Float[Array, "O"],
         known: Bool[Array, "*O"],
         scale: Array,
+        *more: Array,
     ) -> Compared:
         """Return the state after a label; as it was where it is not known. See the mixtures."""
         own, remembering = predicted[: self.without.experts], predicted[self.without.experts :]
         at = self.without.num_candidates
         first, last = candidates[at], candidates[-1]
-        without = self.without.learn(state.without, own, candidates[:at], label, known, scale)
+        without = self.without.learn(
+            state.without, own, candidates[:at], label, known, scale, *more
+        )
         joint = self.joint.learn(
             state.joint,
             self._joined(first, remembering),
@@ -130,6 +133,7 @@ class Guarded(eqx.Module):
             label,
             known,
             scale,
+            *more,
         )
         if self.is_of_classes:
             found = (last - first) @ label

@@ -137,17 +137,46 @@ class Recursion(eqx.Module):
         scale = learned_error(
             state.scale, absolute, 5.0, taken / jnp.clip(count, 1.0, 300.0), is_settled
         )
-        limits: Any = (self.prior,) * len(Ps) if largest is None else largest
-        more = None if largest is None else 0.0
+        Ws = tuple(W + v * step[None] for W, v, step in zip(Ws, vs, steps, strict=True))
+        Ys: Any = tuple(v / root for v, root in zip(vs, roots, strict=True))
+        limits: Any = (self.prior,) * len(Ps)
+        more = None
+        if largest is not None:
+            more, limits = 0.0, tuple(2 * most for most in largest)
+            parts = zip(Ps, Ws, Ys, largest, strict=True)
+            Ws, Ys = zip(*(_recalled(*part, growth, known) for part in parts), strict=True)
         return SquaresState(
             tuple(
-                forgotten(P, v / root, growth=growth, largest=most, known=known, more=more)
-                for P, v, root, most in zip(Ps, vs, roots, limits, strict=True)
+                forgotten(P, Y, growth=growth, largest=most, known=known, more=more)
+                for P, Y, most in zip(Ps, Ys, limits, strict=True)
             ),
-            tuple(W + v * step[None] for W, v, step in zip(Ws, vs, steps, strict=True)),
+            Ws,
             scale,
             count,
         )
+
+
+def _recalled(
+    P: Float[Array, "F F"],
+    W: Float[Array, "F O"],
+    Y: Float[Array, "F 1"],
+    largest: Float[Array, "F"],
+    growth: Any,
+    known: Bool[Array, ""],
+) -> tuple[Float[Array, "F O"], Float[Array, "F 2"]]:
+    """Return coefficients and factors after one is recalled from which all has been forgotten.
+
+    The coefficient whose variance exceeds the largest one the most is observed to be 0, with the
+    weight that leaves this variance: what is forgotten goes back to the prior.
+    """
+    left = growth * (jnp.diagonal(P) - Y[:, 0] ** 2)
+    at = jnp.argmax(left / jnp.where(largest > 0, largest, jnp.inf)).astype(jnp.int32)
+    most = left[at]
+    column = growth * (P[at] - Y[:, 0] * Y[at, 0])
+    is_beyond = known & (most > largest[at])
+    share = jnp.where(is_beyond, (most - largest[at]) / jnp.where(is_beyond, most * most, 1.0), 0.0)
+    factor = column * jnp.sqrt(share / growth)
+    return W - share * column[:, None] * W[at][None], jnp.concatenate([Y, factor[:, None]], axis=1)
 
 
 class NumberSquares(AbstractExpert):
@@ -274,6 +303,11 @@ class RawSquares(AbstractExpert):
         f_i  <- f_i - (its first value),    y <- y - (its first value)
         p_i  <- forget p_i + (1 - forget) f_i^2            from the first f_i^2 > 0 on
         P_ii <= prior / p_i                                and equal to it at that row
+
+    Where forgetting raises P_ii above its bound, nothing is left of what the rows said of W_i: it
+    is observed once more to be 0, with the weight that brings P_ii back. If P_ii were scaled down
+    and W_i kept, W would drift without end where rows tell nothing: a column that changes once a
+    year would be extrapolated from that.
 
     A coefficient belongs to a unit: in running units, all of them would be wrong after each change
     of a level or a scale. Here the prior alone depends on the size of a feature, relative to its

@@ -73,7 +73,7 @@ class MixtureState(NamedTuple):
 
     Args:
         arrived: units of the rows, and labels as they arrived.
-        intervals: errors of the predictions; None for classes.
+        intervals: errors of the predictions; None for classes, and where no interval is read.
         pasts: past of each stream; the last one belongs to rows that are missing.
         carries: carries of the experts that remember before the next row of each stream.
         late_carries: those before the row whose label comes next; None without delay.
@@ -186,7 +186,8 @@ class Mixture:
             self.mixture: Any = ClassMixture(count, baselines, shape.outputs, shape.delay)
         else:
             delays = tuple(shape.delays.tolist())
-            self.mixture = NumberMixture(count, baselines, shape.outputs, delays)
+            raw = names.index("raw row") if "raw row" in names else None
+            self.mixture = NumberMixture(count, baselines, shape.outputs, delays, raw)
         if self.remembering.names:
             self.mixture = guarded(self.mixture, len(self.names) - count)
         self.arrivals = Arrivals(shape)
@@ -423,10 +424,11 @@ class Mixture:
         if self.shape.classes:
             mixed, candidates = self.mixture.predict(state.weights, found, features.num_classes)
         else:
-            mixed, candidates = self.mixture.predict(state.weights, found, row.moments[1])
+            scale = row.moments[1], seen.is_clipped
+            mixed, candidates = self.mixture.predict(state.weights, found, *scale)
             mixed = row.moments[0] + row.moments[1] * mixed
-        margins = jnp.zeros((2, 0))
-        if self.intervals is not None:
+        margins = jnp.zeros((2, 0 if self.shape.classes else self.shape.outputs))
+        if state.intervals is not None:
             margins = self.intervals.in_use(state.intervals, row.moments[1])
         waiting = Waiting(
             seen, state.num_labels, found.T, candidates.T, mixed, row.baselines, margins
@@ -479,7 +481,7 @@ class Mixture:
         newest: Waiting,
         carried: Carried,
     ) -> tuple[MixtureState, Mixed]:
-        known = row.known & jnp.isfinite(row.label).all()
+        known = row.known
         predicted = old.predicted.T
         if self.shape.classes:
             label = (
@@ -494,8 +496,9 @@ class Mixture:
             label = jnp.where(known, (row.label - mean) / scale, 0.0)
             wrong = jnp.abs(predicted - label[None]).mean(axis=1) * scale
             scores = score_numbers(row.label, old.mixed, old.baselines, old.margins)
-            tracked, errors = state.intervals, row.label - old.mixed
-            tracked = self.intervals.learn(tracked, errors, old.margins, scale, known)
+            if (tracked := state.intervals) is not None:
+                errors = row.label - old.mixed
+                tracked = self.intervals.learn(tracked, errors, old.margins, scale, known)
             state = state._replace(intervals=tracked)
             # Before some labels were known there was no scale to learn in.
             known, came = known & (old.num_labels >= SETTLED), known
@@ -523,9 +526,11 @@ class Mixture:
                 late_carries=self.remembering.put(state.late_carries, row, after),
             )
         if self.shape.first_delay is None:
-            scale_of = features.num_classes if self.shape.classes else old.seen.moments[1]
+            scale_of: tuple[Array, ...] = (features.num_classes,)
+            if not self.shape.classes:
+                scale_of = old.seen.moments[1], old.seen.is_clipped
             made = predicted, old.candidates.T
-            weights = self.mixture.learn(state.weights, *made, label, known, scale_of)
+            weights = self.mixture.learn(state.weights, *made, label, known, *scale_of)
             state = state._replace(weights=weights)
         scores = jnp.where(row.is_scored, scores, jnp.nan)
         told = self._told(newest)
@@ -542,12 +547,14 @@ class Mixture:
         scale = jnp.where(known, scale, 1.0)
         label = jnp.where(known, (row.came - mean) / scale, 0.0)
         made = (leaf[slot, places, steps].T for leaf in (rings.predicted, rings.candidates))
-        return state._replace(weights=self.mixture.learn(state.weights, *made, label, known, scale))
+        clipped = rings.seen.is_clipped[slot, places]
+        weights = self.mixture.learn(state.weights, *made, label, known, scale, clipped)
+        return state._replace(weights=weights)
 
     def _check_memory(self) -> None:
         state = self.like._replace(network=None)
-        each_stream = (state.pasts, state.carries, state.late_carries, state.rings, state.turns)
-        each_stream += (state.arrived.streams,)
+        each_stream = [state.pasts, state.carries, state.late_carries, state.rings, state.turns]
+        each_stream.append(state.arrived.streams)
         size, of_members = num_bytes(state), num_bytes(each_stream)
         if size > MAX_BYTES:
             # One slot more than there are members, for missing rows.

@@ -122,7 +122,7 @@ class Shape:
 
     @property
     def packed_inputs(self) -> int:
-        """Number of inputs of a packed row: the network's, if there is one."""
+        """Number of inputs of the network, or of a row without one."""
         return self.network_inputs or self.inputs if self.has_network else self.inputs
 
     @property

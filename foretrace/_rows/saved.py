@@ -8,15 +8,6 @@ MOST = 2**53
 """Largest count."""
 
 
-def check_number_of_stream(name: str, values: Iterable[float]) -> None:
-    """Check that saved numbers are such as a stream may hold.
-
-    Raises:
-        ValueError: one is infinite, or counts as infinite.
-    """
-    check_within(name, values, -MAX_ABS_VALUE, MAX_ABS_VALUE)
-
-
 def check_derived(name: str, values: Iterable[float]) -> None:
     """Check that saved numbers can follow from the numbers of a stream.
 

@@ -206,7 +206,7 @@ class Streams:
         self.waiting = {}
         for slot, pending, times, num_rows in saved.streams:
             check_within("num_rows", [num_rows], 0, self.total_delay)
-            check_within("pending", [len(pending)], min(num_rows, self.delay), self.delay)
+            check_size("pending", pending, min(num_rows, self.delay))
             check_size("times", times, len(self.gaps))
             check_derived("times", [time for time in times if time is not None])
             stream = self.waiting[slot] = Waiting(len(self.gaps))

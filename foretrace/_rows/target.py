@@ -81,7 +81,6 @@ class SavedClasses(NamedTuple):
     """Saved form of a target of classes."""
 
     classes: list[str | bool | int | float]
-    capacity: int
     num_labels: int
     counts: dict[str, int]
 
@@ -233,9 +232,7 @@ class ClassTarget:
 
     def to_json(self) -> SavedClasses:
         """Return the learned state."""
-        return SavedClasses(
-            self.classes.values, self.output_size, self.num_labels, dict(self.counts)
-        )
+        return SavedClasses(self.classes.values, self.num_labels, dict(self.counts))
 
     def restore(self, state: Any) -> None:
         """Restore what `to_json` returned.
@@ -244,10 +241,9 @@ class ClassTarget:
             ValueError: it is nothing that `to_json` returns.
         """
         saved = from_json(SavedClasses, state)
-        size = self.first_size
-        while self.grows and size < saved.capacity:
+        size = self.first_size  # it has grown for the first class without a place
+        while self.grows and size < len(saved.classes):
             size *= 2
-        check_within("capacity", [saved.capacity], size, size)
         check_within("num_labels", [saved.num_labels], 0, MOST)
         check_counts("counts", saved.counts)
         self.output_size = self.features = size

@@ -74,7 +74,6 @@ class NativeMixture:
         self.mixture, self.shape, self.network = mixture, shape, mixture.network
         self.names, self.groups, self.left_out = mixture.names, mixture.groups, mixture.left_out
         self.reach, self.init = mixture.reach, mixture.init
-        self.intervals = mixture.intervals
         graph = _graph(mixture)
         program = stream_program(_NAME, graph, None)
         self.packing = _Packing(program)
@@ -93,7 +92,9 @@ class NativeMixture:
         }
         rows = np.ascontiguousarray(rows)
         for place, row in enumerate(rows):
-            results = (ctypes.c_void_p(array[place].ctypes.data) for array in found.values())
+            results = (
+                ctypes.c_void_p(array[place : place + 1].ctypes.data) for array in found.values()
+            )
             self._step(kept.context.pointer, ctypes.c_void_p(row.ctypes.data), *results)
         measures = found.pop("measures", None)
         return kept, Mixed(**found, measures=None if measures is None else measures[-1])

@@ -97,7 +97,7 @@ class StreamLoop:
         self.gains = Gains()
         self.experts = ArrayScores(self.mixture.names)
         self.monitors = Monitors(config.coverage)
-        self.pending = Pending[Mixed]()
+        self.pending = Pending[tuple[Mixed, int]]()
         self.position = Position()
         self.refused = 0
         self.refusals = Refusals(
@@ -231,9 +231,7 @@ class StreamLoop:
             self.show.say(f"warning: row {self.position.row}: {line}")
         if self.pipe is not None:
             self.pipe.release(self.position.offset)
-        if mixed.inputs is not None:
-            self.monitors.observe(np.asarray(mixed.inputs)[: len(chunk)])
-        self.pending.add(self.position.row, mixed)
+        self.pending.add(self.position.row, (mixed, len(chunk)))
         self._record_steps(all=False)
         self.parts.end("scores")
         if not last:
@@ -271,11 +269,11 @@ class StreamLoop:
 
     def _record_steps(self, *, all: bool) -> None:
         """Record the results of all steps, or of those that are not among the latest."""
-        for row, mixed in self.pending.take(all=all):
-            self._record(row, mixed)
+        for row, step in self.pending.take(all=all):
+            self._record(row, *step)
 
-    def _record(self, at: int, mixed: Mixed) -> None:
-        """Count the scores of a step, and whether the network accepted it."""
+    def _record(self, at: int, mixed: Mixed, count: int) -> None:
+        """Count the scores of a step of some rows, and whether the network accepted it."""
         # Waits for the mixture.
         each, errors = np.asarray(mixed.scores), np.asarray(mixed.errors)
         self.parts.end("mixture")
@@ -287,8 +285,9 @@ class StreamLoop:
             self.gains.add(scores)
             self.monitors.observe_scores(scores)
             self.experts.add(1 - wrong if self.plan.classes else wrong)
-        if mixed.measures is None:
+        if mixed.measures is None or mixed.inputs is None:
             return
+        self.monitors.observe(np.asarray(mixed.inputs)[:count])
         measures = read_measures(mixed.measures)
         if measures.accepted:
             self.steps.add(
@@ -402,9 +401,9 @@ class StreamLoop:
         """Save before an error is raised, so that only rows of the last chunk are read again."""
         if self.behind_checkpoint:
             return
-        for row, mixed in self.pending.take(all=True):
+        for row, step in self.pending.take(all=True):
             with contextlib.suppress(DivergenceError):
-                self._record(row, mixed)
+                self._record(row, *step)
         try:
             self._save(end=True)
         except Exception as error:  # the first error is the one to tell

@@ -18,14 +18,14 @@ from foretrace._experts.mix_numbers import (
     NumberMixture,
 )
 
-EXPERTS, STEPS, DELAYS = 5, 3, (0, 1, 4)
+EXPERTS, STEPS, DELAYS, RAW = 5, 3, (0, 1, 4), 3
 
 
 def test_weights_follow_the_definition():
     """Logarithms of weights, as the head of the module has them, give the same predictions."""
     draw = np.random.default_rng(0)
     with jax.enable_x64(True):
-        mixture = NumberMixture(EXPERTS, 3, STEPS, DELAYS)
+        mixture = NumberMixture(EXPERTS, 3, STEPS, DELAYS, raw=RAW)
         state, count = mixture.init(), len(RATES) * len(SHARES)
         prior = np.r_[np.full(3, 1 / 6), np.full(2, 1 / 4)]
         top_prior = np.r_[np.full(3, 1 / 6), np.full(2 * count, 1 / (4 * count))]
@@ -38,24 +38,25 @@ def test_weights_follow_the_definition():
         for _ in range(34):
             experts, label = draw.normal(size=(EXPERTS, STEPS)), draw.normal(size=STEPS)
             experts += 40.0 * (draw.uniform(size=experts.shape) < 0.1)  # further than the reach
-            mixed, candidates = mixture.predict(state, experts, jnp.ones(()))
+            clipped = draw.uniform() < 0.3
+            mixed, candidates = mixture.predict(state, experts, jnp.ones(()), jnp.array(clipped))
             reach = np.where(np.asarray(state.num_labels) > 0, 8 * _unit(state), np.inf)
-            now = _mean(np.exp(logs), experts, reach)
+            now = _mean(np.exp(logs), experts, reach, clipped)
             made = np.concatenate([experts[:3], now])
             chosen = _mean(np.exp(top), made, reach)
             np.testing.assert_allclose(candidates, [*made, chosen], rtol=0, atol=1e-10)
             mean = _mean(np.exp(last), np.stack([chosen, *experts]), reach)
             np.testing.assert_allclose(mixed, mean, rtol=0, atol=1e-10)
-            waiting.append((experts, label, candidates, made, chosen))
+            waiting.append((experts, label, candidates, made, chosen, clipped))
             if len(waiting) <= max(DELAYS):
                 continue
             # Combinations are judged by the weights of now, top and last average by what was made.
-            experts, label, candidates, made, chosen = waiting.popleft()
-            now = _mean(np.exp(logs), experts, reach)
+            experts, label, candidates, made, chosen, clipped = waiting.popleft()
+            now = _mean(np.exp(logs), experts, reach, clipped)
             averaged = np.stack([chosen, *experts])
-            state = mixture.learn(
-                state, experts, candidates, label, jnp.ones(STEPS, bool), jnp.ones(STEPS)
-            )
+            known, deviation = jnp.ones(STEPS, bool), jnp.ones(STEPS)
+            made_of = state, experts, candidates, label, known, deviation
+            state = mixture.learn(*made_of, jnp.array(clipped))
             unit = np.maximum(_unit(state), 1e-9)
             mean = _mean(np.exp(last), averaged, 8 * unit)
             rates, shares = (v.ravel()[:, None] for v in np.meshgrid(RATES, SHARES))
@@ -102,9 +103,9 @@ def test_bursts_that_end_before_their_labels_come_cost_little():
     mixture = NumberMixture(3, 3, streams, (delay,) * streams)
 
     def step(state, row):
-        mixed, candidates = mixture.predict(state[0], row[0], jnp.ones(()))
+        mixed, candidates = mixture.predict(state[0], row[0], jnp.ones(()), jnp.array(False))
         waiting = jnp.concatenate([state[1][1:], candidates[None]])
-        late = row[1], state[1][0], row[2], row[3], jnp.ones(streams)
+        late = row[1], state[1][0], row[2], row[3], jnp.ones(streams), jnp.array(False)
         return (mixture.learn(state[0], *late), waiting), mixed
 
     with jax.enable_x64(True):
@@ -140,11 +141,19 @@ def _unit(state):
     return np.minimum(state.unit.size, 4 * np.asarray(state.recent))
 
 
-def _mean(weights, values, reach):
-    """Return the mean over experts of values within the reach of the one of the largest weight."""
+def _mean(weights, values, reach, clipped=False):
+    """Return the mean over experts of values within the reach of the middle.
+
+    There stands the value with the most weight within reach; where a number is clipped, that of
+    the raw expert, unless its weight is below a thousandth of the largest.
+    """
     values = np.broadcast_to(values, weights.shape)
-    most = np.take_along_axis(values, weights.argmax(axis=-2)[..., None, :], axis=-2)
-    return most[..., 0, :] + (weights * np.clip(values - most, -reach, reach)).sum(axis=-2)
+    near = np.abs(values[..., :, None, :] - values[..., None, :, :]) <= reach
+    at = ((near * weights[..., None, :, :]).sum(axis=-2) + 1e-6 * weights).argmax(axis=-2)
+    if clipped:
+        at = np.where(weights[..., RAW, :] >= 1e-3 * weights.max(axis=-2), RAW, at)
+    middle = np.take_along_axis(values, at[..., None, :], axis=-2)
+    return middle[..., 0, :] + (weights * np.clip(values - middle, -reach, reach)).sum(axis=-2)
 
 
 def _shared(logs, share, prior):

@@ -286,7 +286,7 @@ def test_room_for_classes_grows_while_there_is_memory():
     saved, again = json.loads(json.dumps(target.to_json())), ClassTarget(2, grows=True)
     again.restore(saved)
     assert (again.output_size, again.to_json()) == (4, target.to_json())
-    with pytest.raises(ValueError, match="capacity=4 must lie between 2 and 2"):
+    with pytest.raises(ValueError, match="must be distinct, and at most 2"):
         ClassTarget(2).restore(saved)
 
 

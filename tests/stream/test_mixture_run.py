@@ -224,7 +224,8 @@ def test_beside_a_network_the_experts_score_as_without_it(files, tmp_path, optio
         config = StreamConfig(str(files / "a.csv"), **options, delay=3, chunk=4, model=model)
         found.append(stream_package.run(config, tmp_path / str(len(experts)), rows=300).experts)
     without, beside = found
-    assert without == {name: beside[name] for name in without}
+    # Two programs, which round differently.
+    assert without == pytest.approx({name: beside[name] for name in without}, rel=1e-9)
     assert {name for name in beside if name not in without} >= {"network"}
 
 

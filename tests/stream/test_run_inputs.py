@@ -41,7 +41,7 @@ def run(path, rows, **options):
 def test_labels_of_json_are_classes_as_they_are_and_equal_ones_are_one(tmp_path):
     rows = [{"x": i, "y": label} for i, label in enumerate(LABELS * 4)]
     run_dir, last, saved = run(tmp_path / "a.jsonl", rows, task="classification")
-    classes, _, num_labels, _ = saved["target"]
+    classes, num_labels, _ = saved["target"]
     assert classes == [1, 0, "?", "none", " ", "-"] and num_labels == len(rows) - 8
     assert last["counts"] == {"missing targets": 8}
     found = [row["y"] for row in predictions(run_dir, str(tmp_path / "a.jsonl"))[1]]
