@@ -159,15 +159,15 @@ class LockedError(ValueError):
 
 
 @contextlib.contextmanager
-def locked(folder: str | os.PathLike[str]) -> Iterator[None]:
-    """Hold the lock of a folder.
+def locked(folder: str | os.PathLike[str], name: str = LOCK_FILE) -> Iterator[None]:
+    """Hold a lock of a folder, which the system releases when the process ends in whatever way.
 
     Where the system knows no such locks (Windows, some network file systems), nothing is locked.
 
     Raises:
         LockedError: another process holds it.
     """
-    with open(Path(folder) / LOCK_FILE, "ab", opener=not_through_links) as file:
+    with open(Path(folder) / name, "ab", opener=not_through_links) as file:
         try:
             fcntl = importlib.import_module("fcntl")
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
