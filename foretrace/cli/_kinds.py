@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from foretrace._runs.directory import files, is_run_of, read_config_as
+from foretrace._runs.directory import RunError, files, is_run_of, read_config_as
 from foretrace._runs.session import RunKind
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._options import RL, Stream, Subcommand, Sweep, Train
@@ -24,10 +24,10 @@ from foretrace.stream import _report as stream_report
 from foretrace.stream import _run as stream_run
 from foretrace.stream._config import StreamConfig
 from foretrace.sweep import _report as sweep_report
-from foretrace.sweep import _run as sweeps
+from foretrace.sweep import study
 from foretrace.sweep._config import Sweep as SweepConfig
 from foretrace.sweep._kinds import SweptConfig
-from foretrace.sweep._trials import best, read_trials, run_dir
+from foretrace.sweep._run import STORAGE
 
 
 class Known(NamedTuple):
@@ -55,13 +55,23 @@ class Known(NamedTuple):
     more: Callable[[Path], str] = lambda folder: ""
 
 
+def _sweep_table(folder: Path) -> Any:
+    trials = study(folder).get_trials()
+    if not any(trial.params for trial in trials):
+        raise RunError(
+            f"{folder} has nothing to report yet; a study in a database is named by "
+            f"{STORAGE}, a variable of the environment"
+        )
+    return sweep_report.table(read_config_as(folder, SweepConfig), trials)
+
+
 def _best_trial(folder: Path) -> str:
-    leader = best(read_trials(folder), read_config_as(folder, SweepConfig).sign)
-    if leader is None:
+    found = study(folder)
+    if not any(trial.value is not None for trial in found.get_trials()):
         return ""
-    return (
-        f"more about the best: foretrace report {shlex.quote(str(run_dir(folder, leader.number)))}"
-    )
+    best = found.best_trial
+    run = shlex.quote(str(folder / best.user_attrs["run"]))
+    return f"best: {sweep_report.assigned(best.params)}; more: foretrace report {run}"
 
 
 def _swept_task(config: SweptConfig) -> Any:
@@ -108,16 +118,14 @@ KINDS = (
     ),
     Known(
         "sweep",
-        sweeps.KIND,
+        RunKind(SweepConfig, may_change=("trials",)),
         lambda sweep, path: Sweep(_swept_task(sweep.config), sweep, path, resume=True),
-        sweep_report.table,
-        sweep_report.figure,
+        _sweep_table,
+        lambda folder: None,
         {
             "config.json": "what was searched, with versions and hardware",
-            "sweep.jsonl": "the trials, a line each",
-            "sweep.png": "score against each option",
-            "sweep.db": "the same for workers",
-            "trials": "a run directory for each trial",
+            "study.log": "the study of Optuna",
+            "trials": "a run directory for each configuration",
         },
         lambda folder: sorted((folder / "trials").iterdir()),
         _best_trial,

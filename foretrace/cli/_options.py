@@ -57,20 +57,20 @@ class Sweep:
 
     Begin with the command whose runs are compared: `foretrace sweep rl t-maze`, `foretrace sweep
     stream FILE`. Each of its options, such as --optimizer.learning-rate, can also be given here; it
-    then holds for all trials. With several seeds, such as --grid seed=0,1,2, a table has the mean
-    over them. Each trial is a run directory that `foretrace report` reads. If a worker is lost,
-    another one continues its trial from the checkpoint. With --storage, the same command on another
-    machine joins the sweep.
+    then holds for all trials. With several seeds, such as --grid seed=0,1,2, the table has the mean
+    over them. Each trial is a run directory that `foretrace report` reads. A process that resumes a
+    sweep joins it, also from another machine with the same folder. If a process is killed, another
+    one continues its trial from the checkpoint.
 
     Args:
         task: task of train or rl, or stream; train may be left out before its task.
         config: configuration of the trials, and the searched options.
-        run_dir: folder for the trials and their table. Default: runs/sweep-<task>-<time>.
+        run_dir: folder for the trials and their study. Default: runs/sweep-<task>-<time>.
         resume: go on with the sweep in a folder, --resume PATH, with its options, or join it; more
             --trials make it longer.
         workers: number of processes on this machine, each with one trial at a time.
-        storage: address of a database for workers on several machines, such as
-            postgresql://host/name. Default: a file in the folder.
+        storage: address of a database for the study, such as postgresql://host/name. Default: the
+            variable FORETRACE_SWEEP_STORAGE, else a file in the folder.
     """
 
     task: Positional[TaskName | RLTaskName | Literal["stream"]]

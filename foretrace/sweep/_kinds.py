@@ -1,10 +1,9 @@
 """The commands whose runs a sweep compares, with the properties it needs of each."""
 
 from collections.abc import Callable, Mapping
-from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
+from equinox import filter_eval_shape as shapes
 
 from foretrace import experiment, rl
 from foretrace._rows.scores import SCORES
@@ -13,7 +12,6 @@ from foretrace._runs.metrics import read_metrics
 from foretrace.experiment._build import build
 from foretrace.experiment._config import Config
 from foretrace.rl._config import RLConfig
-from foretrace.rl._program import begin
 from foretrace.rl._program import build as build_agent
 from foretrace.rl._report import score_of
 from foretrace.stream._config import StreamConfig
@@ -27,68 +25,37 @@ class Swept(NamedTuple):
     """A command whose runs are compared.
 
     Args:
-        name: name of the command.
-        config: class of its configurations.
         scores: scores of a run; 1 where a smaller one is better, else -1.
         default: function of a configuration: the score that counts if none is named, or None.
         check: function of a configuration; it raises ValueError for one that cannot run, and
             computes nothing.
-        run: function of a configuration, a directory, whether to resume, and a function that notes
-            the scores of a trial. It returns whether the trial is finished.
-        curve: kind of the lines of a record that have the scores.
+        run: function that begins or resumes a run.
     """
 
-    name: str
-    config: type
     scores: Mapping[str, int]
     default: Callable[[Any], str | None]
     check: Callable[[Any], Any]
-    run: Callable[[Any, Path, bool, Any], bool]
-    curve: str
+    run: Callable[..., Any]
 
 
-def _check_train(config: Config) -> None:
-    jax.eval_shape(lambda: build(config).learner.init(jax.random.key(config.seed)))
-
-
-def _train(config: Config, path: Path, resume: bool, watch: Any) -> bool:
-    metrics = Run(path).metrics
-    for record in read_metrics(metrics) if resume and metrics.exists() else ():
-        if record["kind"] == "validation":
-            watch.note(record["step"], record)
-    result = experiment.train(config, path, resume=resume, show_progress=False, watch=watch)
-    return result.step == config.steps
-
-
-def _check_agent(config: RLConfig) -> None:
-    jax.eval_shape(lambda: begin(config.seen, build_agent(config), jax.random.key(config.seed)))
-
-
-def _act(config: RLConfig, path: Path, resume: bool, watch: Any) -> bool:
-    result = rl.train(config, path, resume=resume, show_progress=False)
-    if result.scores is not None:
-        watch.note(result.step, result.scores)
-    return result.scores is not None
+def scores_of(config: SweptConfig, run: Run, show_progress: bool) -> Mapping[str, Any] | None:
+    """Begin or resume a run; return its scores, or None if it was stopped before its end."""
+    resume = run.config.exists()
+    result = KINDS[type(config)].run(config, run.path, resume=resume, show_progress=show_progress)
+    if result.scores is None or getattr(result, "stopped", False):
+        return None
+    if isinstance(config, Config):  # what is chosen is chosen without the test sequences
+        lines = [line for line in read_metrics(run.metrics) if line["kind"] == "validation"]
+        return lines[-1] if lines else {}
+    return result.scores
 
 
 def _check_stream(config: StreamConfig) -> None:
     if config.source == "-":
-        raise ValueError(
-            "every trial reads the source from its first row: name a file, not standard input"
-        )
+        raise ValueError("source='-': every trial reads it from the first row; name a file")
     if config.predictions is not None:
-        raise ValueError(
-            f"predictions={config.predictions}: all trials would write to it; leave it out, and "
-            "run the best trial again by foretrace stream"
-        )
+        raise ValueError(f"predictions={config.predictions}: all trials would write to it")
     open_source(config)
-
-
-def _follow(config: StreamConfig, path: Path, resume: bool, watch: Any) -> bool:
-    result = follow(config, path, resume=resume, show_progress=False)
-    if not result.stopped:
-        watch.note(result.rows, result.scores)
-    return not result.stopped
 
 
 def _of_target(config: StreamConfig) -> str | None:
@@ -96,35 +63,12 @@ def _of_target(config: StreamConfig) -> str | None:
     return {"classification": "accuracy", "regression": "mae"}.get(named)
 
 
-TRAIN = Swept(
-    name="train",
-    config=Config,
-    scores={"loss": 1, "accuracy": -1, "sequences": -1},
-    default=lambda config: "loss",
-    check=_check_train,
-    run=_train,
-    curve="validation",
-)
-RL = Swept(
-    name="rl",
-    config=RLConfig,
-    scores={"return": -1, "reward": -1, "error": 1},
-    default=score_of,
-    check=_check_agent,
-    run=_act,
-    curve="train",
-)
-STREAM = Swept(
-    name="stream",
-    config=StreamConfig,
-    scores={name: score.sign for name, score in SCORES.items() if score.sign},
-    default=_of_target,
-    check=_check_stream,
-    run=_follow,
-    curve="stream",
-)
-
-
-def swept(config: SweptConfig) -> Swept:
-    """Return the command of a configuration."""
-    return next(each for each in (TRAIN, RL, STREAM) if isinstance(config, each.config))
+_TRAIN_SCORES = {"loss": 1, "accuracy": -1, "sequences": -1}
+_RL_SCORES = {"return": -1, "reward": -1, "error": 1}
+_STREAM_SCORES = {name: score.sign for name, score in SCORES.items() if score.sign}
+KINDS = {
+    Config: Swept(_TRAIN_SCORES, lambda _: "loss", lambda c: shapes(build, c), experiment.train),
+    RLConfig: Swept(_RL_SCORES, score_of, lambda c: shapes(build_agent, c), rl.train),
+    StreamConfig: Swept(_STREAM_SCORES, _of_target, _check_stream, follow),
+}
+"""What a sweep needs of each command, by its class of configurations."""

@@ -1,75 +1,45 @@
 """A sweep: many runs that differ in some options, on one machine or many; resumable.
 
     config = sweep.Sweep(config, grid=("rule=online,truncated", "seed=0,1,2"))
-    outcome = sweep.run(config, "runs/rules", workers=2)
+    study = sweep.run(config, "runs/rules", workers=2)
 
-A folder of a sweep holds `config.json`, the database `sweep.db` if there is no other, a run
-directory `trials/<number>` for every trial, and `sweep.jsonl`, how they stand. Workers are
-processes of their own, each with one trial at a time: one that is lost takes nothing with it, for
-its trial goes on from its checkpoint in another.
+The trials are a study of Optuna, which chooses their values. A trial is unfinished until the study
+has its result, and the process that holds the file lock of its number runs it. The system releases
+the locks of a process that ends. Trials that wait, were stopped or lost their process are thus one
+case: the next free process runs them, from the checkpoint if there is one.
 """
 
+import contextlib
+import math
 import os
 import subprocess
 import sys
 import time
-import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any
 
-from foretrace._runs.directory import Run, RunError, create, reopen
-from foretrace._runs.progress import ProgressBar
-from foretrace._runs.session import RunKind, steps_of
-from foretrace._runs.signals import STOPPED, Stop
-from foretrace.sweep._config import Sweep
-from foretrace.sweep._study import (
-    HEARTBEAT,
-    STORAGE,
-    connect,
-    default_storage,
-    give_up,
-    library,
-    plan,
-    standing,
-)
-from foretrace.sweep._trials import LOST, Trial, best, described, write_trials
+import jax
+
+from foretrace._runs import directory
+from foretrace._runs.escape import without_secrets
+from foretrace._runs.files import LockedError, locked
+from foretrace._runs.loop import DivergenceError
+from foretrace._runs.signals import Stop
+from foretrace.sweep._config import Sweep, digest
+from foretrace.sweep._kinds import scores_of
+from foretrace.sweep._report import told
+from foretrace.sweep._space import applied, library
 
 if TYPE_CHECKING:
     import optuna
 
+STORAGE = "FORETRACE_SWEEP_STORAGE"
+"""Variable of the environment with the address of a database."""
 
-KIND = RunKind(Sweep, may_change=("trials",))
+LOSSES = 4
+"""Processes that a trial may lose: it may be what ends them."""
 
-__all__ = ["SweepResult", "Sweep", "Trial", "WorkerError", "run"]
-
-_ATTENTION = 0.05
-"""Seconds that a signal or the end of a worker may wait."""
-
-_LOOK_EVERY = 0.5
-
-_LOST_IDLE = 3
-"""Workers without a trial that may be killed before the sweep gives up."""
-
-
-class WorkerError(RuntimeError):
-    """A worker failed in a way that is no trial's fault."""
-
-
-class SweepResult(NamedTuple):
-    """State of a sweep when `run` returns.
-
-    Args:
-        trials: all trials.
-        best: finished trial with the best score on validation sequences; None if no trial is
-            finished.
-        stopped: whether the sweep was stopped before its end.
-    """
-
-    trials: list[Trial]
-    best: Trial | None
-    stopped: bool
+_WORKER = "from foretrace.sweep._run import *; work(study(sys.argv[1]), Path(sys.argv[1]))"
 
 
 def run(
@@ -79,198 +49,160 @@ def run(
     workers: int = 1,
     storage: str | None = None,
     resume: bool = False,
-    heartbeat: int = HEARTBEAT,
     show_progress: bool = True,
-) -> SweepResult:
-    """Run a sweep's trials to the last, or to Ctrl-C or SIGTERM; `resume` goes on from there.
+) -> "optuna.Study":
+    """Run the trials of a sweep to the last, or to Ctrl-C or SIGTERM; `resume` goes on from there.
 
-    Whoever calls this with the same sweep, folder and storage takes part, from this or another
-    machine.
+    A trial that fails does not end the others. The trial of a process that is killed goes on in
+    another one.
 
     Args:
         sweep: configuration of the sweep.
         folder: new or empty directory, or the directory of the sweep to continue or to join.
-        workers: number of processes on this machine, each with one trial at a time.
-        storage: address of a database for workers on several machines. Default: a file in the
+        workers: number of trials that run at a time; this process runs one, others the rest.
+        storage: address of a database for the study, as Optuna takes it. Default: the one in
+            FORETRACE_SWEEP_STORAGE, a variable of the environment; else Optuna's journal in the
             folder.
-        resume: continue the sweep that is there. More `trials` than before make a search longer.
-        heartbeat: seconds between signs of life of a worker; after six times as long without one it
-            is lost.
-        show_progress: show the number of finished trials, the best score and the time left on
-            standard error.
+        resume: continue the sweep that is there, or join it, also from another machine that shares
+            the folder and its file locks. With more `trials` than before, a search gets longer.
+        show_progress: show the progress of the runs of this process, and all results, on standard
+            error.
+
+    Returns:
+        The study, with `trials`, `best_trial`, `best_params` and `best_value`. In the user
+        attributes of a trial, `run` is its run directory and `reason` why it failed.
 
     Raises:
         ValueError: nothing to search, a value that makes no network, no Optuna, or no such
             database.
         RunError: a folder that cannot be used.
-        WorkerError: a worker failed, and not by its trial; finished trials are recorded.
     """
     if workers < 1:
         raise ValueError(f"workers={workers} must be at least 1")
-    library()
     sweep.check()
     folder = Path(folder)
-    _enter(folder, sweep, resume, join=storage is not None)
-    address = default_storage(folder) if storage is None else storage
-    study = connect(folder, address, sweep, heartbeat)
-    plan(study, folder, sweep)
-    with (
-        Stop() as stop,
-        ProgressBar(show_progress) as show,
-        _worker_pool(folder, address, heartbeat, workers) as pool,
-    ):
-        display = _Display(folder, sweep, show)
-        while pool.poll(study):
-            if stop.asked:
-                pool.stop()
-            if display.due:
-                display.update(standing(study))
-            time.sleep(_ATTENTION)
-        trials = standing(study)
-        display.update(trials)
-    unfinished = any(trial.state in ("waiting", "running") for trial in trials)
-    return SweepResult(trials, best(trials, sweep.sign), unfinished)
+    if resume:
+        directory.record_config(directory.reopen(folder, sweep, may_change=("trials",)), sweep)
+    else:
+        directory.create(folder, sweep, study=f"{folder.name}-{os.urandom(4).hex()}")
+    trials = study(folder, storage)
+    if workers > 1:
+        with contextlib.suppress(LockedError), locked(folder), locked(folder):
+            raise directory.RunError(f"workers={workers} needs file locks; {folder} has none")
+    with contextlib.ExitStack() as waits, contextlib.ExitStack() as stops:
+        for _ in range(workers - 1):
+            worker = subprocess.Popen(
+                [sys.executable, "-c", _WORKER, str(folder)],
+                # Other users of the machine see the command of a process, not its environment.
+                env=os.environ | ({STORAGE: storage} if storage else {}),
+                stderr=None if show_progress else subprocess.DEVNULL,
+                start_new_session=True,  # Ctrl-C of a terminal comes to all processes of a session
+            )
+            waits.enter_context(worker)
+            stops.callback(worker.terminate)
+        work(trials, folder, show_progress, show_progress and workers == 1)
+    return trials
 
 
-def _enter(folder: Path, sweep: Sweep, resume: bool, join: bool) -> Run:
-    there = Run(folder).config.exists()
-    if not there and not resume:
-        try:
-            return create(folder, sweep)
-        except RunError:
-            if not join or not Run(folder).config.exists():
-                raise
-    elif there and not resume and not join:
-        raise RunError(
-            f"{folder} holds a run already; go on with a sweep by --resume, or choose another "
-            "directory"
-        )
-    return reopen(folder, sweep, may_change=KIND.may_change)
+def study(folder: str | os.PathLike[str], storage: str | None = None) -> "optuna.Study":
+    """Return the study of a sweep, such as for the figures of `optuna.visualization`.
 
+    Args:
+        folder: directory of the sweep.
+        storage: address of the database, as for `run`.
 
-class WorkerPool:
-    """The workers of this machine."""
-
-    def __init__(self, folder: Path, storage: str, heartbeat: int, workers: int):
-        self._arguments = str(folder), str(heartbeat)
-        self._environment = os.environ | {STORAGE: storage}
-        self._processes: dict[str, subprocess.Popen] = {}
-        self._stopping, self._lost_idle = False, 0
-        for _ in range(workers):
-            self._start()
-
-    def poll(self, study: "optuna.Study") -> bool:
-        """Check the workers and replace those that were lost; return False when all have ended.
-
-        Raises:
-            WorkerError: one failed, and not by its trial.
-        """
-        for name, process in list(self._processes.items()):
-            code = process.poll()
-            if code is None:
-                continue
-            del self._processes[name]
-            left = give_up(study, name)
-            # One that had no trial was lost by chance, not by its trial; but a machine may kill all
-            # of them.
-            self._lost_idle += code < 0 and not left
-            if code < 0 and not self._stopping and (left or self._lost_idle <= _LOST_IDLE):
-                self._start()
-            elif code not in (0, STOPPED) and not self._stopping:
-                raise WorkerError(
-                    f"a worker ended with code {code}; what is done is recorded: go on with "
-                    "--resume"
-                )
-        return bool(self._processes)
-
-    def stop(self) -> None:
-        """Request once that all workers save and stop."""
-        if not self._stopping:
-            self._stopping = True
-            for process in self._processes.values():
-                process.terminate()
-
-    def close(self, patience: float) -> None:
-        """Terminate all workers, then kill those that do not exit in time."""
-        self.stop()
-        for process in self._processes.values():
-            try:
-                process.wait(patience)
-            except subprocess.TimeoutExpired:
-                process.kill()
-
-    def _start(self) -> None:
-        folder, heartbeat = self._arguments
-        name = uuid.uuid4().hex
-        command = [sys.executable, "-m", "foretrace.sweep._worker", folder, name, heartbeat]
-        # In a session of its own, for Ctrl-C of the terminal comes to all processes, and a second
-        # signal ends them.
-        self._processes[name] = subprocess.Popen(
-            command, env=self._environment, start_new_session=True
-        )
-
-
-@contextmanager
-def _worker_pool(folder: Path, storage: str, heartbeat: int, workers: int) -> Iterator[WorkerPool]:
-    pool = WorkerPool(folder, storage, heartbeat, workers)
-    patience = 60.0
+    Raises:
+        ValueError: no Optuna, or no such database.
+        RunError: no sweep.
+    """
+    optuna, address = library(), storage or os.environ.get(STORAGE)
+    sweep = directory.read_config_as(folder, Sweep)
     try:
-        yield pool
-    except KeyboardInterrupt:  # the second one
-        patience = 0.0
-        raise
-    finally:
-        pool.close(patience)
+        journal = optuna.storages.journal.JournalFileBackend
+        return optuna.create_study(
+            storage=address or optuna.storages.JournalStorage(journal(f"{folder}/study.log")),
+            study_name=directory.read_begun(directory.Run(Path(folder)), "study") or "sweep",
+            direction="minimize" if sweep.sign > 0 else "maximize",
+            load_if_exists=True,
+        )
+    except Exception as error:  # of a driver, whose message may hold the password
+        said = without_secrets(" ".join(str(error).split()), address or "")
+        raise ValueError(f"--storage: no database there: {said[:300]}") from error
 
 
-class _Display:
-    """Says what became of each trial, how far the whole is, and keeps `sweep.jsonl` up to date."""
+def unfinished(trials: "optuna.Study", sweep: Sweep) -> list[int]:
+    """Return the numbers of the planned trials without a result; missing ones are added."""
+    while len(found := trials.get_trials(deepcopy=False)) < sweep.planned:
+        trials.ask()
+    return [trial.number for trial in found[: sweep.planned] if not trial.state.is_finished()]
 
-    def __init__(self, folder: Path, sweep: Sweep, show: ProgressBar):
-        self.folder, self.sweep, self.show = folder, sweep, show
-        self._began, self._steps_before, self._seen = time.monotonic(), -1, set[int]()
-        self._written: list[Trial] | None = None
-        self._looked = -_LOOK_EVERY
 
-    @property
-    def due(self) -> bool:
-        """Whether it is time to look at the trials again."""
-        return time.monotonic() - self._looked >= _LOOK_EVERY
+def work(trials: "optuna.Study", folder: Path, say: bool = True, show: bool = False) -> None:
+    """Run trials until none is unfinished, those that other processes lose included, or to Ctrl-C.
 
-    def update(self, trials: list[Trial]) -> None:
-        """Show and record how the trials stand."""
-        self._looked = time.monotonic()
-        if self._steps_before < 0:
-            self._steps_before = self._steps(trials)
-        if trials != self._written:
-            write_trials(self.folder, trials)
-            self._written = trials
-        for trial in trials:
-            over = trial.state == "finished" or (trial.state == "failed" and trial.reason != LOST)
-            if over and trial.number not in self._seen:
-                self._seen.add(trial.number)
-                self.show.say(described(trial, self.sweep.measure))
-        self.show.tick(self._summary(trials))
+    Args:
+        trials: study of the sweep.
+        folder: directory of the sweep.
+        say: print the result of each trial.
+        show: show the progress of each run.
+    """
+    sweep = directory.read_config_as(folder, Sweep)
+    with Stop() as stop:
+        while (left := unfinished(trials, sweep)) and not stop.asked:
+            for number in left:
+                # Another process has the trial, or a run with the same values.
+                with contextlib.suppress(LockedError, directory.TakenError):
+                    line = "" if stop.asked else _attempt(trials, number, sweep, folder, show)
+                    if say and line:
+                        print(line, file=sys.stderr, flush=True)
+            time.sleep(0.2)  # until another process ends or loses its trial
 
-    def _summary(self, trials: list[Trial]) -> str:
-        failed = sum(t.state == "failed" for t in trials)
-        done = failed + sum(t.state == "finished" for t in trials)
-        more = f" ({failed} failed)" if failed else ""
-        parts = [f"trials: {done} of {len(trials)} done{more}"]
-        running = [t for t in trials if t.state == "running" and t.values]
-        for trial in running:
-            total = steps_of(self.sweep.of(trial.values))
-            parts.append(f"{trial.number} at step {trial.step}" + (f" of {total}" if total else ""))
-        if (leader := best(trials, self.sweep.sign)) is not None:
-            parts.append(f"best {self.sweep.measure} {leader.score:.4g} (trial {leader.number})")
-        return "; ".join([*parts, *self._time_left(trials)])
 
-    def _steps(self, trials: list[Trial]) -> int:
-        return sum(trial.step for trial in trials if trial.state != "failed")
+def _attempt(trials: "optuna.Study", number: int, sweep: Sweep, folder: Path, show: bool) -> str:
+    """Run a trial; return a line about its result, empty if it has got none here.
 
-    def _time_left(self, trials: list[Trial]) -> list[str]:
-        done = self._steps(trials)
-        rate = (done - self._steps_before) / (time.monotonic() - self._began + 1e-9)
-        steps = steps_of(self.sweep.config) or 0
-        left = sum(steps - t.step for t in trials if t.state in ("waiting", "running"))
-        return [f"about {left / rate:.0f} s left"] if rate > 0 and left > 0 else []
+    Raises:
+        LockedError: another process has it.
+    """
+    with locked(folder, f".trial-{number}.lock"):
+        optuna, found = library(), trials.get_trials(deepcopy=False)[number]
+        if found.state.is_finished():
+            return ""
+        trials.sampler = _sampler(sweep, number)
+        trial = optuna.Trial(trials, found._trial_id)  # keeps the values that it has already
+        values = {option: trial._suggest(option, each) for option, each in sweep.dimensions.items()}
+        trials.sampler = optuna.samplers.RandomSampler()  # a grid's would stop a loop of Optuna's
+        score, losses = None, trial.user_attrs.get("losses", 0)
+        # It counts as a loss until the end of this block, which a killed process does not reach.
+        trial.set_user_attr("losses", losses + 1)
+        try:
+            if losses == LOSSES:
+                raise ValueError(f"its process was lost {losses} times")
+            config = applied(sweep.config, values)
+            run = directory.Run(folder / "trials" / digest(config))
+            trial.set_user_attr("run", f"trials/{run.path.name}")
+            scores = scores_of(config, run, show)
+            if scores is None:
+                return ""
+            if not math.isfinite(scores.get(sweep.measure, math.nan)):
+                raise ValueError(f"no finite {sweep.measure} in {dict(scores)}")
+            score = float(scores[sweep.measure])
+        except (LockedError, directory.TakenError):
+            raise
+        # Errors of the trial, which repeat: no network of these sizes, or no memory for it.
+        except (DivergenceError, ValueError, jax.errors.JaxRuntimeError) as error:
+            trial.set_user_attr("reason", " ".join(str(error).split()) or type(error).__name__)
+        finally:
+            trial.set_user_attr("losses", losses)
+            jax.clear_caches()
+        state = optuna.trial.TrialState.FAIL if score is None else None
+        return told(trials.tell(number, score, state), sweep.measure)
+
+
+def _sampler(sweep: Sweep, number: int) -> Any:
+    """Return what draws the values of a trial."""
+    samplers = library().samplers
+    if sweep.grid:
+        return samplers.GridSampler({option: d.choices for option, d in sweep.dimensions.items()})
+    # A seed for each trial: with one for each process, a resumed sweep would repeat earlier draws.
+    return samplers.TPESampler(seed=(int(digest(sweep.config), 16) + number) % 2**32)

@@ -1,95 +1,70 @@
 """Searched options of a command, each with some values or a range."""
 
 import contextlib
-import dataclasses
 import functools
 import io
-import itertools
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, get_type_hints
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import tyro
 
-from foretrace.sweep._kinds import swept
+from foretrace._runs.config_json import differences
 
 Value = str | int | float
 """Value of an option: a number sampled from a range, or a text as on the command line."""
 
 
-class Choice(NamedTuple):
-    """An option and the values that it may take, as texts of the command line."""
-
-    option: str
-    values: tuple[str, ...]
-
-
-class Range(NamedTuple):
-    """A number from `low` to `high`, both included.
-
-    Args:
-        option: name of the option.
-        low: smallest value.
-        high: largest value.
-        log: whether to sample uniformly in the logarithm.
-        whole: whether the values are whole numbers.
-    """
-
-    option: str
-    low: float
-    high: float
-    log: bool = False
-    whole: bool = False
-
-    @property
-    def values(self) -> tuple[Value, ...]:
-        """The two ends."""
-        return (int(self.low), int(self.high)) if self.whole else (self.low, self.high)
-
-
-Dimension = Choice | Range
-
-
-def grid(texts: Sequence[str], config: Any) -> tuple[Choice, ...]:
-    """Read what `--grid` says.
+def library() -> Any:
+    """Return Optuna, without its messages.
 
     Raises:
-        ValueError: an option or a value that there is not.
-
-    >>> from foretrace.experiment import Config
-    >>> grid(["rule=online,bptt", "network.depth=1,2"], Config())
-    (Choice(option='rule', values=('online', 'bptt')), Choice(option='network.depth', values=('1',
-    '2')))
+        ValueError: it is not installed.
     """
-    return tuple(_each("--grid", texts, config, _choice))
+    try:
+        import optuna
+    except ImportError as error:
+        raise ValueError("a sweep needs optuna; pip install 'foretrace[sweep]'") from error
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    return optuna
 
 
-def search(texts: Sequence[str], config: Any) -> tuple[Dimension, ...]:
-    """Read what `--search` says.
+def dimensions(argument: str, texts: Sequence[str], config: Any) -> dict[str, Any]:
+    """Return Optuna's distribution for each option in the texts of `--grid` or `--search`.
 
     Raises:
-        ValueError: an option, a value or a range that there is not.
+        ValueError: an option, a value or a range that the configuration does not take.
 
     >>> from foretrace.experiment import Config
-    >>> search(["optimizer.learning-rate=log:1e-4:1e-2", "network.depth=1:4"], Config())[1]
-    Range(option='network.depth', low=1.0, high=4.0, log=False, whole=True)
+    >>> dimensions("--search", ["rule=online,bptt", "depth=1:4"], Config())["depth"]
+    IntDistribution(high=4, log=False, low=1, step=1)
     """
-    return tuple(_each("--search", texts, config, _choice_or_range))
+    found, places = dict[str, Any](), set[str]()
+    for text in texts:
+        option, equals, values = text.partition("=")
+        option = option.strip().removeprefix("--").replace("_", "-")
+        try:
+            if not equals:
+                raise ValueError("expected OPTION=VALUES")
+            found[option] = _read(option, values.strip(), config)
+            if argument == "--grid" and not hasattr(found[option], "choices"):
+                raise ValueError(f"{values} is a range, for --search; a grid needs values: 1,2")
+            # A short and a long name are one option, which the changed settings show.
+            ends = (applied(config, {option: ends_of(found[option])[at]}) for at in (0, -1))
+            changed = {option} | {line.partition(":")[0] for line in differences(*ends)}
+            if changed & places:
+                raise ValueError("this option is named twice")
+        except ValueError as error:
+            raise ValueError(f"{argument} {text}: {error}") from error
+        places |= changed
+    return found
 
 
-def combinations(dimensions: Sequence[Choice]) -> list[dict[str, str]]:
-    """Return every combination of the values of a grid; the last option changes fastest.
-
-    >>> combinations([Choice("rule", ("online", "bptt")), Choice("network.depth", ("1", "2"))])[1]
-    {'rule': 'online', 'network.depth': '2'}
-    """
-    names = [dimension.option for dimension in dimensions]
-    return [
-        dict(zip(names, values, strict=True))
-        for values in itertools.product(*(d.values for d in dimensions))
-    ]
+def ends_of(distribution: Any) -> Sequence[Value]:
+    """Return the values of an option, or the ends of its range."""
+    return getattr(distribution, "choices", None) or (distribution.low, distribution.high)
 
 
 def applied(config: Any, values: Mapping[str, Value]) -> Any:
@@ -104,38 +79,22 @@ def applied(config: Any, values: Mapping[str, Value]) -> Any:
     """
     arguments: list[str] = []
     for option, value in values.items():
-        if option == _CELL:
-            arguments.insert(0, f"{option}:{value}")
+        text = str(value)
+        if option in ("cell", "network.cell") and hasattr(config, "network"):
+            arguments.insert(0, f"network.cell:{text}")  # a subcommand
         else:
-            text = str(value)
-            words = (
-                [text.capitalize()]
-                if text.lower() in ("true", "false", "none")
-                else shlex.split(text)
-            )
-            arguments += [f"--{option}", *words]
+            plain = text.lower() in ("true", "false", "none")
+            arguments += [f"--{option}", *([text.capitalize()] if plain else shlex.split(text))]
     return _parsed(config, tuple(arguments))
-
-
-_COMMA = r",(?![^(]*\))"
-"""What separates values: a comma, but for those within parentheses."""
-
-_CELL = "network.cell"
-"""The option that is a subcommand on the command line."""
 
 
 @functools.lru_cache(maxsize=4096)
 def _parsed(config: Any, arguments: tuple[str, ...]) -> Any:
-    said = io.StringIO()
+    said, options = io.StringIO(), (tyro.conf.CascadeSubcommandArgs, tyro.conf.FlagConversionOff)
     try:
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
-            options = (tyro.conf.CascadeSubcommandArgs, tyro.conf.FlagConversionOff)
             return tyro.cli(
-                type(config),
-                prog=f"foretrace {swept(config).name}",
-                args=arguments,
-                default=config,
-                config=options,
+                type(config), prog="a trial", args=arguments, default=config, config=options
             )
     except SystemExit:
         raise ValueError(_complaint(said.getvalue())) from None
@@ -143,116 +102,35 @@ def _parsed(config: Any, arguments: tuple[str, ...]) -> Any:
 
 def _complaint(said: str) -> str:
     """Return tyro's message about an option without its frame and its added help."""
-    _, *parts = (" ".join(part.split()).strip("│ ") for part in re.split(r"[-─]{9,}", said))
-    shown = [
-        part
-        for part in parts
-        if part and not part.startswith(("For full helptext", "Argument helptext"))
-    ]
-    if any(part.startswith("Perhaps") for part in shown):
-        shown = [part for part in shown if not part.startswith("Available subcommands")]
+    parts = [" ".join(part.split()).strip("│ ") for part in re.split(r"[-─]{9,}", said)[1:]]
+    added = ("For full helptext", "Argument helptext")
+    text = "; ".join(part for part in parts if part and not part.startswith(added))
     # The meaning of a suggested option stands behind it; its names are enough here.
-    shown = [re.sub(r"(Perhaps you meant: (?:--[\w.-]+(?:, )?)+).*", r"\1", part) for part in shown]
-    return "; ".join(shown)
+    return re.sub(r"(Available[^;]*; )?(Perhaps you meant: (--[\w.-]+(, )?)+)[^;]*", r"\2", text)
 
 
-def short_names(config: Any) -> dict[str, str]:
-    """Return the options of a configuration that have a short name, by that name.
-
-    >>> from foretrace.experiment import Config
-    >>> short_names(Config())["lr"], short_names(Config())["cell"]
-    ('optimizer.learning-rate', 'network.cell')
-    """
-    found = {"cell": _CELL} if hasattr(config, "network") else {}
-    return found | {short: option for option, _, names in _options(config) for short in names}
-
-
-def _options(config: Any, place: str = "") -> Iterator[tuple[str, Any, list[str]]]:
-    """Yield the name of each option, its value and its short names."""
-    hints = get_type_hints(type(config), include_extras=True)
-    for field in dataclasses.fields(config):
-        marks, value = getattr(hints[field.name], "__metadata__", ()), getattr(config, field.name)
-        option = f"{place}{field.name.replace('_', '-')}"
-        yield (
-            option,
-            value,
-            [
-                name.removeprefix("--")
-                for mark in marks
-                for name in getattr(mark, "aliases", None) or ()
-            ],
-        )
-        if dataclasses.is_dataclass(value):
-            is_nameless = any(getattr(mark, "name", None) == "" for mark in marks)
-            yield from _options(value, place if is_nameless else f"{option}.")
-
-
-def _each(argument: str, texts: Sequence[str], config: Any, read: Callable[..., Any]) -> list[Any]:
-    found = list[Dimension]()
-    for text in texts:
-        option, equals, rest = text.partition("=")
-        option = option.strip().removeprefix("--").replace("_", "-")
-        option = short_names(config).get(option, option)
-        try:
-            if not equals:
-                raise ValueError("expected OPTION=VALUES")
-            if any(dimension.option == option for dimension in found):
-                raise ValueError("this option is named twice")
-            found.append(read(option, rest.strip(), config))
-        except ValueError as error:
-            raise ValueError(f"{argument} {text}: {error}") from error
-    return found
-
-
-def _choice(option: str, text: str, config: Any) -> Choice:
-    if _is_range(option, text, config):
-        raise ValueError(f"{text} is a range, for --search; a grid needs values, such as 1,2")
+def _read(option: str, text: str, config: Any) -> Any:
+    kinds = library().distributions
+    # A text with a colon may also be a value, such as a path.
+    ends = re.fullmatch(r"(?:log:)?([^:,]+):([^:,]+)", text)
+    if ends and not _takes(config, option, text):
+        for end in ends.groups():
+            applied(config, {option: end})  # reports a text that is no value
+        low, high = map(float, ends.groups())
+        if not low < high < math.inf:
+            raise ValueError("a range goes from a smaller to a larger number")
+        log = text.startswith("log:")
+        if low.is_integer() and high.is_integer() and not _takes(config, option, low + 0.5):
+            return kinds.IntDistribution(int(low), int(high), log)
+        return kinds.FloatDistribution(low, high, log)
     text = re.sub(r"\s+(?=[^(]*\))", "", text)  # the words of a value are separated by spaces
-    values = tuple(part.strip() for part in re.split(_COMMA, text))
-    if len({_value(config, option, value) for value in values}) < len(values):
+    values = [part.strip() for part in re.split(r",(?![^(]*\))", text)]
+    if len({applied(config, {option: value}) for value in values}) < len(values):
         raise ValueError("the same value twice")
-    return Choice(option, values)
+    return kinds.CategoricalDistribution(values)
 
 
-def _choice_or_range(option: str, text: str, config: Any) -> Dimension:
-    if not _is_range(option, text, config):
-        return _choice(option, text, config)
-    ends = text.removeprefix("log:").split(":")
-    if len(ends) != 2:
-        raise ValueError("expected a range LOW:HIGH or log:LOW:HIGH")
-    low, high = (_value(config, option, end) for end in ends)
-    if not low < high:
-        raise ValueError("a range goes from a smaller to a larger number")
-    log = text.startswith("log:")
-    if log and low <= 0:
-        raise ValueError("a range over orders of magnitude begins above zero")
-    return Range(option, float(low), float(high), log, whole=isinstance(low, int))
-
-
-def _is_range(option: str, text: str, config: Any) -> bool:
-    """Say whether a text with a colon is a range; it may also be a value, such as a path."""
-    if not re.fullmatch(r"(log:)?[^:,]+(:[^:,]+)+", text):
-        return False
-    try:
-        applied(config, {option: text})
-    except ValueError:
-        return True
+def _takes(config: Any, option: str, value: Value) -> bool:
+    with contextlib.suppress(ValueError):
+        return bool(applied(config, {option: value}))
     return False
-
-
-def _value(config: Any, option: str, text: str) -> Any:
-    """Return a text as a value of an option.
-
-    Raises:
-        ValueError: no such option, or no such value of it.
-
-    >>> from foretrace.experiment import Config
-    >>> _value(Config(), "network.cell.timescales", "1 100")
-    (1.0, 100.0)
-    """
-    value = next(
-        value for name, value, _ in _options(applied(config, {option: text})) if name == option
-    )
-    if isinstance(value, float) and not math.isfinite(value):
-        raise ValueError(f"{text!r} is not a finite number")
-    return value
