@@ -15,7 +15,6 @@ from foretrace._experts.least_squares import (
 from foretrace._experts.memory import memory
 from foretrace._experts.neighbours import ClassNeighbours, NumberNeighbours
 from foretrace._experts.network import ClassNetwork, NumberNetwork
-from foretrace._experts.reservoir import reservoir
 from foretrace._experts.shape import LABELS, WIDE, Shape
 
 SETS = ("row", "short", "lags", "wide", "waves", "steps")
@@ -24,7 +23,7 @@ SETS = ("row", "short", "lags", "wide", "waves", "steps")
 MAX_COEFFICIENTS = 2**14
 """Number of coefficients of an expert beyond which it is left out."""
 
-REMEMBERING = {"memory": memory, "reservoir": reservoir, "distant": distant}
+REMEMBERING = {"memory": memory, "distant": distant}
 """Groups of experts behind the guard: each a function of the shape."""
 
 EXPERTS = (

@@ -28,6 +28,7 @@ from foretrace._experts.guard import Compared, guarded
 from foretrace._experts.intervals import Intervals, Tracked
 from foretrace._experts.mix_classes import ClassMixture, ClassWeights
 from foretrace._experts.mix_numbers import NumberMixture, NumberWeights
+from foretrace._experts.moments import settled_scale
 from foretrace._experts.recurrent import Recurrent, RecurrentState, num_bytes
 from foretrace._experts.remembering import Carried, Remembering
 from foretrace._experts.ring import Ring
@@ -216,6 +217,7 @@ class Mixture:
         self._weights = compiled(taking(lambda state: self.mixture.weights(state.weights)))
         self._outliers = compiled(taking(self._traced_outliers))
         self._margins = compiled(taking(self._traced_margins))
+        self._scales = compiled(taking(lambda state: settled_scale(state.arrived.columns)))
         self._num_outliers = compiled(taking(lambda state: state.arrived.outliers))
 
     @property
@@ -292,7 +294,13 @@ class Mixture:
 
     def num_outliers(self, state: MixtureState | Packed) -> Float[np.ndarray, "2"]:
         """Return the number of outliers so far, of columns and of labels."""
-        return np.asarray(self._num_outliers(state))
+        with jax.enable_x64(True):
+            return np.asarray(self._num_outliers(state))
+
+    def scales(self, state: MixtureState | Packed) -> Float[np.ndarray, "I"]:
+        """Return the running deviation of each number of a row; 0 before some differed."""
+        with jax.enable_x64(True):
+            return np.asarray(self._scales(state))
 
     def margins(self, state: MixtureState | Packed, coverage: float) -> Float[np.ndarray, "2 O"]:
         """Return the reach of intervals below and above numbers, by the present errors."""

@@ -108,3 +108,8 @@ def new_moments(size: int) -> Moments:
     """Return the moments of some numbers before the first."""
     zeros = jnp.zeros(size)
     return Moments(Average(zeros, zeros, zeros), Average(zeros, zeros, zeros), zeros)
+
+
+def settled_scale(moments: Moments) -> Float[Array, "N"]:
+    """Return the standard deviation of some numbers; 0 before they have settled."""
+    return jnp.where(moments.all.num_samples >= SETTLED, jnp.sqrt(moments.all.variance), 0.0)

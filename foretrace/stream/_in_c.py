@@ -107,6 +107,10 @@ class NativeMixture:
         """Return which numbers of rows are outliers; nothing changes."""
         return self.mixture.outliers(self.packing.unpack(kept), rows)
 
+    def scales(self, kept: _Kept) -> np.ndarray:
+        """Return the running deviation of each number of a row; 0 before some differed."""
+        return self.mixture.scales(self.packing.unpack(kept))
+
     def num_outliers(self, kept: _Kept) -> np.ndarray:
         """Return the number of outliers so far, of columns and of labels."""
         return self.mixture.num_outliers(self.packing.unpack(kept))

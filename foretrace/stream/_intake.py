@@ -1,6 +1,7 @@
 """From rows to learning steps of C rows of K members; a stream is one member."""
 
 import dataclasses
+import math
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
@@ -23,6 +24,9 @@ from foretrace.stream._config import MOST as LIMITS
 from foretrace.stream._model import build_mixture
 from foretrace.stream._model_config import ModelConfig
 
+CHANGED = 10.0
+"""Factor by which the scale of a column changes before it is told."""
+
 Row = Mapping[Any, Any]
 State = MixtureState | Packed
 
@@ -34,11 +38,13 @@ class SavedIntake(NamedTuple):
         streams: columns, classes, members and the labels that wait.
         newest_slot: slot of the last row.
         num_steps: number of steps.
+        scales: first deviation of each column of numbers; 0 once it is told that it has changed.
     """
 
     streams: dict[str, Any]
     newest_slot: int
     num_steps: int
+    scales: dict[str, float]
 
 
 class Parts:
@@ -107,6 +113,7 @@ class Intake:
         self.as_text = as_text
         self.parts = Parts()
         self.newest_slot = self.num_steps = 0
+        self.scales: dict[str, float] = {}
         self.backend: Callable[[Mixture], Mixture] | None = None
         if isinstance(self.target, ClassTarget):
             self.target.has_room = self._has_room
@@ -232,6 +239,22 @@ class Intake:
         columns, labels = np.asarray(self.mixture.num_outliers(state)).astype(int).tolist()
         return {"outliers": columns, "outlier targets": labels}
 
+    def changed_scales(self, state: State) -> list[str]:
+        """Return a sentence for each column whose scale has newly changed by `CHANGED`."""
+        found, scales = [], self.mixture.scales(state)
+        for name, (kind, at) in self.encoder.columns.items():
+            if kind != "numeric" or not (now := float(scales[at])):
+                continue
+            first = self.scales.setdefault(str(name), now)
+            if first and not 1 / CHANGED <= now / first <= CHANGED:
+                self.scales[str(name)] = 0.0
+                found.append(
+                    f"the numbers of {str(name)[:80]!r} had a deviation of {first:.3g} at first, "
+                    f"and have one of {now:.3g} now: is it another unit? What depends on it other "
+                    "than linearly is learned anew"
+                )
+        return found
+
     def _check_outliers(self, state: State, packed: np.ndarray) -> None:
         """Raise an EncodingError that names the first outlier of some rows."""
         columns, labels = self.mixture.outliers(state, packed)
@@ -264,7 +287,8 @@ class Intake:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything that the next rows depend on."""
-        return SavedIntake(self.streams.to_json(), self.newest_slot, self.num_steps)._asdict()
+        own = self.newest_slot, self.num_steps, dict(self.scales)
+        return SavedIntake(self.streams.to_json(), *own)._asdict()
 
     def restore(self, state: Any) -> None:
         """Restore what `to_json` returned of an object made with the same arguments.
@@ -277,7 +301,9 @@ class Intake:
         check_within("num_steps", [saved.num_steps], 0, MOST)
         self.streams.restore(saved.streams)
         self._fit()
+        check_within("scales", saved.scales.values(), 0, math.inf)
         self.newest_slot, self.num_steps = saved.newest_slot, saved.num_steps
+        self.scales = saved.scales
 
     def _starts_anew(self, row: Row) -> bool:
         if self.reset is None:

@@ -334,7 +334,8 @@ class StreamLoop:
             health = self.monitors.measure(state.learner.network, carry, steps.get("update_norm"))
             chosen = {"rule": config.rule, "train_encoder": config.train_encoder}
             values |= chosen | steps | health
-        warnings = self.monitors.warnings(health | self.monitors.recent_coverage())
+        warnings = self.intake.changed_scales(self.state)
+        warnings += self.monitors.warnings(health | self.monitors.recent_coverage())
         for line in warnings:
             self.show.say(f"warning: row {self.position.row}: {line}")
         if warnings:

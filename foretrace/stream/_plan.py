@@ -34,7 +34,7 @@ REGULAR = 0.01
 """Standard deviation of the logarithm of the gaps up to which a column of times is regular."""
 
 MAX_WAITING = 2**23
-"""Maximum number of waiting forecasts' numbers: 160 MB in a checkpoint."""
+"""Maximum number of waiting forecasts' numbers."""
 
 
 class Plan(NamedTuple):

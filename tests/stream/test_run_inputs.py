@@ -304,3 +304,22 @@ def test_what_is_no_frame_of_a_stream_is_a_clear_error(tmp_path, source, options
     with pytest.raises((ValueError, TypeError), match=message):
         stream.run(source(), tmp_path / "run", **options)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_column_whose_scale_changes_is_told_once(tmp_path, capsys):
+    draw = np.random.default_rng(0)
+    rows = [
+        {
+            "grams": f"{draw.normal() * (1000 if i > 300 else 1):.3f}",
+            "same": draw.normal(),
+            "y": i % 7,
+        }
+        for i in range(900)
+    ]
+    options = {"task": "regression", "log_every": 100, "checkpoint_every": 100}
+    out, *_ = run(tmp_path / "a.csv", rows, **options)
+    told = [line for line in capsys.readouterr().err.splitlines() if "deviation of" in line]
+    assert len(told) == 1
+    assert "row 400: the numbers of 'grams' had a deviation of" in told[0]
+    whole = read_metrics(out / "metrics.jsonl")
+    assert sum("grams" in str(line.get("warnings")) for line in whole) == 1
