@@ -56,8 +56,6 @@ class Shape:
             all.
         categories: place and number of the indicators of each column of categories. Each earlier
             value is a few features.
-        network_inputs: number of inputs of the network, with the last known label's; None for a
-            row's inputs.
         chunk: number of rows that the network learns together.
         together: number of rows of distinct members that are learned in one step.
         begun_with: maximum number of classes when the stream began, which decides features and
@@ -80,7 +78,6 @@ class Shape:
     network_features: int = 0
     used: int | None = None
     categories: tuple[tuple[int, int], ...] = ()
-    network_inputs: int | None = None
     chunk: int = 1
     together: int = 1
     begun_with: int | None = None
@@ -121,9 +118,10 @@ class Shape:
         return self.outputs if self.has_network else 0
 
     @property
-    def packed_inputs(self) -> int:
-        """Number of inputs of the network, or of a row without one."""
-        return self.network_inputs or self.inputs if self.has_network else self.inputs
+    def network_inputs(self) -> int:
+        """Number of inputs of the network: those of a row, and of the last known label."""
+        of_label = self.outputs if self.classes else 2
+        return self.inputs + of_label * self.previous
 
     @property
     def first_delay(self) -> int | None:

@@ -27,13 +27,11 @@ class Target(Protocol):
 
     Args:
         output_size: number of numbers that are predicted, or maximum number of classes.
-        features: number of inputs that tell the last known target.
         counts: number of targets that could not be used, by reason.
         news: a sentence for the first of them of some reasons, to be said and removed.
     """
 
     output_size: int
-    features: int
     counts: Counter[str]
     news: list[str]
 
@@ -117,7 +115,7 @@ class ClassTarget:
     ):
         if capacity < 2:
             raise ValueError(f"classes={capacity} must be at least 2")
-        self.output_size = self.features = self.first_size = capacity
+        self.output_size = self.first_size = capacity
         self.as_text = as_text
         self.grows = grows
         self.look_ahead = look_ahead
@@ -211,7 +209,7 @@ class ClassTarget:
         return True
 
     def _resize(self, capacity: int) -> None:
-        self.output_size = self.features = self.classes.capacity = capacity
+        self.output_size = self.classes.capacity = capacity
 
     def _count_without_room(self, value: Any) -> None:
         self.counts["classes without room"] += 1
@@ -246,7 +244,7 @@ class ClassTarget:
             size *= 2
         check_within("num_labels", [saved.num_labels], 0, MOST)
         check_counts("counts", saved.counts)
-        self.output_size = self.features = size
+        self.output_size = size
         self.classes = self._vocabulary(saved.classes)
         self.num_labels, self.counts = saved.num_labels, Counter(saved.counts)
 
@@ -267,7 +265,6 @@ class NumberTarget:
 
     def __init__(self, outputs: int = 1, *, strict: bool = False):
         self.output_size = outputs
-        self.features = 2
         self.strict = strict
         self.counts = Counter[str]()
         self.news: list[str] = []

@@ -136,14 +136,8 @@ class Intake:
 
     def _shape_for(self, classes: int) -> Shape:
         """Return the shape for a number of classes, with the features and experts of the first."""
-        more, shape = classes - self.shape.outputs, self.shape
-        inputs = shape.network_inputs
-        if inputs is not None and shape.previous:
-            inputs += more  # the last known class is an input of the network
-        begun_with = None if classes == shape.first_outputs else shape.first_outputs
-        return dataclasses.replace(
-            shape, outputs=classes, network_inputs=inputs, begun_with=begun_with
-        )
+        begun_with = None if classes == self.shape.first_outputs else self.shape.first_outputs
+        return dataclasses.replace(self.shape, outputs=classes, begun_with=begun_with)
 
     def _has_room(self, classes: int) -> bool:
         """Return whether a model for a number of classes fits into memory."""

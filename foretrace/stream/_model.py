@@ -44,7 +44,6 @@ def shape_of(encoder: Encoder, target: Target, *, previous: bool = True, **optio
         previous=previous,
         used=encoder.used,
         categories=encoder.category_places,
-        network_inputs=encoder.width + previous * target.features,
         **options,
     )
 
@@ -94,7 +93,7 @@ def _is_affordable(config: ModelConfig, shape: Shape) -> bool:
 def _network(config: ModelConfig, shape: Shape) -> Network:
     depth, model_size, _ = config.sizes()
     return Network(
-        shape.packed_inputs,
+        shape.network_inputs,
         shape.network_outputs + shape.network_features,
         model_size=model_size,
         depth=depth,

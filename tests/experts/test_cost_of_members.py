@@ -21,8 +21,8 @@ STREAMS = {
     "classes": (FEW, CLASSES, {"delay": 2}),
     "several members in a step": (FEW, NUMBERS, {"delay": 2, "together": 3}),
     "all experts": (ModelConfig(), NUMBERS, {}),
-    "network": (SMALL, NUMBERS, {"delay": 2, "network_inputs": 4}),
-    "network, several members": (SMALL, NUMBERS, {"delay": 2, "together": 3, "network_inputs": 4}),
+    "network": (SMALL, NUMBERS, {"delay": 2}),
+    "network, several members": (SMALL, NUMBERS, {"delay": 2, "together": 3}),
 }
 
 
