@@ -169,9 +169,9 @@ class Arrivals:
         stream = optax.tree.where(fresh, self._new_stream(), kept)
         inputs, numbers, columns, of_columns = self._encoded(arrived.columns, raw)
         before, target = arrived.target, arrived.target
-        # Before its time, there is no label: who calls a program in C might give one.
+        # Before its time, there is nothing to learn: who calls a program in C might give a label.
         is_due = stream.num_rows >= self.shape.delay - self.shape.horizon
-        y = jnp.where(is_due, raw.y, jnp.nan)
+        y = jnp.where(is_due | jnp.asarray(not learning), raw.y, jnp.nan)
         if isinstance(before, Classes):
             row, target, after = self._classes(before, stream, inputs, y)
             of_label = jnp.zeros((), bool)
