@@ -92,12 +92,13 @@ class NativeMixture:
         }
         rows = np.ascontiguousarray(rows)
         for place, row in enumerate(rows):
-            results = (
-                ctypes.c_void_p(array[place : place + 1].ctypes.data) for array in found.values()
-            )
+            results = (ctypes.c_void_p(array[place].ctypes.data) for array in found.values())
             self._step(kept.context.pointer, ctypes.c_void_p(row.ctypes.data), *results)
-        measures = found.pop("measures", None)
-        return kept, Mixed(**found, measures=None if measures is None else measures[-1])
+        if (count := found.get("num_classes")) is not None:
+            found["num_classes"] = count[:, 0]
+        if (measures := found.get("measures")) is not None:
+            found["measures"] = measures[-1]
+        return kept, Mixed(**found)
 
     def newest(self, kept: _Kept) -> tuple[np.ndarray, np.ndarray]:
         """Return each stream's prediction of its last waiting row, and its margins."""
@@ -132,7 +133,9 @@ def _graph(mixture: Mixture) -> Graph:
 
         def step(before: MixtureState, row: Array) -> tuple[list[Array], MixtureState]:
             state, mixed = row_of(before, row)
-            return [leaf for leaf in mixed if leaf is not None], with_key(state, None)
+            # C returns a single number, and takes the place of an array.
+            found = [jnp.atleast_1d(leaf) for leaf in mixed if leaf is not None]
+            return found, with_key(state, None)
 
         row = jax.ShapeDtypeStruct((width(mixture.shape),), jnp.float64)
         made = jax.eval_shape(row_of, blank, row)[1]._asdict()
