@@ -302,7 +302,7 @@ class RawSquares(AbstractExpert):
 
         f_i  <- f_i - (its first value),    y <- y - (its first value)
         p_i  <- forget p_i + (1 - forget) f_i^2            from the first f_i^2 > 0 on
-        P_ii <= prior / p_i                                and equal to it at that row
+        P_ii <= prior / min(p_i, first f_i^2)              and equal to it at that row
 
     Where forgetting raises P_ii above its bound, nothing is left of what the rows said of W_i: it
     is observed once more to be 0, with the weight that brings P_ii back. If P_ii were scaled down
@@ -409,7 +409,9 @@ class RawSquares(AbstractExpert):
         moves = known & (np.arange(len(power)) >= self.fixed)
         moved = jnp.where(moves, forget * power + (1 - forget) * square, power)
         power, first = jnp.where(begins, square, moved), jnp.where(begins, square, first)
-        size = jnp.maximum(power, _SMALLEST * first)
+        # Not below the variance that it began with: rows may tell features apart in less of their
+        # size than the prior of a larger size would allow, as a counter from the last target.
+        size = jnp.clip(power, _SMALLEST * first, first)
         largest = jnp.where(first > 0, RAW_PRIORS[name] / jnp.where(first > 0, size, 1.0), 0.0)
         return power, first, largest, P + jnp.diag(jnp.where(begins, largest, 0.0))
 
