@@ -243,7 +243,8 @@ def test_a_run_of_a_stream_learns_on_a_microcontroller(microcontroller):
     said = make(folder, *given, "run-stream-desktop", "run-stream-cortex-m4")
     errors = numbers(said, r"row 5000: mean absolute error in thousandths (\d+)")
     assert len(errors) == 2 and errors[0] == pytest.approx(errors[1], abs=1) and errors[0] < 60
-    assert numbers(said, r"bytes of the context: (\d+)")[0] <= 40_000
+    # The mixture compares all of its predictions with each other.
+    assert numbers(said, r"bytes of the context: (\d+)")[0] <= 44_000
 
 
 @pytest.mark.program
