@@ -17,7 +17,7 @@ from foretrace.stream._predict import predictions
 __all__ = ["files"]  # a fixture
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 SIZES = {"size": "tiny", "depth": 1, "model_size": 4}
-SHAPE = Shape(3, (), 2, classes=True, has_network=True)
+SHAPE = Shape(3, (), 2, classes=True, has_network=True, previous=False)
 
 
 @pytest.mark.parametrize("name", BY_NAME)

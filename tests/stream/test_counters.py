@@ -42,7 +42,7 @@ def test_steps_count_up_to_the_largest_number_and_learning_goes_on():
         rule="online",
         learning_rate=0.05,
     )
-    model = resolve(config, Shape(3, (), 1))
+    model = resolve(config, Shape(3, (), 1, previous=False))
     learner = Recurrent(build_learner(*model))
     one, compiled = (np.zeros(1, np.int32), np.zeros(1, bool)), jax.jit(learner.step)
     rng = np.random.default_rng(0)

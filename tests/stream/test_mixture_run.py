@@ -232,7 +232,7 @@ def test_beside_a_network_the_experts_score_as_without_it(files, tmp_path, optio
 @pytest.mark.full
 def test_features_for_the_experts_are_those_in_front_of_the_decoder():
     config = ModelConfig(experts=("row", "network"), model_size=6, state_size=4)
-    model = resolve(config, Shape(3, (), 2))
+    model = resolve(config, Shape(3, (), 2, previous=False))
     assert model[1].network_features == 6
     learner = Recurrent(build_learner(*model))
     compiled, one = jax.jit(learner.step), (np.zeros(1, np.int32), np.zeros(1, bool))

@@ -33,7 +33,10 @@ def make_model(input_size, output_size, classes, **options):
         "rule": "online",
         "train_encoder": True,
     } | network
-    return resolve(ModelConfig(**network), Shape(input_size, (), output_size, classes, **shape))
+    return resolve(
+        ModelConfig(**network),
+        Shape(input_size, (), output_size, classes, **{"previous": False} | shape),
+    )
 
 
 def rows(count, seed=0):
