@@ -42,15 +42,14 @@ def test_single_outliers_and_unknown_labels_do_not_move_it():
 @pytest.mark.parametrize("deviation", [1.0, 1e-9])
 def test_weights_follow_the_better_expert_again_after_an_exact_stretch(deviation):
     mixture = NumberMixture(3, 2, 1, (0,))
-    state = mixture.init()
+    state, none = mixture.init(), jnp.array(False)
     unit = jnp.zeros(1) + 1e-30  # what thousands of exact rows make of it
     state = state._replace(unit=new_error_scale(unit), num_labels=jnp.full(1, 1e6))
     for y in (NOISE / deviation).tolist():
         predicted = jnp.array([[0.0], [2 * y], [y + 0.01 / deviation]])
-        _, candidates = mixture.predict(state, predicted, jnp.ones(()))
-        state = mixture.learn(
-            state, predicted, candidates, jnp.array([y]), YES, jnp.array(deviation)
-        )
+        _, candidates = mixture.predict(state, predicted, jnp.ones(()), none)
+        label = jnp.array([y]), YES, jnp.array(deviation), none
+        state = mixture.learn(state, predicted, candidates, *label)
     assert float(mixture.weights(state)[2, 0]) > 0.8
 
 
