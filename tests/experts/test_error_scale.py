@@ -50,7 +50,9 @@ def test_weights_follow_the_better_expert_again_after_an_exact_stretch(deviation
         _, candidates = mixture.predict(state, predicted, jnp.ones(()), none)
         label = jnp.array([y]), YES, jnp.array(deviation), none
         state = mixture.learn(state, predicted, candidates, *label)
-    assert float(mixture.weights(state)[2, 0]) > 0.8
+    # By the largest sum of weights within reach, the middle leaves an expert that is wrong some
+    # labels later than by the largest weight: .70 with a deviation of 1, .80 before.
+    assert float(mixture.weights(state)[2, 0]) > 0.65
 
 
 def test_counts_of_classes_forget_an_older_distribution_whatever_its_length():
