@@ -11,7 +11,7 @@ import numpy as np
 
 from foretrace._experts.growth import grown
 from foretrace._experts.mixture import Mixed, Mixture, MixtureState
-from foretrace._experts.rows import pack
+from foretrace._experts.rows import pack, unpack
 from foretrace._experts.shape import Shape
 from foretrace._learner.packing import Packed
 from foretrace._rows.encode import EncodingError
@@ -230,7 +230,7 @@ class Intake:
 
     def outliers(self, state: State) -> dict[str, int]:
         """Return how many numbers were outliers."""
-        columns, labels = np.asarray(self.mixture.num_outliers(state)).astype(int).tolist()
+        columns, labels = self.mixture.num_outliers(state).astype(int).tolist()
         return {"outliers": columns, "outlier targets": labels}
 
     def changed_scales(self, state: State) -> list[str]:
@@ -253,9 +253,10 @@ class Intake:
         """Raise an EncodingError that names the first outlier of some rows."""
         columns, labels = self.mixture.outliers(state, packed)
         names = {at: name for name, (_, at) in self.encoder.columns.items()}
-        for row, is_outlier, is_label in zip(packed, columns, labels, strict=True):
-            found = [(f"column {names[at]!r} holds", row[3 + at]) for at in is_outlier.nonzero()[0]]
-            found += [("the target is", row[0])] * bool(is_label)
+        for values, is_outlier, is_label in zip(packed, columns, labels, strict=True):
+            row = unpack(self.shape, values)
+            found = [(f"column {names[at]!r} holds", row.x[at]) for at in is_outlier.nonzero()[0]]
+            found += [("the target is", row.y)] * bool(is_label)
             if found:
                 what, value = found[0]
                 raise EncodingError(
