@@ -201,6 +201,7 @@ def test_a_batched_program_is_the_runs_by_themselves(monkeypatch):
     """Each has its own initial network and data; the best network on validation is kept."""
     members = (SeedAndRate(0, 1e-2), SeedAndRate(1, 1e-2))
     monkeypatch.setattr(_vmapped_runs, "one_after_another", lambda device: False)
+    _vmapped_runs._programs.cache_clear()
     batched = RunBatch(CONFIG, members)
     begun = batched.init()
     for run, member in enumerate(members):
