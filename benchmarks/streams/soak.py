@@ -24,8 +24,8 @@ BAD = ("NaN", "inf", "-inf", "1e300", "-1e12", "", "?", "oops")
 MACHINE = ("seconds", "rows_per_second", "resident_mib", "microseconds")
 
 KINDS = {
-    "one network": ["--ignore", "who", "start", "--chunk"],
-    "members": ["--member", "who", "--reset", "start", "--members", "32", "--together"],
+    "one network": ["--size", "small", "--ignore", "who", "start", "--chunk"],
+    "members": [*"--size fast --member who --reset start --members 32 --chunk".split()],
 }
 """Further arguments of the command; the last one takes the rows of a chunk."""
 PRESENT = 24
@@ -39,7 +39,6 @@ def main():
     parser.add_argument("--stops", type=int, default=5, help="times SIGTERM")
     parser.add_argument("--chunk", type=int, default=16, help="rows that are learned together")
     parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS))
-    parser.add_argument("--size", default="small", help="what learns, as `foretrace stream --size`")
     parser.add_argument("--seed", type=int, default=0)
     asked = vars(parser.parse_args())
     cells = [{"kind": kind, **asked} for kind in asked.pop("kinds")]
@@ -51,7 +50,7 @@ def main():
     ledger.each(FILE, cells, measure)
 
 
-def soak(folder, *, kind, rows, kills, stops, chunk, size, seed):
+def soak(folder, *, kind, rows, kills, stops, chunk, seed):
     """Follow a stream twice, once disturbed; return what happened, and whether both ended alike.
 
     Args:
@@ -61,15 +60,13 @@ def soak(folder, *, kind, rows, kills, stops, chunk, size, seed):
         kills: times `kill -9`.
         stops: times SIGTERM.
         chunk: rows that are learned together.
-        size: what learns.
         seed: of the rows and of what happens when.
     """
     draw = random.Random(seed)
     bad = write_rows(folder / "rows.csv", rows, draw)
     every = max(rows // 100, chunk)
     options = [
-        *"--target y --size".split(),
-        size,
+        *"--target y".split(),
         "--log-every",
         str(every // 2),
         "--checkpoint-every",

@@ -43,7 +43,7 @@ SETTLED = 10
 """Number of labels from which experts learn numbers: before, nobody knows their scale."""
 
 MAX_BYTES = 2**30
-"""Maximum memory of the cheap experts, and of the past and the late labels of all members."""
+"""Maximum memory of the experts, and of the past and the late labels of all members."""
 
 
 class Waiting(NamedTuple):
@@ -393,17 +393,16 @@ class Mixture:
         """Return the network's state behind the rows, its outputs for them, and its measures."""
         if self.network is None or state.network is None:
             return None, jnp.zeros((len(rows.x), 0)), None
-        at = slice(None, None, self.network.chunk)
-        slots, is_new = rows.slot[at], rows.is_new[at]
+        slot, is_new = rows.slot[0], rows.is_new[0]
         if not learning:
-            network, outputs = self.network.advance(state.network, rows.x, slots, is_new)
+            network, outputs = self.network.advance(state.network, rows.x, slot, is_new)
             return network, outputs.astype(rows.x.dtype), None
         expert: Any = self.experts[-1]
         labels, known = late
         if not self.shape.classes:
             known = known & (state.num_labels >= SETTLED)
         targets = jax.vmap(partial(expert.target, state.experts[-1]))(labels)
-        network, step = self.network.step(state.network, rows.x, targets, known, slots, is_new)
+        network, step = self.network.step(state.network, rows.x, targets, known, slot, is_new)
         return network, step.outputs.astype(rows.x.dtype), step.measures
 
     def _forward(self, state: MixtureState, maps: Maps, row: Row, outputs: Array) -> Passed:
@@ -560,9 +559,11 @@ class Mixture:
         return state._replace(weights=weights)
 
     def _check_memory(self) -> None:
-        state = self.like._replace(network=None)
+        state = self.like
         each_stream = [state.pasts, state.carries, state.late_carries, state.rings, state.turns]
         each_stream.append(state.arrived.streams)
+        if state.network is not None:
+            each_stream += [state.network.learner.carry, *state.network[1:]]
         size, of_members = num_bytes(state), num_bytes(each_stream)
         if size > MAX_BYTES:
             # One slot more than there are members, for missing rows.
@@ -572,7 +573,7 @@ class Mixture:
                 f"members={self.shape.slots}, delay={self.shape.delay}: a mixture of experts would "
                 f"take {size / 2**20:.0f} MiB, but at most {MAX_BYTES / 2**20:.0f} MiB are "
                 f"allowed; with this delay there is room for {max(room, 0)} members; use fewer "
-                "members or a shorter delay"
+                "members, a shorter delay or a smaller model"
             )
 
 

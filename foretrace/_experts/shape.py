@@ -57,7 +57,6 @@ class Shape:
         categories: place and number of the indicators of each column of categories. Each earlier
             value is a few features.
         chunk: number of rows that the network learns together.
-        together: number of rows of distinct members that are learned in one step.
         begun_with: maximum number of classes when the stream began, which decides features and
             experts; None for `outputs`.
         raw: whether numbers are also features as they are, without units.
@@ -79,7 +78,6 @@ class Shape:
     used: int | None = None
     categories: tuple[tuple[int, int], ...] = ()
     chunk: int = 1
-    together: int = 1
     begun_with: int | None = None
     raw: bool = False
     ahead: bool = False

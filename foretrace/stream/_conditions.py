@@ -74,7 +74,7 @@ def conditions(kind: type) -> dict[str, list[Needs]]:
 
     >>> from foretrace.stream._model_config import ModelConfig
     >>> [name for name, needs in conditions(ModelConfig).items() if len(needs) > 1]
-    ['experts', 'state_size', 'r_min', 'r_max']
+    ['experts', 'state_size']
     """
     hints = get_type_hints(kind, include_extras=True)
     return {name: _needs(hint) for name, hint in hints.items()}

@@ -78,7 +78,7 @@ class StreamConfig:
             comes.
         chunk: number of rows that are learned in one call. More is faster; the experts learn row by
             row in any case, but a network takes a chunk to follow a change. Default: 32 for the
-            size fast if rows belong to no members, else 1.
+            size fast, else 1.
         previous: whether the last known target is an input, of the network and of the experts.
         member: column that names the sensor, user or place of a row. Each member has its own memory
             and its own delay, horizon and last known target; all share the network. The column is
@@ -86,8 +86,6 @@ class StreamConfig:
         members: maximum number of members.
         when_full: fate of one member more: it takes the place of the member seen least recently
             (evict), or the run stops (stop).
-        together: number of rows of distinct members that are learned in one step, by the mean of
-            their gradients. A step has fewer rows if a member comes again before it is full.
         reset: column that is true or 1 on the first row of an episode. The memory (of that member)
             then starts anew, and its pending labels are dropped. The column is no input.
         id: column that names a row in the predictions. The column is no input.
@@ -138,7 +136,6 @@ class StreamConfig:
     member: str | None = None
     members: Annotated[int, _MEMBERS] = 64
     when_full: Annotated[Advanced[WhenFull], _MEMBERS] = "evict"
-    together: Advanced[int] = 1
     reset: str | None = None
     id: str | None = None
     predictions: str | None = None
@@ -165,9 +162,9 @@ class StreamConfig:
     def __post_init__(self) -> None:
         self._check_source()
         if self.chunk is None:
-            fast = self.model.size == "fast" and not (self.model.has_network or self.has_members)
+            fast = self.model.size == "fast" and not self.model.has_network
             object.__setattr__(self, "chunk", FAST_CHUNK if fast else 1)
-        for name in ("chunk", "members", "together", "look_ahead", "log_every", "checkpoint_every"):
+        for name in ("chunk", "members", "look_ahead", "log_every", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
         for name, most in MOST.items():
@@ -210,20 +207,10 @@ class StreamConfig:
                 )
 
     def _check_members(self) -> None:
-        if self.together > 1 and self.member is None:
+        if self.chunk != 1 and self.has_members and self.model.has_network:
             raise ValueError(
-                f"together={self.together} learns rows of several members in one step: name "
-                "--member"
-            )
-        if self.together > self.members:
-            raise ValueError(
-                f"together={self.together} rows of distinct members need at least as many --members"
-            )
-        if self.chunk != 1 and self.has_members:
-            raise ValueError(
-                f"chunk={self.chunk} does not go with --member or --reset, whose rows are learned "
-                "one by one; leave it out, or learn rows of several members in one step by "
-                "--together"
+                f"chunk={self.chunk} does not go with --member or --reset and a network, which "
+                "learns their rows one by one; leave it out"
             )
         roles = (self.target, self.member, self.reset, self.id)
         special = [name for name in roles if name is not None]

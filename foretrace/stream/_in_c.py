@@ -64,12 +64,12 @@ class NativeMixture:
 
     def __init__(self, mixture: Mixture):
         shape = mixture.shape
-        if shape.together > 1 or (shape.chunk > 1 and mixture.network is not None):
-            raise ValueError(
-                f"backend=native with chunk={shape.chunk} and together={shape.together}: a step in "
-                "C learns one row; leave these out, or choose backend=jax"
-            )
         if mixture.network is not None:
+            if shape.chunk > 1:
+                raise ValueError(
+                    f"backend=native with chunk={shape.chunk}: a network in C learns row by row; "
+                    "leave it out, or choose backend=jax"
+                )
             check_learner(mixture.network.learner)
         self.mixture, self.shape, self.network = mixture, shape, mixture.network
         self.names, self.groups, self.left_out = mixture.names, mixture.groups, mixture.left_out

@@ -1,4 +1,4 @@
-"""From rows to learning steps of C rows of K members; a stream is one member."""
+"""From rows to learning steps of C rows; a stream is one member."""
 
 import dataclasses
 import math
@@ -106,7 +106,6 @@ class Intake:
         self.target = streams.target
         self.config = config
         self.shape = shape
-        self.size = shape.chunk * shape.together
         self.member = member
         self.reset = reset
         self.stops = stops
@@ -179,15 +178,8 @@ class Intake:
             return "" if value is None else as_text(str(value).strip())
         return member_name(row, self.member)
 
-    def fits(self, rows: Sequence[tuple[Row, Any]], row: Row) -> bool:
-        """Return whether a row may be learned in one step with rows that came before it."""
-        if self.shape.together == 1:
-            return True
-        name = self.name(row)
-        return all(name != self.name(other) for other, _ in rows)
-
     def learn(self, state: State, rows: Sequence[tuple[Row, Any]]) -> tuple[State, Mixed]:
-        """Learn from at most `size` rows with targets. `state` is donated.
+        """Learn from at most a chunk of rows with targets. `state` is donated.
 
         Raises:
             EncodingError: a number is an outlier, and the policy is to stop.
@@ -198,7 +190,7 @@ class Intake:
             self.streams.push(name, row, value, reset=reset) for name, row, value, reset in arrivals
         ]
         state = self._grown(state)
-        packed = pack(self.shape, found, self.size)
+        packed = pack(self.shape, found, self.shape.chunk)
         if self.stops:
             self._check_outliers(state, packed)
         self.newest_slot = found[-1].slot
@@ -218,7 +210,7 @@ class Intake:
         """
         reset = self._starts_anew(row)
         found = self.streams.push(self.name(row), row, value, reset=reset, learn=False)
-        return self.mixture.advance(state, pack(self.shape, [found], self.shape.together))
+        return self.mixture.advance(state, pack(self.shape, [found]))
 
     def waiting(self, state: State) -> Iterator[tuple[Hashable, np.ndarray, np.ndarray]]:
         """Yield each member whose last row waits for labels, its prediction and the margins."""

@@ -91,6 +91,7 @@ class StreamLoop:
         self.show = show
         self.outlet = outlet
         self.target = SYMBOL if config.target is None else config.target
+        self.size = intake.shape.chunk
         self.names = OF_CLASSES if plan.classes else OF_NUMBERS
         self.scores = Scores()
         self.steps = Scores()
@@ -107,7 +108,7 @@ class StreamLoop:
         # Names, flags and a full table are refused before anything changes, but for a later row of
         # the same step. Each of these errors is a ValueError.
         self.may_refuse = config.outliers == "stop" or (
-            config.when_full == "stop" and config.together > 1
+            config.when_full == "stop" and self.size > 1
         )
         self.behind_checkpoint = False
         self.is_resumed = saved is not None
@@ -147,14 +148,10 @@ class StreamLoop:
             if item is None:
                 break
             # Nothing changes before a chunk is full: a checkpoint always lies between two chunks.
-            row, position = item
-            if not self.intake.fits(chunk, row):
-                self._learn(chunk)
-                chunk = []
             chunk.append(item)
-            if position.is_torn:
+            if item[1].is_torn:
                 break  # the file may grow meanwhile: the next bytes are the rest of this line
-            if len(chunk) == self.intake.size:
+            if len(chunk) == self.size:
                 self._learn(chunk)
                 chunk = []
         self._record_steps(all=True)

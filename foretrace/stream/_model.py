@@ -125,7 +125,7 @@ def _with_features(config: ModelConfig, shape: Shape) -> Network:
 
 
 def build_learner(config: ModelConfig, shape: Shape) -> Learner:
-    """Return a learner of a new network, for as many streams as learn in one step.
+    """Return a learner of a new network.
 
     Args:
         config: options of the model, as `resolve` returns them.
@@ -136,14 +136,10 @@ def build_learner(config: ModelConfig, shape: Shape) -> Learner:
     return Learner(
         _with_features(config, shape) if shape.network_features else _network(config, shape),
         rule=rule(config.rule),
-        optimizer=adamw(
-            config.learning_rate, clip=config.clip, recurrent_factor=config.recurrent_factor
-        ),
+        optimizer=adamw(config.learning_rate, clip=config.clip),
         train_encoder=config.train_encoder,
         loss=_OfFirst(loss, shape.network_outputs) if shape.network_features else loss,
         sensitivity_dtype=config.sensitivity_dtype,
-        # A batch of one would cost an axis in every array: one stream is faster unbatched.
-        batch_size=None if shape.together == 1 else shape.together,
     )
 
 

@@ -47,10 +47,9 @@ NETWORK = Needs(
 )
 """Condition of an option of the network."""
 
-_NO_SUCH = "the cell {cell} has no such option"
-_STATE_SIZE = Needs(lambda known, _: "state_size" in known.cell_options, _NO_SUCH)
-_R_MIN = Needs(lambda known, _: "r_min" in known.cell_options, _NO_SUCH)
-_R_MAX = Needs(lambda known, _: "r_max" in known.cell_options, _NO_SUCH)
+_STATE_SIZE = Needs(
+    lambda known, _: "state_size" in known.cell_options, "the cell {cell} has no such option"
+)
 _SIZE = Needs(
     lambda known, size: size in OF_SIZE or "network" in known.experts,
     "the experts are named; add network to them",
@@ -107,11 +106,6 @@ class ModelConfig:
             Training them on errors of the present row alone loses accuracy in long runs. Default:
             yes if their errors are known through time (credit through all layers, hybrid or bptt in
             chunks, or uoro), else no.
-        r_min: smallest modulus of the initial eigenvalues of the cell lru; closer to 1 remembers
-            longer.
-        r_max: largest modulus of the initial eigenvalues of the cell lru.
-        recurrent_factor: learning rate of eigenvalues and input gains, as a multiple of the
-            learning rate. To remember k rows, take about 1/k.
         seed: seed of the initial network.
 
     Raises:
@@ -129,9 +123,6 @@ class ModelConfig:
     clip: Annotated[Advanced[float | None], NETWORK] = 1.0
     sensitivity_dtype: Annotated[Advanced[SensitivityDtype | None], NETWORK] = None
     train_encoder: Annotated[Advanced[bool | None], NETWORK] = None
-    r_min: Annotated[Advanced[float], NETWORK, _R_MIN] = 0.0
-    r_max: Annotated[Advanced[float], NETWORK, _R_MAX] = 1.0
-    recurrent_factor: Annotated[Advanced[float], NETWORK] = 0.5
     seed: Annotated[int, NETWORK] = 0
 
     def __post_init__(self) -> None:
@@ -164,15 +155,6 @@ class ModelConfig:
                 )
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
-        if not 0 <= self.r_min < self.r_max <= 1:
-            raise ValueError(
-                f"r_min={self.r_min} and r_max={self.r_max} must satisfy 0 <= r_min < r_max <= 1"
-            )
-        if not self.recurrent_factor >= 0:
-            raise ValueError(
-                f"recurrent_factor={self.recurrent_factor} must not be negative; 0 keeps the "
-                "eigenvalues"
-            )
 
     def expert_names(self) -> tuple[str, ...]:
         """Return the names of the used experts in the order of `EXPERTS`, baselines always."""
@@ -205,13 +187,12 @@ class ModelConfig:
     def cell_options(self) -> dict[str, Any]:
         """Return the options of the network that the cell's constructor takes."""
         taken = inspect.signature(self.cell_class).parameters
-        options = {"state_size": self.state_size, "r_min": self.r_min, "r_max": self.r_max}
-        if self.state_size is None and "state_size" in taken:
-            # A cell with a default of its own puts out its state, which has to be as wide as the
-            # features.
-            needs_one = taken["state_size"].default is inspect.Parameter.empty
-            options["state_size"] = self.sizes()[2] if needs_one else None
-        return {name: value for name, value in options.items() if name in taken}
+        if "state_size" not in taken:
+            return {}
+        # A cell with a default of its own puts out its state, which has to be as wide as the
+        # features.
+        needs_one = taken["state_size"].default is inspect.Parameter.empty
+        return {"state_size": self.sizes()[2] if needs_one else self.state_size}
 
     @property
     def cell_class(self) -> type[AbstractCell]:

@@ -297,7 +297,6 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
         delay=config.delay + config.horizon,
         members=members,
         chunk=config.chunk,
-        together=config.together,
         ahead=config.horizon > 0,
         bound=config.bound,
         masks=config.outliers == "mask",

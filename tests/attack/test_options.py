@@ -60,9 +60,6 @@ OTHER_MODEL = {
     "clip": 0.1,
     "sensitivity_dtype": "bfloat16",
     "train_encoder": False,
-    "r_min": 0.5,
-    "r_max": 0.9,
-    "recurrent_factor": 0.1,
     "seed": 1,
 }
 
@@ -70,7 +67,6 @@ NOT_ABOUT_SCORES = {
     "source",
     "target",
     "format",
-    "together",
     "model",
     "log_every",
     "checkpoint_every",
@@ -141,9 +137,7 @@ def test_whatever_is_given_each_option_without_effect_is_named_once(source, data
     found = without_effect(config, reader, plan)
     assert len(found) == len(set(found)) and {*found} - {"experts contexts"} <= chosen | of_model
     if "network" not in config.model.expert_names():
-        assert (
-            of_model & {"learning_rate", "clip", "r_min", "r_max", "recurrent_factor", "seed"}
-        ) <= {*found}
+        assert of_model & {"learning_rate", "clip", "seed"} <= {*found}
 
 
 @pytest.mark.parametrize(

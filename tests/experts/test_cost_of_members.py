@@ -19,10 +19,9 @@ STREAMS = {
     "without delay": (FEW, NUMBERS, {}),
     "several steps ahead": (FEW, NUMBERS, {"outputs": 3, "delay": 4}),
     "classes": (FEW, CLASSES, {"delay": 2}),
-    "several members in a step": (FEW, NUMBERS, {"delay": 2, "together": 3}),
+    "in chunks": (FEW, NUMBERS, {"delay": 2, "chunk": 3}),
     "all experts": (ModelConfig(), NUMBERS, {}),
     "network": (SMALL, NUMBERS, {"delay": 2}),
-    "network, several members": (SMALL, NUMBERS, {"delay": 2, "together": 3}),
 }
 
 
@@ -31,13 +30,13 @@ def costs(config, shape, learning):
     config, shape = resolve(config, shape)
     model = build_mixture(config, shape)
     with jax.enable_x64(True):
-        rows = jax.ShapeDtypeStruct((shape.together, width(shape)), float)
+        rows = jax.ShapeDtypeStruct((shape.chunk, width(shape)), float)
         state = jax.eval_shape(model.packing.pack, model.like)
         program = (model._step if learning else model._advance).lower(state, model._maps, rows)
         found = program.compile()
     memory = found.memory_analysis().temp_size_in_bytes
-    # Elements of several members, or of several steps, count as if all were read or written.
-    is_counted = shape.together == 1 and shape.first_delay is None
+    # Elements of several rows, or of several steps, count as if all were read or written.
+    is_counted = shape.chunk == 1 and shape.first_delay is None
     return memory, found.cost_analysis()["bytes accessed"] if is_counted else 0
 
 

@@ -35,11 +35,7 @@ def test_without_a_name_it_is_the_lru():
     # As many units as features.
     assert ModelConfig("paper", cell="gru").cell_options() == {"state_size": None}
     assert ModelConfig("paper", cell="s5").cell_options() == {"state_size": 64}
-    assert ModelConfig("tiny", r_min=0.5).cell_options() == {
-        "state_size": 16,
-        "r_min": 0.5,
-        "r_max": 1.0,
-    }
+    assert ModelConfig("tiny").cell_options() == {"state_size": 16}
 
 
 def test_what_cannot_be_is_said():
@@ -53,9 +49,9 @@ def test_what_cannot_be_is_said():
         ValueError, match="cell=gru is an option of the network, which takes no part: choose a size"
     ):
         stream.Classifier(model=ModelConfig(cell="gru"))
-    config = ModelConfig("tiny", cell="rglru", state_size=8, r_min=0.5)
+    config = ModelConfig("tiny", cell="rglru", state_size=8)
     (found,) = StreamConfig("a.csv", model=config).without_effect(classes=True, format="csv")
-    assert str(found) == "state_size, r_min have no effect: the cell rglru has no such option"
+    assert str(found) == "state_size has no effect: the cell rglru has no such option"
 
 
 @pytest.mark.full

@@ -44,7 +44,7 @@ def test_steps_count_up_to_the_largest_number_and_learning_goes_on():
     )
     model = resolve(config, Shape(3, (), 1, previous=False))
     learner = Recurrent(build_learner(*model))
-    one, compiled = (np.zeros(1, np.int32), np.zeros(1, bool)), jax.jit(learner.step)
+    one, compiled = (np.int32(0), np.bool_(False)), jax.jit(learner.step)
     rng = np.random.default_rng(0)
     xs, ys = rng.normal(size=(8, 1, 3)), rng.normal(size=(8, 1, 1))
 

@@ -1,4 +1,4 @@
-"""Many streams share a network: each remembers as if alone, and all learn as one batch."""
+"""Many streams share a network: each remembers as if alone, and all learn in turn."""
 
 import json
 
@@ -13,11 +13,14 @@ from tiers import fast
 
 import foretrace as ft
 from foretrace._experts.recurrent import Recurrent, read_measures
+from foretrace._experts.shape import Shape
 from foretrace._rows.encode import Encoder
 from foretrace._rows.schema import Column
 from foretrace._rows.slots import NoFreeSlotError, SlotTable
 from foretrace._rows.streams import Streams
 from foretrace._rows.target import ClassTarget
+from foretrace.stream._model import build_mixture, resolve
+from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._saved import copy_state
 
 pytestmark = [pytest.mark.exact, pytest.mark.usefixtures("standard_promotion")]
@@ -25,14 +28,11 @@ MEMBERS, STEPS = 3, 8
 MADE = {}
 
 
-def learner(rate, batch_size=None, rule=ft.ONLINE):
+def learner(rate, rule=ft.ONLINE):
     network = ft.Network(
         2, 2, model_size=4, depth=2, cell=ft.LRU.factory(state_size=3), key=jax.random.key(0)
     )
-    loss = ft.losses.squared_error
-    return ft.Learner(
-        network, rule=rule, optimizer=optax.adam(rate), loss=loss, batch_size=batch_size
-    )
+    return ft.Learner(network, rule=rule, optimizer=optax.adam(rate), loss=ft.losses.squared_error)
 
 
 class Compiled:
@@ -40,47 +40,27 @@ class Compiled:
 
     def __init__(self, one, members=MEMBERS, delay=0):
         self.network = Recurrent(one, slots=members, delay=delay)
-        self.init, self.members, self.together = self.network.init, members, one.batch_size or 1
+        self.init = self.network.init
         self._step, self._advance = jax.jit(self.network.step), jax.jit(self.network.advance)
 
-    def step(self, state, slots, is_new, xs, ys, mask):
-        return self._step(
-            state, np.asarray(xs), np.asarray(ys), np.asarray(mask), np.asarray(slots), is_new
-        )
+    def step(self, state, slot, x, y, is_new=False, known=True):
+        rows = np.asarray(x)[None], np.asarray(y)[None], np.array([known])
+        return self._step(state, *rows, np.int32(slot), np.bool_(is_new))
 
-    def advance(self, state, slots, is_new, xs):
-        return self._advance(state, np.asarray(xs), np.asarray(slots), is_new)
-
-    def predict(self, *arguments):
-        return self.advance(*arguments)[1]
+    def advance(self, state, slot, x, is_new=False):
+        return self._advance(state, np.asarray(x)[None], np.int32(slot), np.bool_(is_new))
 
 
-def many(rate, together=1, delay=0, members=MEMBERS):
+def many(rate, delay=0):
     """Return the same learner for the same arguments: compiled once."""
-    key = rate, together, delay, members
-    if key not in MADE:
-        one = learner(rate, None if together == 1 else together)
-        MADE[key] = Compiled(one, members, delay)
-    return MADE[key]
+    if (rate, delay) not in MADE:
+        MADE[rate, delay] = Compiled(learner(rate), delay=delay)
+    return MADE[rate, delay]
 
 
 def data(seed=0, steps=STEPS, members=MEMBERS):
     rng = np.random.default_rng(seed)
     return rng.normal(size=(steps, members, 2)), rng.normal(size=(steps, members, 2))
-
-
-def padded(model, slots, xs, ys, is_new=(), mask=None):
-    """Fill a step up with missing rows."""
-    size, there = model.together, len(slots)
-    out = (
-        np.full(size, model.members, np.int32),
-        np.zeros(size, bool),
-        np.zeros((size, 2)),
-        np.zeros((size, 2)),
-    )
-    for i, slot in enumerate(slots):
-        out[0][i], out[1][i], out[2][i], out[3][i] = slot, slot in is_new, xs[i], ys[i]
-    return *out, np.arange(size) < there if mask is None else np.asarray(mask)
 
 
 def leaves(tree):
@@ -116,102 +96,64 @@ def shared(state):
     )
 
 
-def orders():
-    """Groups of distinct members in any order: 0 1 2 is a full step, 1 has two missing rows."""
-    return st.lists(
-        st.lists(st.integers(0, MEMBERS - 1), min_size=1, max_size=MEMBERS, unique=True),
-        max_size=STEPS,
-    )
-
-
 @pytest.mark.full
-@pytest.mark.parametrize(("together", "delay"), fast([(3, 2), (1, 0), (1, 2), (3, 0)]))
-@given(groups=orders())
-def test_each_member_remembers_as_if_it_were_alone(together, delay, groups):
-    model, alone = (
-        many(0.0, together, delay),
-        MADE.setdefault(delay, Compiled(learner(0.0), None, delay)),
-    )
+@pytest.mark.parametrize("delay", fast([2, 0]))
+@given(slots=st.lists(st.integers(0, MEMBERS - 1), max_size=2 * STEPS))
+def test_each_member_remembers_as_if_it_were_alone(delay, slots):
+    model = many(0.0, delay)
+    alone = MADE.setdefault(delay, Compiled(learner(0.0), None, delay))
     xs, ys = data()
-    state, outputs, rows = model.init(), [[] for _ in range(MEMBERS)], [0] * MEMBERS
-    if together == 1:
-        groups = [[slot] for group in groups for slot in group]
-    for group in groups:
-        if max(rows) >= STEPS:
-            break
-        x, y = ([values[rows[slot], slot] for slot in group] for values in (xs, ys))
-        state, step = model.step(state, *padded(model, group, x, y))
-        for i, slot in enumerate(group):
-            outputs[slot].append(np.asarray(step.outputs)[i])
-            rows[slot] += 1
+    state, outputs = model.init(), [[] for _ in range(MEMBERS)]
+    for slot in slots:
+        t = len(outputs[slot])
+        if t < STEPS:
+            state, step = model.step(state, slot, xs[t, slot], ys[t, slot])
+            outputs[slot].append(step.outputs[0])
     for slot in range(MEMBERS):
         one = alone.init()
-        for t in range(rows[slot]):
-            row = xs[t, slot][None], ys[t, slot][None], np.ones(1, bool)
-            one, step = alone.step(one, np.zeros(1, np.int32), np.zeros(1, bool), *row)
-            assert_close(step.outputs[0], outputs[slot][t])
+        for t, output in enumerate(outputs[slot]):
+            one, step = alone.step(one, 0, xs[t, slot], ys[t, slot])
+            assert_close(step.outputs[0], output)
         assert_close(one.learner.carry, place(state, slot)[0])
     assert_same(place(state, MEMBERS), place(model.init(), MEMBERS))
 
 
 @pytest.mark.parametrize(("delay", "credit"), fast([(2, 0), (0, 0), (2, 2)]))
-def test_members_in_lock_step_are_a_batch(delay, credit):
+def test_members_share_a_learner_that_takes_their_rows_in_turn(delay, credit):
+    """The definition: one learner, given the carry of the member before the row of the label."""
     rule = ft.ONLINE.with_depth(credit)
-    model = Compiled(learner(0.05, 3, rule), delay=delay) if credit else many(0.05, 3, delay)
-    batch = learner(0.05, 3, rule)
+    model = Compiled(learner(0.05, rule), delay=delay) if credit else many(0.05, delay)
+    one = learner(0.05, rule)
     xs, ys = map(jnp.asarray, data())
-    state, one, carries = model.init(), batch.init(), []
-    slots = np.array([2, 0, 1], np.int32)
+    state, now = model.init(), one.init()
+    carries = [[now.carry] for _ in range(MEMBERS)]
     for t in range(STEPS):
-        carries.append(one.carry)
-        outputs, ahead = batch.predict(one, xs[t][:, None])
-        late = t - delay
-        mask = np.full(3, late >= 0)
-        state, step = model.step(state, slots, np.zeros(3, bool), xs[t], ys[max(late, 0)], mask)
-        if late >= 0:
-            learned, info = batch.step(
-                one._replace(carry=carries[late]), xs[late][:, None], ys[late][:, None]
-            )
-            one = learned._replace(carry=ahead.carry)
-            assert_close(
-                jnp.stack([info.loss, info.gradient_norm, info.update_norm]), step.measures[:3]
-            )
-        else:
-            one = ahead
-        assert_close(outputs[:, 0], step.outputs)
-    assert_close((one.network, one.opt_state), (state.learner.network, state.learner.opt_state))
-    assert_close(
-        one.carry, jax.tree.map(lambda leaf: jnp.swapaxes(leaf[slots], 0, 1), state.learner.carry)
-    )
+        for slot in (2, 0, 1):
+            mine, late = carries[slot], t - delay
+            outputs, ahead = one.predict(now._replace(carry=mine[t]), xs[t, slot][None])
+            y = ys[max(late, 0), slot]
+            state, step = model.step(state, slot, xs[t, slot], y, known=late >= 0)
+            assert_close(outputs, step.outputs)
+            mine.append(ahead.carry)
+            if late >= 0:
+                ready = now._replace(carry=mine[late])
+                now, info = one.step(ready, xs[late, slot][None], y[None])
+                found = jnp.stack([info.loss, info.gradient_norm, info.update_norm])
+                assert_close(found, step.measures[:3])
+                if not delay:  # the step that learns moves the state on with new parameters
+                    mine[t + 1] = now.carry
+    assert_close((now.network, now.opt_state), (state.learner.network, state.learner.opt_state))
+    for slot in range(MEMBERS):
+        assert_close(carries[slot][-1], place(state, slot)[0])
 
 
-@pytest.mark.full
 @pytest.mark.parametrize("delay", fast([2, 0]))
-def test_missing_rows_and_rows_without_a_label_do_not_dilute_the_gradient(delay):
-    xs, ys = data()
-    found = []
-    for together, labelled in ((3, 1), (3, 2), (1, 1)):
-        model = many(0.05, together, delay)
-        state = model.init()
-        for t in range(STEPS):
-            # Member 1 is there without a label in the second case, missing in the first.
-            slots = [0, 1][:labelled] if together > 1 else [0]
-            mask = (np.arange(together) == 0) & (t >= delay)
-            state, step = model.step(state, *padded(model, slots, xs[t], ys[t], mask=mask))
-            found.append(step.measures)
-        found.append(shared(state))
-    size = len(found) // 3
-    assert_close(found[:size], found[size : 2 * size])
-    assert_close(found[:size], found[2 * size :])
-
-
-@pytest.mark.parametrize(("together", "delay"), fast([(3, 2), (1, 0), (1, 2), (3, 0)]))
-def test_a_member_that_starts_anew_equals_a_new_one_and_touches_no_other(together, delay):
-    model, (xs, ys) = many(0.05, together, delay), data()
+def test_a_member_that_starts_anew_equals_a_new_one_and_touches_no_other(delay):
+    model, (xs, ys) = many(0.05, delay), data()
     state = model.init()
     for t in range(4):
         for slot in range(MEMBERS):
-            state, _ = model.step(state, *padded(model, [slot], xs[t, [slot]], ys[t, [slot]]))
+            state, _ = model.step(state, slot, xs[t, slot], ys[t, slot])
     # Member 0 starts anew in one state, and has never been in the other.
     blank = model.init()
     never = state._replace(
@@ -222,16 +164,10 @@ def test_a_member_that_starts_anew_equals_a_new_one_and_touches_no_other(togethe
     one, two = copy_state(state), copy_state(never)
     for t in range(5):
         before = [place(one, slot) for slot in (1, 2, MEMBERS)]
-        mask = np.arange(together) == 0 if t >= delay else np.zeros(together, bool)
-        rows = xs[t, [0]], ys[max(t - delay, 0), [0]]
-        assert_same(
-            model.predict(one, *padded(model, [0], *rows, is_new=[0] if not t else ())[:3]),
-            model.predict(two, *padded(model, [0], *rows)[:3]),
-        )
-        one, first = model.step(
-            one, *padded(model, [0], *rows, is_new=[0] if not t else (), mask=mask)
-        )
-        two, second = model.step(two, *padded(model, [0], *rows, mask=mask))
+        x, y, is_new, known = xs[t, 0], ys[max(t - delay, 0), 0], t == 0, t >= delay
+        assert_same(model.advance(one, 0, x, is_new)[1], model.advance(two, 0, x)[1])
+        one, first = model.step(one, 0, x, y, is_new, known)
+        two, second = model.step(two, 0, x, y, known=known)
         assert_same(first, second)
         assert_same((shared(one), place(one, 0)), (shared(two), place(two, 0)))
         assert_same(before, [place(one, slot) for slot in (1, 2, MEMBERS)])
@@ -241,26 +177,14 @@ def _put(tree, other, slot):
     return jax.tree.map(lambda leaf, new: leaf.at[slot].set(new[slot]), tree, other)
 
 
-def test_what_missing_rows_hold_reaches_nothing():
-    model, (xs, ys) = many(0.05, 3, 2), data()
-    clean, other = model.init(), model.init()
-    for t in range(STEPS):
-        slots, is_new, x, y, mask = padded(model, [1], [xs[t, 1]], [ys[t, 1]])
-        clean, _ = model.step(clean, slots, is_new, x, y, mask & (t >= 2))
-        x[1:], y[1:] = np.nan, np.nan
-        other, _ = model.step(other, slots, is_new, x, y * 0 + np.nan_to_num(y), mask & (t >= 2))
-    assert_same(shared(clean)[:2], shared(other)[:2])
-    for slot in range(MEMBERS):
-        assert_same(place(clean, slot), place(other, slot))
-
-
 @pytest.mark.full
-def test_a_step_that_is_not_finite_is_refused_for_all_of_its_rows():
-    model, (xs, ys) = many(0.05, 3, 0), data()
-    state, _ = model.step(model.init(), *padded(model, [0, 1, 2], xs[0], ys[0]))
+def test_a_step_that_is_not_finite_is_refused():
+    model, (xs, ys) = many(0.05), data()
+    state = model.init()
+    for slot in range(MEMBERS):
+        state, _ = model.step(state, slot, xs[0, slot], ys[0, slot])
     before = copy_state(state)
-    xs[1, 1] = np.nan
-    state, step = model.step(state, *padded(model, [0, 1, 2], xs[1], ys[1], is_new=[2]))
+    state, step = model.step(state, 2, xs[1, 2] * np.nan, ys[1, 2], is_new=True)
     assert read_measures(step.measures).accepted == 0 and state.learner.skipped == 1
     assert_same(before.learner.network, state.learner.network)
     assert_same([place(before, slot) for slot in (0, 1)], [place(state, slot) for slot in (0, 1)])
@@ -268,29 +192,26 @@ def test_a_step_that_is_not_finite_is_refused_for_all_of_its_rows():
 
 
 def test_passing_moves_on_who_is_there_and_learns_nothing():
-    model, (xs, ys) = many(0.05, 3), data()
-    state, _ = model.step(model.init(), *padded(model, [0, 1, 2], xs[0], ys[0]))
+    model, (xs, ys) = many(0.05), data()
+    state = model.init()
+    for slot in range(MEMBERS):
+        state, _ = model.step(state, slot, xs[0, slot], ys[0, slot])
     before = copy_state(state)
-    arguments = padded(model, [1], xs[1], ys[1])[:3]
-    outputs = model.predict(state, *arguments)
-    after, again = model.advance(state, *arguments)
-    assert_same(outputs, again)
-    assert_same(
-        [place(before, slot) for slot in (0, 2, 3)], [place(after, slot) for slot in (0, 2, 3)]
-    )
+    after, _ = model.advance(state, 1, xs[1, 1])
+    others = 0, 2, 3
+    assert_same([place(before, slot) for slot in others], [place(after, slot) for slot in others])
     assert_same(shared(before), shared(after))
     assert not np.array_equal(before.learner.carry.h[1], after.learner.carry.h[1])
 
 
 def test_members_beyond_memory_are_refused():
-    with pytest.raises(
-        ValueError, match=r"members=10000000: .* at most 1024 MiB .* there is room for \d+ members"
+    model = ModelConfig("tiny")
+    for options, message in (
+        ({"members": 10_000_000}, r"members=10000000, .* room for \d+ members"),
+        ({"members": 3, "delay": 10_000_000}, r"members=3, delay=10000000: .* room for 0 members"),
     ):
-        many(0.0, members=10_000_000)
-    with pytest.raises(ValueError, match=r"members=3, delay=10000000: .* room for 0 members"):
-        many(0.0, delay=10_000_000)
-    with pytest.raises(ValueError, match="members=2 must be at least together=3"):
-        many(0.0, 3, members=2)
+        with pytest.raises(ValueError, match=message + "; use fewer members, a shorter delay"):
+            build_mixture(*resolve(model, Shape(3, (), 1, previous=False, **options)))
 
 
 ACTIONS = st.lists(

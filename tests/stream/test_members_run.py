@@ -47,11 +47,11 @@ def files(tmp_path_factory):
 
 
 RUNS = {
-    "late, side by side": {
+    "late": {
         "target": "class",
         "member": "who",
         "members": 4,
-        "together": 3,
+        "chunk": 3,
         "delay": 2,
     },
     "episodes": {"target": "z", "task": "regression", "reset": "start", "horizon": 2},
@@ -60,7 +60,7 @@ RUNS = {
         "member": "who",
         "members": 3,
         "reset": "start",
-        "together": 2,
+        "chunk": 2,
         "horizon": 2,
         "delay": 1,
     },
@@ -68,7 +68,7 @@ RUNS = {
 
 
 @pytest.mark.program
-@pytest.mark.parametrize("name", fast(["everything", "late, side by side", "episodes"]))
+@pytest.mark.parametrize("name", fast(["everything", "late", "episodes"]))
 def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name):
     config = StreamConfig(str(files / "a.csv"), **TINY, **RUNS[name])
     whole = follow(config, tmp_path / "whole", show_progress=False)
@@ -114,7 +114,7 @@ def test_one_member_of_many_is_a_stream_of_its_own(files, tmp_path):
 
 @pytest.mark.full
 def test_predicting_changes_nothing_and_knows_whose_row_it_is(files, tmp_path):
-    config = StreamConfig(str(files / "a.csv"), **TINY, **RUNS["late, side by side"])
+    config = StreamConfig(str(files / "a.csv"), **TINY, **RUNS["late"])
     follow(config, tmp_path / "run", rows=300, show_progress=False)
     before = (tmp_path / "run" / "checkpoint.safetensors").read_bytes()
     names, rows = predictions(tmp_path / "run", str(files / "a.csv"), rows=20)
@@ -144,13 +144,14 @@ def test_a_source_without_the_column_of_episodes_is_refused(files, tmp_path):
     ("arguments", "message"),
     [
         ("--target class --member whom", "no column 'whom'"),
-        ("--target class --member who --chunk 4", "chunk=4 does not go with --member or --reset"),
-        ("--target class --reset start --chunk 4", "chunk=4 does not go with --member or --reset"),
         (
-            "--target class --together 2",
-            "together=2 learns rows of several members in one step: name --member",
+            "--target class --member who --size tiny --chunk 4",
+            "chunk=4 does not go with --member or --reset",
         ),
-        ("--target class --member who --members 2 --together 3", "at least as many --members"),
+        (
+            "--target class --reset start --size tiny --chunk 4",
+            "chunk=4 does not go with --member or --reset",
+        ),
         (
             "--target class --member class",
             "'class' cannot be the --member, the --reset or the --id",

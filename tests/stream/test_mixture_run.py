@@ -48,7 +48,7 @@ RUNS = {
     ),
     "members": (
         "a.csv",
-        {"target": "z", "member": "color", "members": 4, "together": 2, "horizon": 2},
+        {"target": "z", "member": "color", "members": 4, "chunk": 2, "horizon": 2},
         FEW,
     ),
     "text": ("a.txt", {}, FEW),
@@ -235,7 +235,7 @@ def test_features_for_the_experts_are_those_in_front_of_the_decoder():
     model = resolve(config, Shape(3, (), 2, previous=False))
     assert model[1].network_features == 6
     learner = Recurrent(build_learner(*model))
-    compiled, one = jax.jit(learner.step), (np.zeros(1, np.int32), np.zeros(1, bool))
+    compiled, one = jax.jit(learner.step), (np.int32(0), np.bool_(False))
     state, draw = learner.init(), np.random.default_rng(0)
     first = np.asarray(state.learner.network.decoder.linear.weight)
     for _ in range(20):
