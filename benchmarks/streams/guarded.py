@@ -90,7 +90,7 @@ def errors(cell):
     with tempfile.TemporaryDirectory() as folder:
         shape, rows = packed_rows(cell, Path(folder))
     mixture = mixture_of(shape)
-    if not mixture.remembering.names:
+    if not mixture.guarded:
         return shape.classes, {}
     # Equal chunks are one program.
     missing = pack(shape, [], -len(rows) % CHUNK)
@@ -100,9 +100,7 @@ def errors(cell):
         found.append(np.asarray(step.errors))
     found = np.concatenate(found)
     found = found[found[:, -1] > 0, :-1]
-    return shape.classes, dict(
-        zip(("with", "without", *mixture.remembering.names), found.T, strict=True)
-    )
+    return shape.classes, dict(zip(("with", "without", *mixture.guarded), found.T, strict=True))
 
 
 def packed_rows(cell, folder):

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from foretrace._experts.changes import FAR
+from foretrace._experts.answer import FAR
 from foretrace._experts.moments import Moments, new_moments
 from foretrace._experts.rows import RawRow
 from foretrace._experts.shape import Shape

@@ -12,8 +12,8 @@ from typing import NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 
-from foretrace._experts.expert import AbstractExpert, Features, counted
-from foretrace._types import Array, Bool, Float
+from foretrace._experts.expert import AbstractExpert, Features, Lesson, counted
+from foretrace._types import Array, Float
 
 _MEMORY = 1000.0
 """Number of labels over which the error of a lag is averaged."""
@@ -69,20 +69,13 @@ class NumberBaselines(AbstractExpert):
         season = jnp.where(jnp.isfinite(usable[best]), season, last)
         return jnp.stack([jnp.full(self.outputs, last), jnp.zeros(self.outputs), season])
 
-    def learn(
-        self,
-        state: SeasonState,
-        features: Features,
-        predicted: Float[Array, "E O"],
-        label: Float[Array, "O"],
-        known: Bool[Array, ""],
-    ) -> SeasonState:
+    def learn(self, state: SeasonState, lesson: Lesson) -> SeasonState:
         """Return the state after a label: the error of every lag."""
-        there = (~jnp.isnan(features.labels) & known).astype(state.counts.dtype)
+        labels = lesson.features.labels
+        there = (~jnp.isnan(labels) & lesson.known).astype(state.counts.dtype)
         counts = state.counts + there
-        errors = jnp.minimum(
-            jnp.abs(label[None] - jnp.nan_to_num(features.labels)[:, None]), _MAX_ERROR
-        )
+        errors = jnp.abs(lesson.label[None] - jnp.nan_to_num(labels)[:, None])
+        errors = jnp.minimum(errors, _MAX_ERROR)
         rate = there / jnp.clip(counts, 1.0, _MEMORY)
         return SeasonState(state.errors + rate[:, None] * (errors - state.errors), counts)
 
@@ -119,19 +112,11 @@ class ClassBaselines(AbstractExpert):
         repeated = jnp.where(last.sum() > 0, share * last + (1 - share) * frequency, frequency)
         return jnp.stack([frequency, repeated])
 
-    def learn(
-        self,
-        state: tuple[Array, Array],
-        features: Features,
-        predicted: Float[Array, "E O"],
-        label: Float[Array, "O"],
-        known: Bool[Array, ""],
-    ) -> tuple[Array, Array]:
+    def learn(self, state: tuple[Array, Array], lesson: Lesson) -> tuple[Array, Array]:
         """Return the state after a label."""
         counts, right = state
-        last = (jnp.arange(self.classes, dtype=jnp.int32) == features.labels[0]).astype(
-            counts.dtype
-        )
-        hit = (last * label).sum()
-        now = jnp.stack([hit, 1 - hit]) * (known & (last.sum() > 0)).astype(counts.dtype)
-        return counted(counts, label * known.astype(counts.dtype)), counted(right, now)
+        places = jnp.arange(self.classes, dtype=jnp.int32)
+        last = (places == lesson.features.labels[0]).astype(counts.dtype)
+        hit, known = (last * lesson.label).sum(), lesson.known.astype(counts.dtype)
+        now = jnp.stack([hit, 1 - hit]) * (known * (last.sum() > 0))
+        return counted(counts, lesson.label * known), counted(right, now)

@@ -1,19 +1,15 @@
 """The experts of a stream by their names, and those that would be too large for it."""
 
+from foretrace._experts.answer import Classes, answer_of
 from foretrace._experts.baselines import ClassBaselines, NumberBaselines
 from foretrace._experts.contexts import ORDERS, Contexts
 from foretrace._experts.distant import distant
 from foretrace._experts.events import OfEvents
-from foretrace._experts.expert import AbstractExpert, AbstractRecurrentExpert
+from foretrace._experts.expert import AbstractExpert
 from foretrace._experts.gradient import ClassGradient, NumberGradient
-from foretrace._experts.least_squares import (
-    RAW_PRIORS,
-    ClassSquares,
-    NumberSquares,
-    RawSquares,
-)
+from foretrace._experts.least_squares import RAW_PRIORS, RawSquares, Squares
 from foretrace._experts.memory import memory
-from foretrace._experts.neighbours import ClassNeighbours, NumberNeighbours
+from foretrace._experts.neighbours import Neighbours
 from foretrace._experts.network import ClassNetwork, NumberNetwork
 from foretrace._experts.shape import LABELS, WIDE, Shape
 
@@ -43,7 +39,10 @@ EXPERTS = (
 def experts_of(
     shape: Shape, wanted: tuple[str, ...]
 ) -> tuple[tuple[AbstractExpert, ...], tuple[str, ...]]:
-    """Return the groups of experts of a shape, and the names of those that would be too large."""
+    """Return the experts of a shape, and the names of the groups that would be too large.
+
+    The baselines come first, and last those with a memory of their own, behind the network's.
+    """
     sizes = {
         "row": shape.size(0) + shape.code_size,
         "short": shape.size(shape.short_depth),
@@ -52,33 +51,30 @@ def experts_of(
         "events": shape.events_size,
         "network": shape.size(0) + shape.code_size + shape.network_features,
     }
-    outputs, first = shape.outputs, shape.first_outputs
-    squares, neighbours = (
-        (ClassSquares, ClassNeighbours) if shape.classes else (NumberSquares, NumberNeighbours)
-    )
+    outputs, first, answer = shape.outputs, shape.first_outputs, answer_of(shape)
     groups: dict[str, tuple[AbstractExpert, ...]] = dict.fromkeys(SETS, ())
     if not shape.has_steps:
         del groups["steps"]
-    of_events = squares(("events", "wide_events"), (sizes["events"], WIDE), outputs)
+    of_events = Squares(("events", "wide_events"), (sizes["events"], WIDE), answer)
     groups["events"] = (OfEvents(of_events),)
     if shape.has_raw:
         names = tuple(RAW_PRIORS)[: 2 if shape.raw_depth else 1]
         raws = tuple(sizes[name.removeprefix("raw_")] for name in names)
         groups["raw"] = (RawSquares(names, raws, outputs, 1 + shape.row_size - shape.num_raw),)
-    groups["neighbours"] = (neighbours("neighbours", sizes["short"], outputs),)
+    groups["neighbours"] = (Neighbours("neighbours", sizes["short"], answer),)
     if 1 < shape.size(0) < sizes["short"]:
         # Where the past does not matter, it only hides which rows are alike.
-        groups["neighbours"] += (neighbours("row neighbours", shape.size(0), outputs),)
+        groups["neighbours"] += (Neighbours("row neighbours", shape.size(0), answer),)
     if shape.network_features:
-        groups["network"] = (squares(("network_features",), (sizes["network"],), outputs),)
-    if shape.classes:
+        groups["network"] = (Squares(("network_features",), (sizes["network"],), answer),)
+    if isinstance(answer, Classes):
         groups["contexts"] = (
             Contexts(outputs, ORDERS if shape.previous else 0, 18 if first > 32 else 16),
         )
         groups["gradient"] = (ClassGradient(sizes["lags"], outputs),)
         found: list[AbstractExpert] = [ClassBaselines(outputs)]
     else:
-        groups["gradient"] = (NumberGradient(sizes["lags"], outputs),)
+        groups["gradient"] = (NumberGradient(sizes["lags"], answer),)
         found = [NumberBaselines(outputs, LABELS)]
     chosen: list[str] = []
     left_out: list[str] = []
@@ -89,18 +85,16 @@ def experts_of(
         is_large = name != "contexts" and sizes.get(name, WIDE) * columns > MAX_COEFFICIENTS
         (left_out if is_large else chosen).append(name)
     if sets := tuple(name for name in SETS if name in chosen):
-        groups[sets[0]] = (squares(sets, tuple(sizes.get(name, WIDE) for name in sets), outputs),)
+        groups[sets[0]] = (Squares(sets, tuple(sizes.get(name, WIDE) for name in sets), answer),)
     for name in chosen:
         found += groups[name]
     if shape.has_network:
         found.append(ClassNetwork() if shape.classes else NumberNetwork(outputs))
+    for name, make in REMEMBERING.items():
+        if name in wanted:
+            expert = make(shape)
+            if expert is None:
+                left_out.append(name)
+            else:
+                found.append(expert)
     return tuple(found), tuple(left_out)
-
-
-def remembering_of(
-    shape: Shape, wanted: tuple[str, ...]
-) -> tuple[tuple[AbstractRecurrentExpert, ...], tuple[str, ...]]:
-    """Return the experts behind the guard, and the names of those that would be too large."""
-    made = {name: make(shape) for name, make in REMEMBERING.items() if name in wanted}
-    left_out = tuple(name for name, expert in made.items() if expert is None)
-    return tuple(filter(None, made.values())), left_out

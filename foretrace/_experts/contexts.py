@@ -14,8 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from foretrace._engine.rounding import mixed_bits
-from foretrace._experts.expert import AbstractExpert, Features, counted
-from foretrace._types import Array, Bool, Float, UInt32
+from foretrace._experts.expert import AbstractExpert, Features, Lesson, counted
+from foretrace._types import Array, Float, UInt32
 
 ORDERS = 5
 """Length of the longest context."""
@@ -67,21 +67,15 @@ class Contexts(AbstractExpert):
             out.append(p)
         return jnp.stack(out)
 
-    def learn(
-        self,
-        state: tuple[Array, Array],
-        features: Features,
-        predicted: Float[Array, "E O"],
-        label: Float[Array, "O"],
-        known: Bool[Array, ""],
-    ) -> tuple[Array, Array]:
+    def learn(self, state: tuple[Array, Array], lesson: Lesson) -> tuple[Array, Array]:
         """Return the state after a label."""
         counts, table = state
         # All reads of the table stand before the writes: the compiler then writes in place.
-        known = known & jnp.isfinite(predicted).all()
-        counts = counted(counts, label * known.astype(counts.dtype))
+        known = lesson.known & jnp.isfinite(lesson.predicted).all()
+        counts = counted(counts, lesson.label * known.astype(counts.dtype))
         if self.orders:
-            hashes = self._hashes(features, jnp.argmax(label).astype(jnp.uint32)[None])[:, 0]
+            at = jnp.argmax(lesson.label).astype(jnp.uint32)[None]
+            hashes = self._hashes(lesson.features, at)[:, 0]
             orders, places = jnp.arange(self.orders, dtype=jnp.int32), self._places(hashes)
             entry = table[orders, places]
             count = entry & _MAX_COUNT

@@ -16,7 +16,8 @@ import numpy as np
 import optax
 from jax import lax
 
-from foretrace._experts.expert import AbstractRecurrentExpert, Features
+from foretrace._experts.answer import answer_of
+from foretrace._experts.expert import AbstractExpert, Features, Lesson, Remembered
 from foretrace._experts.readout import Readout, ReadoutState, fits
 from foretrace._experts.shape import Shape
 from foretrace._types import Array, Bool, Float, Int
@@ -84,7 +85,7 @@ class Rows(NamedTuple):
     squares: Float[Array, "I"]
 
 
-class Distant(AbstractRecurrentExpert):
+class Distant(AbstractExpert):
     """One expert: least squares on the row and on values of long ago.
 
     Args:
@@ -130,56 +131,41 @@ class Distant(AbstractRecurrentExpert):
         values = jnp.zeros((self.size, 2 * self.reach), jnp.float32)
         return Rows(values, values[:, 0], jnp.zeros((), jnp.int32), values[:, 0])
 
-    def predict(self, state: Found, carry: Rows, features: Features) -> Float[Array, "E O"]:
+    def predict(self, state: Remembered, features: Features) -> Float[Array, "E O"]:
         """Return the prediction of a row."""
-        return self.readout.predict(state.readout, self._features(state, carry, features), features)
+        readout = state.learned.readout
+        f = self._features(state.learned, state.carry, features)
+        return self.readout.predict(readout, f, features)
 
-    def move(self, state: Found, carry: Rows, features: Features) -> Rows:
+    def move(self, state: Remembered, features: Features, has_row: Bool[Array, ""]) -> Rows:
         """Return the inputs behind a row."""
-        x = self._inputs(features)
-        place = jnp.where(carry.place + 1 == self.reach, 0, carry.place + 1).astype(jnp.int32)
-        squares = carry.squares + (x * x - carry.squares) * (2 / self.reach)
-        return Rows(self._values(carry), x, place, squares)
+        before, x = state.carry, self._inputs(features)
+        place = jnp.where(before.place + 1 == self.reach, 0, before.place + 1).astype(jnp.int32)
+        squares = before.squares + (x * x - before.squares) * (2 / self.reach)
+        after = Rows(self._values(before), x, place, squares)
+        # Of the inputs of all rows, no copy is made: those that are written were the newest.
+        return optax.tree.where(has_row, after, before._replace(values=after.values))
 
-    def chosen(self, moves: Bool[Array, ""], after: Rows, before: Rows) -> Rows:
-        """Return the inputs behind a row that may be missing, without a copy of all of them."""
-        return optax.tree.where(moves, after, before._replace(values=after.values))
-
-    def learn(
-        self,
-        state: Found,
-        carry: Rows,
-        ahead: Rows | None,
-        features: Features,
-        label: Float[Array, "O"],
-        known: Bool[Array, ""],
-    ) -> tuple[Found, Rows, Rows | None]:
-        """Return the state after a label, and both carries."""
-        f = self._features(state, carry, features)
-        scores = self.readout.head.scores(state.readout.head, f)
-        error = self.readout.error(state.readout, scores, features, label, known)
+    def learn(self, state: Remembered, lesson: Lesson) -> Remembered:
+        """Return the state after a label, with the inputs behind its row."""
+        now, carry, known = state.learned, state.carry, lesson.known
+        f = self._features(now, carry, lesson.features)
+        scores = self.readout.head.scores(now.readout.head, f)
+        error = self.readout.error(now.readout, scores, lesson)
         start = jnp.zeros((), jnp.int32), carry.place + 1
         past = lax.dynamic_slice(self._values(carry), start, (self.size, self.reach))
         steered = (self.directions @ error[0])[:, None]
-        count = jnp.minimum(state.num_labels + 1, MEMORY)
+        count = jnp.minimum(now.num_labels + 1, MEMORY)
         rate = known.astype(count.dtype) / count
-        cross = state.cross + rate * (steered[:, :, None] * past[None] - state.cross)
-        squares = state.squares + rate * (steered**2 * carry.squares[None] - state.squares)
-        readout = self.readout.learn(
-            state.readout,
-            f,
-            error,
-            self.readout.noted(state.readout, error, features, known),
-            known,
-        )
-        new = Found(
-            cross,
-            squares,
-            jnp.where(known, count, state.num_labels),
-            state.inputs,
-            state.lags,
-            readout,
-            state.since + known.astype(jnp.int32),
+        cross = now.cross + rate * (steered[:, :, None] * past[None] - now.cross)
+        squares = now.squares + rate * (steered**2 * carry.squares[None] - now.squares)
+        errors = self.readout.noted(now.readout, error, lesson)
+        readout = self.readout.learn(now.readout, f, error, errors, known)
+        new = now._replace(
+            cross=cross,
+            squares=squares,
+            num_labels=jnp.where(known, count, now.num_labels),
+            since=now.since + known.astype(jnp.int32),
         )
         due = (new.since >= EVERY) & (new.num_labels >= FEWEST)
         none = jnp.zeros(PAIRS, bool)
@@ -194,7 +180,7 @@ class Distant(AbstractRecurrentExpert):
             lags=lags,
             readout=readout._replace(head=head),
         )
-        return new, self.move(state, carry, features), ahead
+        return Remembered(new, self.move(state, lesson.features, lesson.has_row), state.ahead)
 
     def _chosen(self, state: Found) -> tuple[Int[Array, "P"], Int[Array, "P"], Bool[Array, "P"]]:
         """Return inputs and lags, outstanding ones replacing the weakest, and which are new."""
@@ -247,4 +233,4 @@ def distant(shape: Shape) -> Distant | None:
     """Return the expert of a shape; None if it would be too large."""
     if not fits(shape) or shape.slots * shape.now_size * REACH > MAX_VALUES:
         return None
-    return Distant(shape.now_size, Readout(shape.outputs, shape.classes))
+    return Distant(shape.now_size, Readout(answer_of(shape)))

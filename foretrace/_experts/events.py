@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jax import lax
 
-from foretrace._experts.expert import AbstractExpert, Features
+from foretrace._experts.expert import AbstractExpert, Features, Lesson
 from foretrace._experts.shape import Shape
 from foretrace._types import Array, Bool, Float
 
@@ -117,18 +117,8 @@ class OfEvents(AbstractExpert):
         """Return what each expert predicts."""
         return self.experts.predict(state, features)
 
-    def learn(
-        self,
-        state: Any,
-        features: Features,
-        predicted: Float[Array, "E O"],
-        label: Float[Array, "O"],
-        known: Bool[Array, ""],
-    ) -> Any:
+    def learn(self, state: Any, lesson: Lesson) -> Any:
         """Return the state after a label."""
-        known = known & features.has_events
-        return lax.cond(
-            known,
-            lambda: self.experts.learn(state, features, predicted, label, known),
-            lambda: state,
-        )
+        known = lesson.known & lesson.features.has_events
+        now = lesson._replace(known=known)
+        return lax.cond(known, lambda: self.experts.learn(state, now), lambda: state)

@@ -10,9 +10,7 @@ import abc
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
-import optax
 
 from foretrace._types import Array, Bool, Float, Int
 
@@ -42,7 +40,6 @@ class Features(NamedTuple):
         raw_lags: `lags`, likewise.
         moments: mean and standard deviation of numbers when the row was predicted, or number of
             classes and 1.
-        members: number of members with a label, which share the experts; None for a single stream.
     """
 
     row: Float[Array, "R"]
@@ -62,15 +59,43 @@ class Features(NamedTuple):
     raw_row: Float[Array, "R"]
     raw_lags: Float[Array, "L"]
     moments: Float[Array, "2"]
+
+
+class Lesson(NamedTuple):
+    """A row whose label has come; or none, where there is no label, or not even a row.
+
+    Args:
+        features: features of the row when it was predicted.
+        predicted: the expert's predictions then.
+        label: the numbers in standard deviations of then, or the class as a one-hot vector.
+        known: whether there is a label; if not, all that was learned stays as it was.
+        has_row: whether there is a row; if not, the carry stays as it was.
+        members: number of members with a label, which share the experts; None for a single stream.
+    """
+
+    features: Features
+    predicted: Float[Array, "E O"]
+    label: Float[Array, "O"]
+    known: Bool[Array, ""]
+    has_row: Bool[Array, ""]
     members: Float[Array, ""] | None = None
 
 
-def probabilities_of_seen(
-    logits: Float[Array, "*E O"], num_classes: Int[Array, ""]
-) -> Float[Array, "*E O"]:
-    """Return the softmax of logits over the seen classes, or the first one before any label."""
-    seen = jnp.arange(logits.shape[-1], dtype=jnp.int32) < jnp.maximum(num_classes, 1)
-    return jax.nn.softmax(jnp.where(seen, logits, -jnp.inf), axis=-1)
+class Remembered(NamedTuple):
+    """State of an expert with a memory of its own: each stream has a carry beside what is shared.
+
+    With late labels there are two carries, so that each label is learned with the memory of its
+    row.
+
+    Args:
+        learned: what is learned of all streams.
+        carry: carry of the stream before the row that is predicted, or whose label comes.
+        ahead: carry before the next row, where that is a later one; else None.
+    """
+
+    learned: Any
+    carry: Any
+    ahead: Any = None
 
 
 MEMORY = 10_000.0
@@ -85,46 +110,9 @@ def counted(counts: Float[Array, "K"], more: Float[Array, "K"]) -> Float[Array, 
 
 
 class AbstractExpert(eqx.Module):
-    """Some experts of one kind, each of which predicts every output."""
+    """Some experts of one kind, each of which predicts every output.
 
-    @property
-    @abc.abstractmethod
-    def names(self) -> tuple[str, ...]:
-        """Name of each expert."""
-
-    @abc.abstractmethod
-    def init(self) -> Any:
-        """Return the state before the first row, a tree of arrays."""
-
-    @abc.abstractmethod
-    def predict(self, state: Any, features: Features) -> Float[Array, "E O"]:
-        """Return each expert's prediction: numbers in standard deviations, or probabilities."""
-
-    @abc.abstractmethod
-    def learn(
-        self,
-        state: Any,
-        features: Features,
-        predicted: Float[Array, "E O"],
-        label: Float[Array, "O"],
-        known: Bool[Array, ""],
-    ) -> Any:
-        """Return the state after a label.
-
-        Args:
-            state: state of the experts.
-            features: features of the row when it was predicted.
-            predicted: the experts' predictions then.
-            label: the numbers in standard deviations of then, or the class as a one-hot vector.
-            known: whether there is a label; if not, the state is returned as it was.
-        """
-
-
-class AbstractRecurrentExpert(eqx.Module):
-    """Some experts with a memory of their own: each stream has a carry beside the shared state.
-
-    With late labels there are two carries: one stands before the next row, the other before the row
-    whose label comes next, so that each label is learned with the memory of its row.
+    The state of those with a carry is `Remembered` everywhere but in `init`.
     """
 
     @property
@@ -134,47 +122,20 @@ class AbstractRecurrentExpert(eqx.Module):
 
     @abc.abstractmethod
     def init(self) -> Any:
-        """Return the state before the first row, a tree of arrays."""
+        """Return what is learned before the first row, a tree of arrays."""
 
-    @abc.abstractmethod
     def new_carry(self) -> Any:
-        """Return the carry of a stream before its first row, a tree of arrays."""
+        """Return the carry of a stream before its first row; None if they have no memory."""
+        return None
 
     @abc.abstractmethod
-    def predict(self, state: Any, carry: Any, features: Features) -> Float[Array, "E O"]:
+    def predict(self, state: Any, features: Features) -> Float[Array, "E O"]:
         """Return each expert's prediction: numbers in standard deviations, or probabilities."""
 
-    @abc.abstractmethod
-    def move(self, state: Any, carry: Any, features: Features) -> Any:
-        """Return the carry behind a row."""
-
-    def chosen(self, moves: Bool[Array, ""], after: Any, before: Any) -> Any:
-        """Return the carry behind a row that may be missing.
-
-        Args:
-            moves: whether there is a row.
-            after: carry that `move` or `learn` returned.
-            before: carry before the row.
-        """
-        return optax.tree.where(moves, after, before)
+    def move(self, state: Any, features: Features, has_row: Bool[Array, ""]) -> Any:
+        """Return the carry behind a row; as it was if there is no row."""
+        return None
 
     @abc.abstractmethod
-    def learn(
-        self,
-        state: Any,
-        carry: Any,
-        ahead: Any,
-        features: Features,
-        label: Float[Array, "O"],
-        known: Bool[Array, ""],
-    ) -> tuple[Any, Any, Any]:
-        """Return the state after the label of a row, and both carries.
-
-        Args:
-            state: state of the experts.
-            carry: carry before the row of the label; the one behind it is returned.
-            ahead: carry before the next row of the stream; None without delay.
-            features: features of the row of the label.
-            label: numbers in standard deviations, or the class as a one-hot vector.
-            known: whether there is a label; if not, the carry alone moves on.
-        """
+    def learn(self, state: Any, lesson: Lesson) -> Any:
+        """Return the state after a label, with the carry behind its row."""

@@ -7,10 +7,10 @@ classes    W <- W + rate f (onehot(y) - softmax(f W)) / |f|^2
 import equinox as eqx
 import jax.numpy as jnp
 
-from foretrace._experts.changes import RANGE, changes_of, numbers_of
+from foretrace._experts.answer import Numbers, probabilities_of_seen
 from foretrace._experts.error_scale import ErrorScale, learned_error, new_error_scale
-from foretrace._experts.expert import AbstractExpert, Features, probabilities_of_seen
-from foretrace._types import Array, Bool, Float
+from foretrace._experts.expert import AbstractExpert, Features, Lesson
+from foretrace._types import Array, Float
 
 _CLIP = 2.0
 
@@ -20,39 +20,33 @@ class NumberGradient(AbstractExpert):
 
     Args:
         size: number of features.
-        outputs: number of steps ahead.
+        answer: numbers at the steps ahead.
         rate: learning rate.
     """
 
     size: int = eqx.field(static=True)
-    outputs: int = eqx.field(static=True)
+    answer: Numbers
     rate: float = eqx.field(static=True, default=0.05)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Name of each expert."""
-        return ("gradient from mean", "gradient from last")
+        return self.answer.names("gradient")
 
     def init(self) -> tuple[Float[Array, "F O"], ErrorScale]:
         """Return the weights and the scale of the error of each output."""
-        return jnp.zeros((self.size, 2 * self.outputs)), new_error_scale(jnp.ones(2 * self.outputs))
+        width = self.answer.width
+        return jnp.zeros((self.size, width)), new_error_scale(jnp.ones(width))
 
     def predict(self, state: tuple[Array, ErrorScale], features: Features) -> Float[Array, "E O"]:
         """Return the numbers for each step ahead."""
-        return numbers_of(jnp.clip(features.lags @ state[0], -RANGE, RANGE), features)
+        return self.answer.read(features.lags @ state[0], features)
 
-    def learn(
-        self,
-        state: tuple[Array, ErrorScale],
-        features: Features,
-        predicted: Float[Array, "E O"],
-        label: Float[Array, "O"],
-        known: Bool[Array, ""],
-    ) -> tuple[Array, ErrorScale]:
+    def learn(self, state: tuple[Array, ErrorScale], lesson: Lesson) -> tuple[Array, ErrorScale]:
         """Return the state after a label."""
         weights, scale = state
-        f, taken = features.lags, known.astype(weights.dtype)
-        error = changes_of(label, features) - f @ weights
+        f, taken = lesson.features.lags, lesson.known.astype(weights.dtype)
+        error = self.answer.targets(lesson.label, lesson.features) - f @ weights
         size = jnp.abs(error)
         step = (
             jnp.sign(error) * jnp.minimum(size, _CLIP * scale.size) * (self.rate * taken / (f @ f))
@@ -89,16 +83,9 @@ class ClassGradient(AbstractExpert):
         logits = (features.lags @ state.reshape(self.size, -1)).reshape(state.shape[1:])
         return probabilities_of_seen(logits, features.num_classes)
 
-    def learn(
-        self,
-        state: Float[Array, "F E O"],
-        features: Features,
-        predicted: Float[Array, "E O"],
-        label: Float[Array, "O"],
-        known: Bool[Array, ""],
-    ) -> Float[Array, "F E O"]:
+    def learn(self, state: Float[Array, "F E O"], lesson: Lesson) -> Float[Array, "F E O"]:
         """Return the state after a label."""
-        f = features.lags
-        rates = jnp.asarray(self.rates)[:, None] * (known.astype(f.dtype) / (f @ f))
-        step = (label[None] - self.predict(state, features)) * rates
+        f = lesson.features.lags
+        rates = jnp.asarray(self.rates)[:, None] * (lesson.known.astype(f.dtype) / (f @ f))
+        step = (lesson.label[None] - self.predict(state, lesson.features)) * rates
         return state + f[:, None, None] * step[None]

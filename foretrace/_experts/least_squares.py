@@ -22,9 +22,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from foretrace._covariance import forgotten, products
-from foretrace._experts.changes import RANGE, changes_of, numbers_of
+from foretrace._experts.answer import Answer, Numbers
 from foretrace._experts.error_scale import ErrorScale, learned_error, new_error_scale
-from foretrace._experts.expert import AbstractExpert, Features, probabilities_of_seen
+from foretrace._experts.expert import AbstractExpert, Features, Lesson
 from foretrace._types import Array, Bool, Float
 
 _HUBER = 1.5
@@ -40,13 +40,6 @@ _SMALLEST = 1e-8
 """Smallest mean square of a raw feature that its prior follows, in its first square."""
 
 _ROUNDING = 16 * float(np.finfo(np.float64).eps)
-
-_SHARPNESS = 6.0
-"""Factor of the scores of classes in their logits.
-
-The mixture can sharpen or soften logits; probabilities cut off at zero would not rank two unlikely
-classes. Factors of 3, 10 and 20 were about equally good.
-"""
 
 
 class SquaresState(NamedTuple):
@@ -179,102 +172,45 @@ def _recalled(
     return W - share * column[:, None] * W[at][None], jnp.concatenate([Y, factor[:, None]], axis=1)
 
 
-class NumberSquares(AbstractExpert):
-    """Least squares on sets of features, from the running mean and from the last number.
+class Squares(AbstractExpert):
+    """Least squares on sets of features, on each target of a label.
 
     Args:
         sets: sets of features, fields of `Features`.
         sizes: number of features of each.
-        outputs: number of steps ahead.
+        answer: what is predicted.
     """
 
     sets: tuple[str, ...] = eqx.field(static=True)
     sizes: tuple[int, ...] = eqx.field(static=True)
-    outputs: int = eqx.field(static=True)
+    answer: Answer
 
     @property
     def names(self) -> tuple[str, ...]:
         """Name of each expert."""
-        names = (name.replace("_", " ") for name in self.sets)
-        return tuple(f"{name} from {base}" for name in names for base in ("mean", "last"))
+        return tuple(one for name in _titles(self.sets) for one in self.answer.names(name))
 
     @property
     def recursion(self) -> Recursion:
-        """The recursion of both experts of each set."""
-        return Recursion(self.sizes, 2 * self.outputs, prior=0.1)
+        """The recursion of the experts of each set."""
+        if isinstance(self.answer, Numbers):
+            return Recursion(self.sizes, self.answer.width, prior=0.1)
+        return Recursion(self.sizes, self.answer.width, robust=False)
 
     def init(self) -> SquaresState:
         """Return the state before the first row."""
         return self.recursion.init()
 
     def predict(self, state: SquaresState, features: Features) -> Float[Array, "E O"]:
-        """Return the numbers for each step ahead."""
+        """Return the numbers for each step ahead, or the probabilities of the classes."""
         pairs = zip(_sets(self.sets, features), state.weights, strict=True)
-        found = jnp.stack([f @ W for f, W in pairs])
-        return numbers_of(jnp.clip(found, -RANGE, RANGE), features)
+        return self.answer.read(jnp.stack([f @ W for f, W in pairs]), features)
 
-    def learn(
-        self,
-        state: SquaresState,
-        features: Features,
-        predicted: Float[Array, "E O"],
-        label: Float[Array, "O"],
-        known: Bool[Array, ""],
-    ) -> SquaresState:
+    def learn(self, state: SquaresState, lesson: Lesson) -> SquaresState:
         """Return the state after a label."""
-        return self.recursion.learn(
-            state,
-            _sets(self.sets, features),
-            changes_of(label, features),
-            known,
-            features.members,
-        )
-
-
-class ClassSquares(AbstractExpert):
-    """Least squares on sets of features for each class, as one-hot targets.
-
-    Args:
-        sets: sets of features, fields of `Features`.
-        sizes: number of features of each.
-        classes: maximum number of classes.
-    """
-
-    sets: tuple[str, ...] = eqx.field(static=True)
-    sizes: tuple[int, ...] = eqx.field(static=True)
-    classes: int = eqx.field(static=True)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Name of each expert."""
-        return tuple(name.replace("_", " ") for name in self.sets)
-
-    @property
-    def recursion(self) -> Recursion:
-        """The recursion of the expert of each set."""
-        return Recursion(self.sizes, self.classes, robust=False)
-
-    def init(self) -> SquaresState:
-        """Return the state before the first row."""
-        return self.recursion.init()
-
-    def predict(self, state: SquaresState, features: Features) -> Float[Array, "E O"]:
-        """Return the probabilities of the classes."""
-        pairs = zip(_sets(self.sets, features), state.weights, strict=True)
-        scores = jnp.clip(jnp.stack([f @ W for f, W in pairs]), -1.0, 2.0)
-        return probabilities_of_seen(_SHARPNESS * scores, features.num_classes)
-
-    def learn(
-        self,
-        state: SquaresState,
-        features: Features,
-        predicted: Float[Array, "E O"],
-        label: Float[Array, "O"],
-        known: Bool[Array, ""],
-    ) -> SquaresState:
-        """Return the state after a label."""
-        inputs = _sets(self.sets, features)
-        return self.recursion.learn(state, inputs, label, known, features.members)
+        targets = self.answer.targets(lesson.label, lesson.features)
+        fs = _sets(self.sets, lesson.features)
+        return self.recursion.learn(state, fs, targets, lesson.known, lesson.members)
 
 
 class RawState(NamedTuple):
@@ -312,7 +248,7 @@ class RawSquares(AbstractExpert):
     A coefficient belongs to a unit: in running units, all of them would be wrong after each change
     of a level or a scale. Here the prior alone depends on the size of a feature, relative to its
     own past, so that the recursion is the same in any unit up to rounding. One broken reading
-    spoils it for long: `NumberSquares` is its robust sibling, and the mixture chooses.
+    spoils it for long: `Squares` is its robust sibling, and the mixture chooses.
 
     Source: Ross, Mineiro and Langford, Normalized online learning, UAI 2013, for priors without
         units.
@@ -332,7 +268,7 @@ class RawSquares(AbstractExpert):
     @property
     def names(self) -> tuple[str, ...]:
         """Name of each expert."""
-        return tuple(name.replace("_", " ") for name in self.sets)
+        return _titles(self.sets)
 
     @property
     def recursion(self) -> Recursion:
@@ -364,17 +300,11 @@ class RawSquares(AbstractExpert):
         is_near = (jnp.abs(found) <= _FARTHEST * state.widest) & ~jnp.isnan(state.base)
         return (jnp.where(is_near, found + state.base, mean) - mean) / scale
 
-    def learn(
-        self,
-        state: RawState,
-        features: Features,
-        predicted: Float[Array, "E O"],
-        label: Float[Array, "O"],
-        known: Bool[Array, ""],
-    ) -> RawState:
+    def learn(self, state: RawState, lesson: Lesson) -> RawState:
         """Return the state after a label."""
+        features, known = lesson.features, lesson.known
         mean, scale = features.moments
-        label = mean + scale * label
+        label = mean + scale * lesson.label
         base = jnp.where(known & jnp.isnan(state.base), label[0], state.base)
         label = jnp.where(known, label - base, 0.0)
         origins = tuple(
@@ -394,7 +324,7 @@ class RawSquares(AbstractExpert):
             fs,
             label,
             known,
-            features.members,
+            lesson.members,
             largest,
         )
         widest = jnp.maximum(state.widest, jnp.abs(label).max())
@@ -426,3 +356,8 @@ class RawSquares(AbstractExpert):
 def _sets(names: tuple[str, ...], features: Features) -> tuple[Float[Array, "F"], ...]:
     """Return sets of features by their names."""
     return tuple(getattr(features, name) for name in names)
+
+
+def _titles(sets: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the names of sets of features as experts are called by them."""
+    return tuple(name.replace("_", " ") for name in sets)

@@ -21,7 +21,8 @@ from foretrace._engine.carry import init_carry
 from foretrace._engine.correction import corrected
 from foretrace._engine.data import Data
 from foretrace._engine.forward import run
-from foretrace._experts.expert import AbstractRecurrentExpert, Features
+from foretrace._experts.answer import answer_of
+from foretrace._experts.expert import AbstractExpert, Features, Lesson, Remembered
 from foretrace._experts.readout import Readout, ReadoutState, fits
 from foretrace._experts.shape import Shape
 from foretrace._learner.kalman import Kalman, KalmanState
@@ -58,7 +59,7 @@ class MemoryState(NamedTuple):
     readout: ReadoutState
 
 
-class Memory(AbstractRecurrentExpert):
+class Memory(AbstractExpert):
     """One expert: modules that are trained while the stream runs.
 
     Args:
@@ -93,26 +94,20 @@ class Memory(AbstractRecurrentExpert):
         """Return states and sensitivities before the first row."""
         return init_carry(jax.tree.map(jnp.asarray, self.network), ONLINE)
 
-    def predict(self, state: MemoryState, carry: Carry, features: Features) -> Float[Array, "E O"]:
+    def predict(self, state: Remembered, features: Features) -> Float[Array, "E O"]:
         """Return the prediction of a row."""
-        return self.readout.predict(
-            state.readout, self._pass(state.network, carry, features)[0], features
-        )
+        learned = state.learned
+        f, _ = self._pass(learned.network, state.carry, features)
+        return self.readout.predict(learned.readout, f, features)
 
-    def move(self, state: MemoryState, carry: Carry, features: Features) -> Carry:
+    def move(self, state: Remembered, features: Features, has_row: Bool[Array, ""]) -> Carry:
         """Return states and sensitivities behind a row."""
-        return self._pass(state.network, carry, features)[1]
+        _, after = self._pass(state.learned.network, state.carry, features)
+        return optax.tree.where(has_row, after, state.carry)
 
-    def learn(
-        self,
-        state: MemoryState,
-        carry: Carry,
-        ahead: Carry | None,
-        features: Features,
-        label: Float[Array, "O"],
-        known: Bool[Array, ""],
-    ) -> tuple[MemoryState, Carry, Carry | None]:
-        """Return the state after a label, and both carries."""
+    def learn(self, state: Remembered, lesson: Lesson) -> Remembered:
+        """Return the state after a label, with the carry behind its row."""
+        now, carry, features = state.learned, state.carry, lesson.features
         head = self.readout.head
         steering = (
             min(self.readout.outputs, _STEERING) if self.readout.classes else self.readout.outputs
@@ -120,35 +115,38 @@ class Memory(AbstractRecurrentExpert):
 
         def predicted(network: Any) -> tuple[Array, Any]:
             f, after = self._pass(network, carry, features)
-            scores = head.scores(state.readout.head, f)
+            scores = head.scores(now.readout.head, f)
             return scores[:steering], jax.lax.stop_gradient((f, scores, after))
 
-        first, pull, (f, scores, after) = jax.vjp(predicted, state.network, has_aux=True)
+        first, pull, (f, scores, after) = jax.vjp(predicted, now.network, has_aux=True)
         (jacobian,) = jax.vmap(pull)(jnp.eye(steering, dtype=first.dtype))
         nodes = gathered(self.nodes, jacobian, axes=1)
         # Asked before the step: choosing between the states after it costs as much as the step.
         sums = [jnp.sum(leaf) for leaf in (*nodes, f, scores)]
         is_sound = jnp.isfinite(jnp.stack(sums)).all()
         nodes, f = optax.tree.where(is_sound, (nodes, f), jax.tree.map(jnp.zeros_like, (nodes, f)))
-        known = known & is_sound
-        error = self.readout.error(state.readout, scores, features, label, known)
-        errors = self.readout.noted(state.readout, error, features, known)
-        spread = head.variance(state.readout.head, f[None])
+        lesson = lesson._replace(known=lesson.known & is_sound)
+        error = self.readout.error(now.readout, scores, lesson)
+        errors = self.readout.noted(now.readout, error, lesson)
+        spread = head.variance(now.readout.head, f[None])
         changes, covariances = self._filter().update(
-            state.covariances, nodes, error[:, :steering], errors, spread, known[None]
+            now.covariances, nodes, error[:, :steering], errors, spread, lesson.known[None]
         )
-        change = scattered(self.nodes, changes, state.network)
+        change = scattered(self.nodes, changes, now.network)
         limit = self._filter().state_correction
         assert limit is not None
 
         def moved(carry: Carry) -> Carry:
-            found = corrected(state.network, change, carry, limit, batched=False)
+            found = corrected(now.network, change, carry, limit, batched=False)
             return carry._replace(h=optax.tree.where(is_sound, found.h, carry.h))
 
-        readout = self.readout.learn(state.readout, f, error, errors, known)
-        network = jax.tree.map(jnp.add, state.network, change)
-        new = MemoryState(network, covariances, readout)
-        return new, moved(after), None if ahead is None else moved(ahead)
+        readout = self.readout.learn(now.readout, f, error, errors, lesson.known)
+        network = jax.tree.map(jnp.add, now.network, change)
+        return Remembered(
+            MemoryState(network, covariances, readout),
+            optax.tree.where(lesson.has_row, moved(after), carry),
+            None if state.ahead is None else moved(state.ahead),
+        )
 
     def _pass(
         self, network: Any, carry: Carry, features: Features
@@ -171,4 +169,4 @@ def memory(shape: Shape) -> Memory | None:
     with jax.enable_x64(False):
         network = ModuleNetwork(shape.now_size, 1, cells=cells, key=jax.random.key(0))
         network = jax.tree.map(np.asarray, network)
-    return Memory(network, Readout(shape.outputs, shape.classes), shape.delay)
+    return Memory(network, Readout(answer_of(shape)), shape.delay)

@@ -22,7 +22,8 @@ from jax import lax
 
 from foretrace._compiler import plain_loops, unoptimised
 from foretrace._experts.arrivals import Arrivals, Arrived, Outliers, Row
-from foretrace._experts.by_name import EXPERTS, experts_of, remembering_of
+from foretrace._experts.by_name import EXPERTS, experts_of
+from foretrace._experts.expert import Lesson, Remembered
 from foretrace._experts.features import Maps, Past, Seen, expand, look, maps, new_past, new_seen
 from foretrace._experts.guard import Compared, guarded
 from foretrace._experts.intervals import Intervals, Tracked
@@ -30,7 +31,6 @@ from foretrace._experts.mix_classes import ClassMixture, ClassWeights
 from foretrace._experts.mix_numbers import NumberMixture, NumberWeights
 from foretrace._experts.moments import settled_scale
 from foretrace._experts.recurrent import Recurrent, RecurrentState, num_bytes
-from foretrace._experts.remembering import Carried, Remembering
 from foretrace._experts.ring import Ring
 from foretrace._experts.rows import RawRow, unpack
 from foretrace._experts.score import score_class, score_numbers
@@ -76,12 +76,11 @@ class MixtureState(NamedTuple):
         arrived: units of the rows, and labels as they arrived.
         intervals: errors of the predictions; None for classes, and where no interval is read.
         pasts: past of each stream; the last one belongs to rows that are missing.
-        carries: carries of the experts that remember before the next row of each stream.
-        late_carries: those before the row whose label comes next; None without delay.
+        carries: carry of each expert before the next row of each stream; None if it has none.
+        late_carries: carries before the row whose label comes next; None without delay.
         rings: predictions of each stream that wait for their labels; None without delay.
         turns: turn of the ring of each stream.
-        experts: state of each group of experts.
-        remembering: state of each expert that remembers.
+        experts: what each group of experts has learned.
         weights: weights of the mixture.
         num_labels: number of labels that have come, at most `SETTLED`.
         members: number of members with a label; None for a single stream.
@@ -96,7 +95,6 @@ class MixtureState(NamedTuple):
     rings: Waiting | None
     turns: Int[Array, "P"]
     experts: tuple[Any, ...]
-    remembering: tuple[Any, ...]
     weights: NumberWeights | ClassWeights | Compared
     num_labels: Int[Array, ""]
     members: Float[Array, ""] | None
@@ -175,13 +173,13 @@ class Mixture:
     ):
         self.shape = shape
         self.network = network
-        self.experts, left_out = experts_of(shape, experts)
-        remembering, too_large = remembering_of(shape, experts)
-        self.remembering = Remembering(remembering, shape)
-        self.left_out = (*left_out, *too_large)
+        self.experts, self.left_out = experts_of(shape, experts)
         self.groups = tuple(name for name in experts if name not in self.left_out)
-        names = tuple(name for expert in self.experts for name in expert.names)
-        self.names = (*names, *self.remembering.names)
+        self._num_plain = sum(jax.eval_shape(one.new_carry) is None for one in self.experts)
+        plain, guarded_ones = self.experts[: self._num_plain], self.experts[self._num_plain :]
+        names = tuple(name for expert in plain for name in expert.names)
+        self.guarded = tuple(name for expert in guarded_ones for name in expert.names)
+        self.names = (*names, *self.guarded)
         count, baselines = len(names), len(self.experts[0].names)
         if shape.classes:
             self.mixture: Any = ClassMixture(count, baselines, shape.outputs, shape.delay)
@@ -189,8 +187,8 @@ class Mixture:
             delays = tuple(shape.delays.tolist())
             raw = names.index("raw row") if "raw row" in names else None
             self.mixture = NumberMixture(count, baselines, shape.outputs, delays, raw)
-        if self.remembering.names:
-            self.mixture = guarded(self.mixture, len(self.names) - count)
+        if self.guarded:
+            self.mixture = guarded(self.mixture, len(self.guarded))
         self.arrivals = Arrivals(shape)
         self.intervals: Any = None
         if not shape.classes:
@@ -251,7 +249,9 @@ class Mixture:
                 jnp.zeros(2),
                 jnp.zeros((2, 0 if self.intervals is None else self.shape.outputs)),
             )
-            carries = self.remembering.init_carries()
+            carries = self._new_carries()
+            if self.shape.members is not None:
+                carries = in_slots(carries, count)
             return MixtureState(
                 self.arrivals.init(),
                 None if self.intervals is None else self.intervals.init(),
@@ -261,7 +261,6 @@ class Mixture:
                 self.ring.empty(waiting, count) if self.ring.delay else None,
                 jnp.zeros(count, jnp.int32),
                 tuple(expert.init() for expert in self.experts),
-                self.remembering.init(),
                 weights,
                 jnp.zeros((), jnp.int32),
                 jnp.zeros(()) if self.shape.slots > 1 else None,
@@ -397,11 +396,12 @@ class Mixture:
         if not learning:
             network, outputs = self.network.advance(state.network, rows.x, slot, is_new)
             return network, outputs.astype(rows.x.dtype), None
-        expert: Any = self.experts[-1]
+        at = self._num_plain - 1
+        expert: Any = self.experts[at]
         labels, known = late
         if not self.shape.classes:
             known = known & (state.num_labels >= SETTLED)
-        targets = jax.vmap(partial(expert.target, state.experts[-1]))(labels)
+        targets = jax.vmap(partial(expert.target, state.experts[at]))(labels)
         network, step = self.network.step(state.network, rows.x, targets, known, slot, is_new)
         return network, step.outputs.astype(rows.x.dtype), step.measures
 
@@ -420,14 +420,12 @@ class Mixture:
         x = row.x[: self.shape.inputs]
         seen, after = look(self.shape, maps, past, x, row.last, row.moments, outputs, row.raw)
         features = expand(self.shape, maps, seen)
+        carries = self._carries_of(state.carries, row)
+        experts = _with_carries(state.experts, carries)
         predicted = [
-            expert.predict(now, features)
-            for expert, now in zip(self.experts, state.experts, strict=True)
+            expert.predict(now, features) for expert, now in zip(self.experts, experts, strict=True)
         ]
-        carries = self.remembering.of_stream(state.carries, row)
-        found = jnp.concatenate(
-            predicted + self.remembering.predict(state.remembering, carries, features)
-        )
+        found = jnp.concatenate(predicted)
         if self.shape.classes:
             mixed, candidates = self.mixture.predict(state.weights, found, features.num_classes)
         else:
@@ -454,24 +452,43 @@ class Mixture:
             state = state._replace(members=state.members + jnp.where(is_there, more, 0.0))
         state = state._replace(pasts=write(state.pasts, slot, after))
         if not learning or state.rings is not None:
-            carries = self.remembering.move(state.remembering, carries, features, is_there)
+            parts = zip(self.experts, _with_carries(state.experts, carries), strict=True)
+            carries = tuple(expert.move(now, features, is_there) for expert, now in parts)
         if not learning:
-            state = state._replace(carries=self.remembering.put(state.carries, row, carries))
-            return state, self._told(new)
+            return self._put(state, row, carries, None), self._told(new)
         if state.rings is not None:
             rings = self.ring.write(state.rings, (slot,), turn, new)
             if self.shape.first_delay is not None:
                 state = self._weighed(state, row, rings, turn)
             old = self.ring.oldest(rings, (slot,), turn)
             features = expand(self.shape, maps, old.seen)
-            late = self.remembering.of_stream(state.late_carries, row)
+            late = self._carries_of(state.late_carries, row)
             state = state._replace(
                 rings=rings, turns=state.turns.at[slot].set(self.ring.next_turn(turn))
             )
-            carried = Carried(carries, late, is_there & (turn >= self.ring.delay))
+            experts = _with_carries(state.experts, late, carries)
+            has_row = is_there & (turn >= self.ring.delay)
         else:
-            carried = Carried(None, carries, is_there)
-        return self._learned(state, row, old, features, new, carried)
+            experts, has_row = _with_carries(state.experts, carries), is_there
+        return self._learned(state, row, old, features, new, experts, has_row)
+
+    def _new_carries(self) -> tuple[Any, ...]:
+        return tuple(expert.new_carry() for expert in self.experts)
+
+    def _carries_of(self, carries: Any, row: Row) -> tuple[Any, ...]:
+        """Return the carries of the stream of a row."""
+        if self.shape.members is None:
+            return carries
+        return optax.tree.where(row.is_new, self._new_carries(), read(carries, row.slot))
+
+    def _put(self, state: MixtureState, row: Row, carries: Any, late: Any) -> MixtureState:
+        """Return the state with new carries of the stream of a row; late ones as before if None."""
+        if self.shape.members is not None:
+            carries = write(state.carries, row.slot, carries)
+            late = None if late is None else write(state.late_carries, row.slot, late)
+        return state._replace(
+            carries=carries, late_carries=state.late_carries if late is None else late
+        )
 
     def _told(self, new: Waiting) -> Mixed:
         """Return what is told of a new row."""
@@ -486,7 +503,8 @@ class Mixture:
         old: Waiting,
         features: Any,
         newest: Waiting,
-        carried: Carried,
+        experts: tuple[Any, ...],
+        has_row: Array,
     ) -> tuple[MixtureState, Mixed]:
         known = row.known
         predicted = old.predicted.T
@@ -511,27 +529,19 @@ class Mixture:
             known, came = known & (old.num_labels >= SETTLED), known
             counted = jnp.minimum(state.num_labels + came.astype(jnp.int32), SETTLED)
             state = state._replace(num_labels=counted.astype(jnp.int32))
-        if state.members is not None:
-            features = features._replace(members=jnp.maximum(state.members, 1.0))
-        spans, at = [], 0
-        for expert in self.experts:
-            spans.append(predicted[at : at + len(expert.names)])
+        members = None if state.members is None else jnp.maximum(state.members, 1.0)
+        learned, at = [], 0
+        for expert, now in zip(self.experts, experts, strict=True):
+            mine = predicted[at : at + len(expert.names)]
+            lesson = Lesson(features, mine, label, known, has_row, members)
+            learned.append(expert.learn(now, lesson))
             at += len(expert.names)
-        experts = tuple(
-            expert.learn(now, features, mine, label, known)
-            for expert, now, mine in zip(self.experts, state.experts, spans, strict=True)
-        )
-        remembering, after, ahead = self.remembering.learn(
-            state.remembering, carried, features, label, known
-        )
-        state = state._replace(experts=experts, remembering=remembering)
-        if state.late_carries is None:
-            state = state._replace(carries=self.remembering.put(state.carries, row, after))
-        else:
-            state = state._replace(
-                carries=self.remembering.put(state.carries, row, ahead),
-                late_carries=self.remembering.put(state.late_carries, row, after),
-            )
+        after = tuple(one.carry if isinstance(one, Remembered) else None for one in learned)
+        ahead = tuple(one.ahead if isinstance(one, Remembered) else None for one in learned)
+        learned = [one.learned if isinstance(one, Remembered) else one for one in learned]
+        state = state._replace(experts=tuple(learned))
+        is_late = state.late_carries is not None
+        state = self._put(state, row, ahead if is_late else after, after if is_late else None)
         if self.shape.first_delay is None:
             scale_of: tuple[Array, ...] = (features.num_classes,)
             if not self.shape.classes:
@@ -575,6 +585,17 @@ class Mixture:
                 f"allowed; with this delay there is room for {max(room, 0)} members; use fewer "
                 "members, a shorter delay or a smaller model"
             )
+
+
+def _with_carries(
+    learned: tuple[Any, ...], carries: tuple[Any, ...], ahead: tuple[Any, ...] | None = None
+) -> tuple[Any, ...]:
+    """Return the state of each expert as it takes it."""
+    later = (None,) * len(carries) if ahead is None else ahead
+    return tuple(
+        one if carry is None else Remembered(one, carry, next_one)
+        for one, carry, next_one in zip(learned, carries, later, strict=True)
+    )
 
 
 def _each(function: Any, state: Any, rows: Any) -> tuple[Any, Any]:

@@ -12,10 +12,10 @@ from typing import NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 
-from foretrace._experts.changes import RANGE, last_number
+from foretrace._experts.answer import RANGE, last_number, probabilities_of_seen
 from foretrace._experts.error_scale import ErrorScale, learned_error, new_error_scale
-from foretrace._experts.expert import AbstractExpert, Features, probabilities_of_seen
-from foretrace._types import Array, Bool, Float, Int
+from foretrace._experts.expert import AbstractExpert, Features, Lesson
+from foretrace._types import Array, Float, Int
 
 _BOUND = 10.0
 """Multiple of its size at which a residual is clipped."""
@@ -79,16 +79,10 @@ class NumberNetwork(AbstractExpert):
         size = jnp.where(state.scale.size > 0, _NORMAL * state.scale.size, 1.0)
         return jnp.clip((late[:-1] - _base(state, late[-1])) / size, -_BOUND, _BOUND)
 
-    def learn(
-        self,
-        state: Residuals,
-        features: Features,
-        predicted: Float[Array, "E O"],
-        label: Float[Array, "O"],
-        known: Bool[Array, ""],
-    ) -> Residuals:
+    def learn(self, state: Residuals, lesson: Lesson) -> Residuals:
         """Return the state after a label."""
-        last, taken = last_number(features), known.astype(label.dtype)
+        last, label = last_number(lesson.features), lesson.label
+        taken = lesson.known.astype(label.dtype)
         size = jnp.abs(label - _base(state, last))
         count = state.num_labels + taken
         rate = taken / jnp.clip(count, 1.0, _MEMORY)
@@ -128,13 +122,6 @@ class ClassNetwork(AbstractExpert):
         """Return a class that has come as the network's loss takes it."""
         return late[0].astype(jnp.int32)
 
-    def learn(
-        self,
-        state: tuple[()],
-        features: Features,
-        predicted: Float[Array, "E O"],
-        label: Float[Array, "O"],
-        known: Bool[Array, ""],
-    ) -> tuple[()]:
+    def learn(self, state: tuple[()], lesson: Lesson) -> tuple[()]:
         """Return the state after a label, as it was."""
         return state

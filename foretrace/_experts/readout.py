@@ -5,8 +5,8 @@ from typing import NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 
-from foretrace._experts.changes import RANGE
-from foretrace._experts.expert import Features, probabilities_of_seen
+from foretrace._experts.answer import RANGE, Answer, Classes
+from foretrace._experts.expert import Features, Lesson
 from foretrace._experts.shape import Shape
 from foretrace._learner.error_moments import Errors, clipped, init_errors, noted
 from foretrace._types import Array, Bool, Float
@@ -38,17 +38,25 @@ class Readout(eqx.Module):
     """From features to numbers, or to probabilities of classes.
 
     Args:
-        outputs: number of steps ahead, or of classes.
-        classes: whether classes are predicted.
+        answer: what is predicted; numbers from the mean alone.
     """
 
-    outputs: int = eqx.field(static=True)
-    classes: bool = eqx.field(static=True)
+    answer: Answer
 
     @property
     def head(self) -> LeastSquares:
         """The least squares."""
         return LeastSquares()
+
+    @property
+    def outputs(self) -> int:
+        """Number of steps ahead, or of classes."""
+        return self.answer.outputs
+
+    @property
+    def classes(self) -> bool:
+        """Whether classes are predicted."""
+        return isinstance(self.answer, Classes)
 
     def init(self, size: int) -> ReadoutState:
         """Return the state before the first label, for a number of features."""
@@ -60,45 +68,29 @@ class Readout(eqx.Module):
     ) -> Float[Array, "1 O"]:
         """Return the prediction of a row: numbers in standard deviations, or probabilities."""
         scores = self.head.scores(state.head, f).astype(features.row.dtype)
-        if self.classes:
-            logits = self.head.sharpness * jnp.clip(scores, -1.0, 2.0)
-            return probabilities_of_seen(logits, features.num_classes)[None]
+        if isinstance(self.answer, Classes):
+            return self.answer.read(scores, features)
         return jnp.clip(scores, -RANGE, RANGE)[None]
 
     def error(
-        self,
-        state: ReadoutState,
-        scores: Float[Array, "O"],
-        features: Features,
-        label: Float[Array, "O"],
-        known: Bool[Array, ""],
+        self, state: ReadoutState, scores: Float[Array, "O"], lesson: Lesson
     ) -> Float[Array, "1 O"]:
         """Return the clipped errors of scores, zero without a label and for unseen classes."""
-        label = label.astype(scores.dtype)
+        label = lesson.label.astype(scores.dtype)
         if not self.classes:
-            return clipped(
-                state.errors, jnp.where(known, jnp.clip(label, -RANGE, RANGE) - scores, 0.0)[None]
-            )
-        count = jnp.maximum(features.num_classes, 1)
+            found = jnp.clip(label, -RANGE, RANGE) - scores
+            return clipped(state.errors, jnp.where(lesson.known, found, 0.0)[None])
+        count = jnp.maximum(lesson.features.num_classes, 1)
         seen = (jnp.arange(self.outputs, dtype=jnp.int32) < count) | (label > 0)
-        seen = seen & known
-        return clipped(
-            state.errors,
-            jnp.where(seen, label - 1 / count.astype(scores.dtype) - scores, 0.0)[None],
-        )
+        found = label - 1 / count.astype(scores.dtype) - scores
+        return clipped(state.errors, jnp.where(seen & lesson.known, found, 0.0)[None])
 
-    def noted(
-        self,
-        state: ReadoutState,
-        error: Float[Array, "1 O"],
-        features: Features,
-        known: Bool[Array, ""],
-    ) -> Errors:
+    def noted(self, state: ReadoutState, error: Float[Array, "1 O"], lesson: Lesson) -> Errors:
         """Return the moments of the errors after one more row: means over the seen classes."""
         if self.classes:
-            count = jnp.clip(features.num_classes, 1, self.outputs).astype(error.dtype)
+            count = jnp.clip(lesson.features.num_classes, 1, self.outputs).astype(error.dtype)
             error = error * jnp.sqrt(self.outputs / count)
-        return noted(state.errors, error, known[None])
+        return noted(state.errors, error, lesson.known[None])
 
     def learn(
         self,

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from foretrace._experts.expert import Features
+from foretrace._experts.expert import Features, Lesson
 from foretrace._experts.least_squares import RAW_PRIORS, RawSquares, Recursion
 
 
@@ -114,7 +114,7 @@ def test_no_rows_make_it_unstable(kind, rows):
 def followed(rows, ys, moments=(0.0, 1.0), name="raw_row"):
     """Return the predictions of least squares without units before each label."""
     squares = RawSquares((name,), (rows.shape[1] + 1,), 1, fixed=1)
-    blank = Features(*(jnp.zeros(0) for _ in Features._fields[:-1]))
+    blank, known = Features(*(jnp.zeros(0) for _ in Features._fields)), jnp.asarray(True)
     mean, scale = moments
 
     def step(state, row):
@@ -122,7 +122,7 @@ def followed(rows, ys, moments=(0.0, 1.0), name="raw_row"):
         features = blank._replace(**inputs)
         made = squares.predict(state, features)
         label = (row[1][None] - mean) / scale
-        return squares.learn(state, features, made, label, jnp.asarray(True)), made[0, 0]
+        return squares.learn(state, Lesson(features, made, label, known, known)), made[0, 0]
 
     _, made = jax.jit(lambda *rows: lax.scan(step, squares.init(), rows))(rows, ys)
     assert np.isfinite(made).all()

@@ -9,6 +9,7 @@ import pytest
 from test_mixture import NUMBERS
 
 from foretrace._experts.arrivals import Arrivals
+from foretrace._experts.expert import Lesson
 from foretrace._experts.features import expand, maps, new_seen
 from foretrace._experts.network import NumberNetwork
 from foretrace._experts.rows import RawRow, pack
@@ -31,6 +32,11 @@ def seen(last, outputs):
     return expand(NUMBERS, MAPS, found._replace(labels=found.labels.at[0].set(last)))
 
 
+def lesson(last, y):
+    """Return a number as it is learned, and the last one before it."""
+    return Lesson(seen(last, 0.0), jnp.zeros((1, 1)), jnp.asarray(y)[None], KNOWN, KNOWN)
+
+
 def learned(numbers, slope, noise=0.3):
     """Return the expert, and its state after numbers that follow the last one."""
     expert, draw, last, pairs = NumberNetwork(1), np.random.default_rng(0), 0.0, []
@@ -41,7 +47,7 @@ def learned(numbers, slope, noise=0.3):
 
     def learn(state, pair):
         last, y = pair
-        return expert.learn(state, seen(last, 0.0), jnp.zeros((1, 1)), y[None], KNOWN), None
+        return expert.learn(state, lesson(last, y)), None
 
     return expert, jax.jit(lambda pairs: jax.lax.scan(learn, expert.init(), pairs)[0])(
         jnp.array(pairs)
@@ -70,13 +76,13 @@ def test_an_outlier_and_an_output_that_is_not_finite_are_bounded():
     assert expert.target(state, jnp.array([1e9, 0.0])) == 10
     for output in (np.nan, np.inf, -np.inf, 1e300):
         assert jnp.isfinite(expert.predict(state, seen(0.5, output))).all()
-    far = expert.learn(state, seen(0.0, 0.0), jnp.zeros((1, 1)), jnp.array([1e12]), KNOWN)
+    far = expert.learn(state, lesson(0.0, 1e12))
     assert far.scale.size[0] < 1.2 * state.scale.size[0]
 
 
 def test_nothing_is_learned_from_a_label_that_is_not_known():
     expert, state = learned(50, 0.7)
-    same = expert.learn(state, seen(0.5, 0.0), jnp.zeros((1, 1)), jnp.array([3.0]), ~KNOWN)
+    same = expert.learn(state, lesson(0.5, 3.0)._replace(known=~KNOWN))
     for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(same), strict=True):
         np.testing.assert_array_equal(a, b)
 

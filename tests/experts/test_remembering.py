@@ -11,6 +11,7 @@ from tiers import fast
 
 from foretrace._experts.by_name import REMEMBERING
 from foretrace._experts.distant import distant
+from foretrace._experts.expert import Remembered
 from foretrace._experts.guard import guarded
 from foretrace._experts.memory import memory
 from foretrace._experts.mix_numbers import NumberMixture
@@ -111,11 +112,11 @@ def test_a_chunk_is_its_rows_one_by_one_and_rows_without_labels_move_carries_alo
     for a, b in zip(leaves(whole), leaves(single), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)  # the experts are in float32
     state = whole[0]
-    learned, moving = (state.remembering, state.weights), state.carries
+    learned, moving = (state.experts, state.weights), state.carries
     before, carries = leaves(learned), leaves(moving)
     rows[:, 0] = np.nan
     state, _ = model.step(state, rows[:20])
-    for a, b in zip(leaves((state.remembering, state.weights)), before, strict=True):
+    for a, b in zip(leaves((state.experts, state.weights)), before, strict=True):
         np.testing.assert_array_equal(a, b)
     assert any((a != b).any() for a, b in zip(leaves(state.carries), carries, strict=True))
 
@@ -141,7 +142,7 @@ def test_no_value_poisons_a_memory(bad):
     rows[120, 0] = 1e6  # a label
     state, step = run(mixture(LONG, ALL), rows, 20)
     assert np.isfinite(step.newest).all()
-    assert all(np.isfinite(leaf).all() for leaf in leaves((state.remembering, state.carries)))
+    assert all(np.isfinite(leaf).all() for leaf in leaves((state.experts, state.carries)))
 
 
 def test_carries_with_late_labels_are_those_of_the_newest_row_and_of_the_row_to_be_learned():
@@ -164,7 +165,7 @@ def test_mean_squares_of_distant_are_those_of_the_column():
     draw, scales = np.random.default_rng(0), np.array([0.25, 0.5, 1.0, 2.0])
     rows = packed(LONG, draw.normal(size=(60, 1)) * scales, draw.normal(size=60).tolist())
     state, _ = run(mixture(LONG, ("baselines", "distant")), rows, 20)
-    squares = np.asarray(state.remembering[0].squares[0])
+    squares = np.asarray(state.experts[-1].squares[0])
     np.testing.assert_allclose(squares / squares[2], scales**2, rtol=1e-4)
 
 
@@ -186,7 +187,7 @@ def _moved(expert, carry, x, moves):
     class Now(NamedTuple):
         now: Any
 
-    return expert.chosen(moves, expert.move(None, carry, Now(x)), carry)
+    return expert.move(Remembered(None, carry), Now(x), moves)
 
 
 def test_experts_that_would_be_too_large_are_left_out():

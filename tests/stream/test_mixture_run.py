@@ -207,7 +207,7 @@ def test_the_fast_size_is_the_same_mixture_in_chunks():
     assert left_out == {"events", "memory", "distant"}
     assert StreamConfig("a.csv", target="z", model=fast_size).chunk == 32
     assert StreamConfig("a.csv", target="z", model=fast_size, chunk=1).chunk == 1
-    assert StreamConfig("a.csv", target="z", model=fast_size, member="who").chunk == 1
+    assert StreamConfig("a.csv", target="z", model=fast_size, member="who").chunk == 32
     assert StreamConfig("a.csv", target="z").chunk == 1
     with_network = ModelConfig("fast", experts=("row", "network"))
     assert StreamConfig("a.csv", target="z", model=with_network).chunk == 1
