@@ -118,5 +118,5 @@ class ClassBaselines(AbstractExpert):
         places = jnp.arange(self.classes, dtype=jnp.int32)
         last = (places == lesson.features.labels[0]).astype(counts.dtype)
         hit, known = (last * lesson.label).sum(), lesson.known.astype(counts.dtype)
-        now = jnp.stack([hit, 1 - hit]) * (known * (last.sum() > 0))
+        now = jnp.stack([hit, 1 - hit]) * jnp.where(last.sum() > 0, known, 0.0)
         return counted(counts, lesson.label * known), counted(right, now)

@@ -33,7 +33,15 @@ from foretrace._experts.moments import settled_scale
 from foretrace._experts.recurrent import Recurrent, RecurrentState, num_bytes
 from foretrace._experts.ring import Ring
 from foretrace._experts.rows import RawRow, unpack
-from foretrace._experts.score import score_class, score_numbers
+from foretrace._experts.score import (
+    OF_CLASSES,
+    OF_NETWORK,
+    OF_NUMBERS,
+    of_row,
+    score_class,
+    score_numbers,
+    sums_of,
+)
 from foretrace._experts.shape import Shape
 from foretrace._experts.slots import in_slots, read, write
 from foretrace._learner.packing import Packed, Packing
@@ -41,6 +49,9 @@ from foretrace._types import Array, Float, Int
 
 SETTLED = 10
 """Number of labels from which experts learn numbers: before, nobody knows their scale."""
+
+PROBE = 32
+"""Number of inputs of the network that are kept, over which a dead unit is looked for."""
 
 MAX_BYTES = 2**30
 """Maximum memory of the experts, and of the past and the late labels of all members."""
@@ -69,6 +80,18 @@ class Waiting(NamedTuple):
     margins: Float[Array, "2 O"]
 
 
+class Health(NamedTuple):
+    """What is told of the network beside sums.
+
+    Args:
+        in_a_row: number of the last steps that were refused, as they were not finite.
+        inputs: its last inputs.
+    """
+
+    in_a_row: Float[Array, ""]
+    inputs: Float[Array, "P I"]
+
+
 class MixtureState(NamedTuple):
     """Everything that the mixture changes.
 
@@ -84,7 +107,9 @@ class MixtureState(NamedTuple):
         weights: weights of the mixture.
         num_labels: number of labels that have come, at most `SETTLED`.
         members: number of members with a label; None for a single stream.
+        sums: sums over all rows, in the order of `Mixture.sums`; None in a program without them.
         network: state of the recurrent network; None without one.
+        health: what is told of it; None likewise.
     """
 
     arrived: Arrived
@@ -98,7 +123,9 @@ class MixtureState(NamedTuple):
     weights: NumberWeights | ClassWeights | Compared
     num_labels: Int[Array, ""]
     members: Float[Array, ""] | None
+    sums: Float[Array, "T"] | None
     network: RecurrentState | None
+    health: Health | None
 
 
 class Passed(NamedTuple):
@@ -134,8 +161,6 @@ class Mixed(NamedTuple):
         resolved: prediction that was made of the row whose label has come.
         scores: scores of that prediction, by the names in `score`; NaN if no label came.
         errors: of each expert, for that row: mean absolute error, or 1 for a wrong class.
-        inputs: inputs of the network.
-        measures: report of the network's step.
     """
 
     newest: Float[Array, "C O"]
@@ -144,13 +169,29 @@ class Mixed(NamedTuple):
     resolved: Float[Array, "C O"] | None = None
     scores: Float[Array, "C S"] | None = None
     errors: Float[Array, "C E"] | None = None
-    inputs: Float[Array, "C I"] | None = None
-    measures: Float[Array, "4"] | None = None
 
     @property
     def told(self) -> Array | None:
         """What the prediction is read with: its margins, or the number of classes."""
         return self.num_classes if self.margins is None else self.margins
+
+
+class Report(NamedTuple):
+    """What a line of the record tells of a state.
+
+    Args:
+        sums: sums over all rows by their names.
+        weights: weight of each expert, the mean over the steps ahead.
+        scales: running deviation of each number of a row; 0 before some differed.
+        outliers: number of outliers so far, of columns and of labels.
+        health: what is told of the network; None without one.
+    """
+
+    sums: Any
+    weights: Any
+    scales: Any
+    outliers: Any
+    health: Health | None
 
 
 class Mixture:
@@ -172,6 +213,7 @@ class Mixture:
         self, shape: Shape, experts: tuple[str, ...] = EXPERTS, network: Recurrent | None = None
     ):
         self.shape = shape
+        self.scores = OF_CLASSES if shape.classes else OF_NUMBERS
         self.network = network
         self.experts, self.left_out = experts_of(shape, experts)
         self.groups = tuple(name for name in experts if name not in self.left_out)
@@ -180,6 +222,7 @@ class Mixture:
         names = tuple(name for expert in plain for name in expert.names)
         self.guarded = tuple(name for expert in guarded_ones for name in expert.names)
         self.names = (*names, *self.guarded)
+        self.sums = sums_of(self.scores, self.names)
         count, baselines = len(names), len(self.experts[0].names)
         if shape.classes:
             self.mixture: Any = ClassMixture(count, baselines, shape.outputs, shape.delay)
@@ -212,11 +255,9 @@ class Mixture:
         )
         self._predict = compiled(taking(self._traced_predict))
         self._newest = compiled(taking(self._traced_newest))
-        self._weights = compiled(taking(lambda state: self.mixture.weights(state.weights)))
+        self._report = compiled(taking(self._traced_report))
         self._outliers = compiled(taking(self._traced_outliers))
         self._margins = compiled(taking(self._traced_margins))
-        self._scales = compiled(taking(lambda state: settled_scale(state.arrived.columns)))
-        self._num_outliers = compiled(taking(lambda state: state.arrived.outliers))
 
     @property
     def reach(self) -> int:
@@ -264,7 +305,11 @@ class Mixture:
                 weights,
                 jnp.zeros((), jnp.int32),
                 jnp.zeros(()) if self.shape.slots > 1 else None,
+                jnp.zeros(len(self.sums)),
                 jax.tree.map(jnp.copy, network),  # the state is donated, the network's own is not
+                None
+                if network is None
+                else Health(jnp.zeros(()), jnp.zeros((PROBE, self.shape.network_inputs))),
             )
 
     def step(self, state: S, rows: Any) -> tuple[S, Mixed]:
@@ -291,15 +336,11 @@ class Mixture:
         with jax.enable_x64(True):
             return jax.tree.map(np.asarray, self._outliers(state, rows))
 
-    def num_outliers(self, state: MixtureState | Packed) -> Float[np.ndarray, "2"]:
-        """Return the number of outliers so far, of columns and of labels."""
+    def report(self, state: MixtureState | Packed) -> Report:
+        """Return what a line of the record tells of a state."""
         with jax.enable_x64(True):
-            return np.asarray(self._num_outliers(state))
-
-    def scales(self, state: MixtureState | Packed) -> Float[np.ndarray, "I"]:
-        """Return the running deviation of each number of a row; 0 before some differed."""
-        with jax.enable_x64(True):
-            return np.asarray(self._scales(state))
+            found = jax.tree.map(np.asarray, self._report(state))
+        return found._replace(sums=dict(zip(self.sums, found.sums.tolist(), strict=True)))
 
     def margins(self, state: MixtureState | Packed, coverage: float) -> Float[np.ndarray, "2 O"]:
         """Return the reach of intervals below and above numbers, by the present errors."""
@@ -314,14 +355,6 @@ class Mixture:
         with jax.enable_x64(True):
             return jax.tree.map(np.asarray, self._newest(state))
 
-    def weights(self, state: MixtureState | Packed) -> dict[str, float]:
-        """Return the weight of each expert in the mixture, the mean over the steps ahead."""
-        with jax.enable_x64(True):
-            found = np.asarray(self._weights(state))
-        return dict(
-            zip(self.names, found.reshape(len(self.names), -1).mean(axis=1).tolist(), strict=True)
-        )
-
     def traced_step(self, state: MixtureState, row: RawRow) -> tuple[MixtureState, Mixed]:
         """Return the state after a row and the label with it, and the row's predictions.
 
@@ -329,9 +362,7 @@ class Mixture:
         """
         rows = jax.tree.map(lambda leaf: jnp.asarray(leaf)[None], row)
         state, mixed = self._stepped(state, self._maps, rows, learning=True)
-        measures = mixed.measures
-        one = jax.tree.map(lambda leaf: leaf[0], mixed._replace(measures=None))
-        return state, one._replace(measures=measures)
+        return state, jax.tree.map(lambda leaf: leaf[0], mixed)
 
     def traced_predict(self, state: MixtureState, row: RawRow, maps: Any = None) -> Mixed:
         """Return the prediction of a row if it came next, as `traced_step`."""
@@ -356,6 +387,11 @@ class Mixture:
             return self.arrivals.next(arrived, unpack(self.shape, row))[1:]
 
         return lax.scan(body, state.arrived, rows)[1]
+
+    def _traced_report(self, state: MixtureState) -> Report:
+        weights = self.mixture.weights(state.weights).reshape(len(self.names), -1).mean(axis=1)
+        scales = settled_scale(state.arrived.columns)
+        return Report(state.sums, weights, scales, state.arrived.outliers, state.health)
 
     def _traced_margins(self, state: MixtureState) -> Array:
         scale: Any = state.arrived.target
@@ -382,9 +418,17 @@ class Mixture:
         if self.network is not None and learning:
             late, arrived = self.arrivals.for_network(arrived, rows)
         network, outputs, measures = self._observed(state, rows, late, learning=learning)
-        state, mixed = _each(body, state._replace(network=None, arrived=arrived), (rows, outputs))
-        inputs = None if self.network is None else rows.x
-        return state._replace(network=network), mixed._replace(inputs=inputs, measures=measures)
+        health = state.health
+        if health is not None and measures is not None and state.sums is not None:
+            accepted = jnp.where(measures[3] > 0, 1.0, 0.0)
+            count = jnp.stack([accepted, 1 - accepted])
+            found = jnp.concatenate([jnp.where(accepted > 0, measures[:3], 0.0), count])
+            state = state._replace(sums=state.sums.at[-len(OF_NETWORK) :].add(found))
+            inputs = jnp.concatenate([health.inputs, rows.x])[-PROBE:]
+            health = Health((1 - accepted) * (health.in_a_row + 1), inputs)
+        state = state._replace(network=None, health=None, arrived=arrived)
+        state, mixed = _each(body, state, (rows, outputs))
+        return state._replace(network=network, health=health), mixed
 
     def _observed(
         self, state: MixtureState, rows: Row, late: Any, *, learning: bool
@@ -403,7 +447,8 @@ class Mixture:
             known = known & (state.num_labels >= SETTLED)
         targets = jax.vmap(partial(expert.target, state.experts[at]))(labels)
         network, step = self.network.step(state.network, rows.x, targets, known, slot, is_new)
-        return network, step.outputs.astype(rows.x.dtype), step.measures
+        kind = rows.x.dtype
+        return network, step.outputs.astype(kind), step.measures.astype(kind)
 
     def _forward(self, state: MixtureState, maps: Maps, row: Row, outputs: Array) -> Passed:
         """Predict a row.
@@ -550,6 +595,8 @@ class Mixture:
             weights = self.mixture.learn(state.weights, *made, label, known, *scale_of)
             state = state._replace(weights=weights)
         scores = jnp.where(row.is_scored, scores, jnp.nan)
+        if state.sums is not None:
+            state = state._replace(sums=state.sums + of_row(self.scores, scores, wrong))
         told = self._told(newest)
         return state, told._replace(resolved=old.mixed, scores=scores, errors=wrong)
 

@@ -1,8 +1,9 @@
-"""Scores of a prediction once its label has come, beside those of baselines."""
+"""Scores of a prediction once its label has come, beside those of baselines, and their sums."""
 
 import math
 
 import jax.numpy as jnp
+import numpy as np
 
 from foretrace._types import Array, Float
 
@@ -13,6 +14,54 @@ OF_CLASSES = ("accuracy", "log_loss", "confidence", "no_change_accuracy", "major
 _EACH = tuple(name + error for name in ("", "no_change_", "mean_") for error in ("mae", "mse"))
 OF_NUMBERS = (*_EACH, "coverage", "width")
 """Names of the scores; the confidence is the probability of the predicted class."""
+
+
+COMPARED = ("no_change_", "majority_")
+"""Beginnings of the names of the scores of baselines that predictions are to be better than."""
+
+_BINS = 10
+"""Number of bins of the predicted class's probability, for comparison with its accuracy."""
+
+
+OF_NETWORK = ("loss", "gradient_norm", "update_norm", "accepted", "refused")
+"""Sums over the network's steps: measures of those that were accepted, and numbers of steps."""
+
+
+def sums_of(scores: tuple[str, ...], experts: tuple[str, ...]) -> list[str]:
+    """Return the names of the sums over all rows whose label came, and that had an answer.
+
+    Their number; their scores; right minus probability of the predicted class, in each bin of this
+    probability; by how much the main score is better than that of each baseline, and its square;
+    the square of the log loss, or of the absolute error; errors of the experts. Behind them, the
+    sums of the network.
+
+    Args:
+        scores: names of the scores.
+        experts: names of the experts.
+    """
+    gaps = [f"gap {k}" for k in range(_BINS if "confidence" in scores else 0)]
+    gains = [f"{square}gain {name}" for square in ("", "squared ") for name in compared(scores)]
+    return ["rows", *scores, *gaps, *gains, "squared", *experts, *OF_NETWORK]
+
+
+def compared(scores: tuple[str, ...]) -> list[str]:
+    """Return the beginnings of the names of the baselines that are compared, by the main score."""
+    return [name for name in COMPARED if name + scores[0] in scores]
+
+
+def of_row(
+    names: tuple[str, ...], scores: Float[Array, "S"], errors: Float[Array, "E"]
+) -> Float[Array, "T"]:
+    """Return what a row adds to `sums_of`: nothing if it has no scores, which are then NaN."""
+    others = np.array([names.index(name + names[0]) for name in compared(names)], int)
+    gaps, gain, watched = jnp.zeros(0), scores[others] - scores[0], scores[0]
+    if "confidence" in names:
+        sure, watched, gain = scores[names.index("confidence")], scores[1], -gain
+        mine = jnp.arange(_BINS, dtype=jnp.int32) == jnp.minimum((sure * _BINS).astype(jnp.int32), _BINS - 1)
+        gaps = jnp.where(mine, scores[0] - sure, 0.0)
+    one, network = jnp.ones(1), jnp.zeros(len(OF_NETWORK))
+    parts = [one, scores, gaps, gain, gain * gain, watched[None] ** 2, errors, network]
+    return jnp.where(jnp.isnan(scores[0]), 0.0, jnp.concatenate(parts))
 
 
 def score_class(

@@ -60,13 +60,25 @@ class LossWatch:
         self._sum += loss
         self._squares += loss**2
         self._weight += weight
-        return self._end_block() if self._count == BLOCK else None
-
-    def _end_block(self) -> tuple[float, float] | None:
-        total, weight = self._sum, self._weight
-        error = math.sqrt(max(self._squares - total**2 / BLOCK, 0.0))  # standard error of the sum
+        if self._count < BLOCK:
+            return None
+        block = self._count, self._sum, self._squares, self._weight
         self._clear()
-        if not weight:
+        return self.add_block(*block)
+
+    def add_block(
+        self, count: float, total: float, squares: float, weight: float
+    ) -> tuple[float, float] | None:
+        """Count a block of losses, as `add` does.
+
+        Args:
+            count: number of losses.
+            total: their sum.
+            squares: sum of their squares.
+            weight: sum of their weights.
+        """
+        error = math.sqrt(max(squares - total**2 / count, 0.0))  # standard error of the sum
+        if not weight or not math.isfinite(total + weight + error):
             return None
         self.means.append(total / weight)
         self.lows.append((total - 2 * error) / weight)

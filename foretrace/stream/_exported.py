@@ -67,7 +67,7 @@ def stream_graphs(intake: Intake, config: StreamConfig, state: State) -> tuple[G
         learned = mixture.packing.unpack(state) if isinstance(state, Packed) else state
         if mixture.network is not None:
             check_learner(mixture.network.learner)
-        start = with_key(learned, None)._replace(intervals=None)
+        start = with_key(learned, None)._replace(intervals=None, sums=None, health=None)
 
         def raw(x: Array, y: Array) -> RawRow:
             none = jnp.zeros(())

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from foretrace._experts.mixture import Mixed, Mixture, MixtureState
+from foretrace._experts.mixture import Mixed, Mixture, MixtureState, Report
 from foretrace._experts.rows import unpack, width
 from foretrace._graph.step import Graph, check_learner, traced_graph
 from foretrace._native.compiler import compiled
@@ -74,6 +74,7 @@ class NativeMixture:
         self.mixture, self.shape, self.network = mixture, shape, mixture.network
         self.names, self.groups, self.left_out = mixture.names, mixture.groups, mixture.left_out
         self.reach, self.init = mixture.reach, mixture.init
+        self.scores, self.sums = mixture.scores, mixture.sums
         graph = _graph(mixture)
         program = stream_program(_NAME, graph, None)
         self.packing = _Packing(program)
@@ -96,8 +97,6 @@ class NativeMixture:
             self._step(kept.context.pointer, ctypes.c_void_p(row.ctypes.data), *results)
         if (count := found.get("num_classes")) is not None:
             found["num_classes"] = count[:, 0]
-        if (measures := found.get("measures")) is not None:
-            found["measures"] = measures[-1]
         return kept, Mixed(**found)
 
     def newest(self, kept: _Kept) -> tuple[np.ndarray, np.ndarray]:
@@ -108,17 +107,9 @@ class NativeMixture:
         """Return which numbers of rows are outliers; nothing changes."""
         return self.mixture.outliers(self.packing.unpack(kept), rows)
 
-    def scales(self, kept: _Kept) -> np.ndarray:
-        """Return the running deviation of each number of a row; 0 before some differed."""
-        return self.mixture.scales(self.packing.unpack(kept))
-
-    def num_outliers(self, kept: _Kept) -> np.ndarray:
-        """Return the number of outliers so far, of columns and of labels."""
-        return self.mixture.num_outliers(self.packing.unpack(kept))
-
-    def weights(self, kept: _Kept) -> dict[str, float]:
-        """Return the weight of each expert in the mixture."""
-        return self.mixture.weights(self.packing.unpack(kept))
+    def report(self, kept: _Kept) -> Report:
+        """Return what a line of the record tells of a state."""
+        return self.mixture.report(self.packing.unpack(kept))
 
 
 def _graph(mixture: Mixture) -> Graph:

@@ -15,7 +15,7 @@ from foretrace._experts.rows import pack, unpack
 from foretrace._experts.shape import Shape
 from foretrace._learner.packing import Packed
 from foretrace._rows.encode import EncodingError
-from foretrace._rows.saved import MOST, check_within
+from foretrace._rows.saved import check_within
 from foretrace._rows.streams import Streams
 from foretrace._rows.target import ClassTarget
 from foretrace._rows.values import as_flag, as_text, check_hashable, is_absent
@@ -37,13 +37,11 @@ class SavedIntake(NamedTuple):
     Args:
         streams: columns, classes, members and the labels that wait.
         newest_slot: slot of the last row.
-        num_steps: number of steps.
         scales: first deviation of each column of numbers; 0 once it is told that it has changed.
     """
 
     streams: dict[str, Any]
     newest_slot: int
-    num_steps: int
     scales: dict[str, float]
 
 
@@ -111,7 +109,7 @@ class Intake:
         self.stops = stops
         self.as_text = as_text
         self.parts = Parts()
-        self.newest_slot = self.num_steps = 0
+        self.newest_slot = 0
         self.scales: dict[str, float] = {}
         self.backend: Callable[[Mixture], Mixture] | None = None
         if isinstance(self.target, ClassTarget):
@@ -194,7 +192,6 @@ class Intake:
         if self.stops:
             self._check_outliers(state, packed)
         self.newest_slot = found[-1].slot
-        self.num_steps += 1
         self.parts.end("encoding")
         return self.mixture.step(state, packed)
 
@@ -220,14 +217,9 @@ class Intake:
             if slot is not None and self.streams.waiting[slot.number].num_rows:
                 yield name, outputs[slot.number], margins[slot.number]
 
-    def outliers(self, state: State) -> dict[str, int]:
-        """Return how many numbers were outliers."""
-        columns, labels = self.mixture.num_outliers(state).astype(int).tolist()
-        return {"outliers": columns, "outlier targets": labels}
-
-    def changed_scales(self, state: State) -> list[str]:
+    def changed_scales(self, scales: np.ndarray) -> list[str]:
         """Return a sentence for each column whose scale has newly changed by `CHANGED`."""
-        found, scales = [], self.mixture.scales(state)
+        found = []
         for name, (kind, at) in self.encoder.columns.items():
             if kind != "numeric" or not (now := float(scales[at])):
                 continue
@@ -274,8 +266,7 @@ class Intake:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything that the next rows depend on."""
-        own = self.newest_slot, self.num_steps, dict(self.scales)
-        return SavedIntake(self.streams.to_json(), *own)._asdict()
+        return SavedIntake(self.streams.to_json(), self.newest_slot, dict(self.scales))._asdict()
 
     def restore(self, state: Any) -> None:
         """Restore what `to_json` returned of an object made with the same arguments.
@@ -285,12 +276,10 @@ class Intake:
         """
         saved = from_json(SavedIntake, state)
         check_within("newest_slot", [saved.newest_slot], 0, self.shape.slots - 1)
-        check_within("num_steps", [saved.num_steps], 0, MOST)
         self.streams.restore(saved.streams)
         self._fit()
         check_within("scales", saved.scales.values(), 0, math.inf)
-        self.newest_slot, self.num_steps = saved.newest_slot, saved.num_steps
-        self.scales = saved.scales
+        self.newest_slot, self.scales = saved.newest_slot, saved.scales
 
     def _starts_anew(self, row: Row) -> bool:
         if self.reset is None:

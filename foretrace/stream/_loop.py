@@ -1,6 +1,5 @@
 """The loop over the rows of a stream: learn, score, and do the due work of each row."""
 
-import contextlib
 import json
 import time
 from pathlib import Path
@@ -8,14 +7,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from foretrace._experts.mixture import Mixed, Mixture
-from foretrace._experts.recurrent import read_measures
-from foretrace._experts.score import OF_CLASSES, OF_NUMBERS
-from foretrace._rows.scores import ArrayScores, Gains, Scores, of_row
+from foretrace._experts.mixture import PROBE, Mixed, Mixture, Report
+from foretrace._rows.scores import means, not_better
 from foretrace._rows.source import SYMBOL, Position, Row, Source
 from foretrace._runs.config_json import from_json, to_json
 from foretrace._runs.directory import Run
-from foretrace._runs.loop import Clock, DivergenceError, Pending, Refusals
+from foretrace._runs.loop import REFUSED_IN_A_ROW, Clock, DivergenceError
 from foretrace._runs.machine import resident_mib
 from foretrace._runs.metrics import MetricsLog
 from foretrace._runs.progress import ProgressBar
@@ -92,19 +89,9 @@ class StreamLoop:
         self.outlet = outlet
         self.target = SYMBOL if config.target is None else config.target
         self.size = intake.shape.chunk
-        self.names = OF_CLASSES if plan.classes else OF_NUMBERS
-        self.scores = Scores()
-        self.steps = Scores()
-        self.gains = Gains()
-        self.experts = ArrayScores(self.mixture.names)
+        self.scores = self.mixture.scores
         self.monitors = Monitors(config.coverage)
-        self.pending = Pending[tuple[Mixed, int]]()
         self.position = Position()
-        self.refused = 0
-        self.refusals = Refusals(
-            f"try a smaller --learning-rate (now {config.model.learning_rate}) or a smaller --clip "
-            f"(now {config.model.clip})"
-        )
         # Names, flags and a full table are refused before anything changes, but for a later row of
         # the same step. Each of these errors is a ValueError.
         self.may_refuse = config.outliers == "stop" or (
@@ -113,7 +100,10 @@ class StreamLoop:
         self.behind_checkpoint = False
         self.is_resumed = saved is not None
         self.clock = Clock()
-        self.state: State = self._restore(saved) if saved is not None else first_state(self.mixture)
+        self.state: State = first_state(self.mixture)
+        self.line = dict.fromkeys(self.mixture.sums, 0.0)
+        if saved is not None:
+            self.state = self._restore(saved)
         self.rows_at_last_log = self.saved_row = self.position.row
         self.time_of_last_log = self.saved_at = time.monotonic()
         self.failed: Exception | None = None
@@ -154,22 +144,22 @@ class StreamLoop:
             if len(chunk) == self.size:
                 self._learn(chunk)
                 chunk = []
-        self._record_steps(all=True)
         self._save(end=True)
         self.behind_checkpoint = True
         if chunk and not self.stop.asked:
             # After the checkpoint, so that a file that has grown continues as if its end had never
             # been there: neither the short chunk nor a last line that was not complete.
             self._learn(chunk, last=True)
-            self._record_steps(all=True)
+        report = self._checked_report()
         if not self.stop.asked and not self._has_result():
-            self._write("result", self.scores.total(), not_better_than=self.gains.not_better())
+            worse = not_better(self.scores, report.sums)
+            self._write("result", report, means(self.scores, report.sums), not_better_than=worse)
         return StreamResult(
             self.run,
             self.position,
-            self.scores.total(),
+            means(self.scores, report.sums),
             self.stop.asked,
-            **self._of_experts(),
+            **self._of_experts(report),
             forecast=forecast(self.config, self.intake, self.state),
         )
 
@@ -203,7 +193,6 @@ class StreamLoop:
             return left
         self.stop.waiting = False  # a signal waits until the file is written
         try:
-            self._record_steps(all=True)
             self._save()
         except Exception as error:  # not an error of the source, which is being read
             self.failed = error
@@ -228,9 +217,7 @@ class StreamLoop:
             self.show.say(f"warning: row {self.position.row}: {line}")
         if self.pipe is not None:
             self.pipe.release(self.position.offset)
-        self.pending.add(self.position.row, (mixed, len(chunk)))
-        self._record_steps(all=False)
-        self.parts.end("scores")
+        self.parts.end("mixture")
         if not last:
             self._do_what_is_due(before)
             self.parts.end("records")
@@ -264,118 +251,112 @@ class StreamLoop:
                 self.behind_checkpoint = True
             raise
 
-    def _record_steps(self, *, all: bool) -> None:
-        """Record the results of all steps, or of those that are not among the latest."""
-        for row, step in self.pending.take(all=all):
-            self._record(row, *step)
+    def _checked_report(self) -> Report:
+        """Return what is told of the state; this waits for the mixture.
 
-    def _record(self, at: int, mixed: Mixed, count: int) -> None:
-        """Count the scores of a step of some rows, and whether the network accepted it."""
-        # Waits for the mixture.
-        each, errors = np.asarray(mixed.scores), np.asarray(mixed.errors)
+        Raises:
+            DivergenceError: the network's last steps were refused.
+        """
+        report = self.mixture.report(self.state)
         self.parts.end("mixture")
-        for values, wrong in zip(each.tolist(), errors, strict=True):
-            if values[0] != values[0]:
-                continue  # no label came
-            scores = of_row(dict(zip(self.names, values, strict=True)))
-            self.scores.add(scores)
-            self.gains.add(scores)
-            self.monitors.observe_scores(scores)
-            self.experts.add(1 - wrong if self.plan.classes else wrong)
-        if mixed.measures is None or mixed.inputs is None:
-            return
-        self.monitors.observe(np.asarray(mixed.inputs)[:count])
-        measures = read_measures(mixed.measures)
-        if measures.accepted:
-            self.steps.add(
-                {
-                    "loss": measures.loss,
-                    "gradient_norm": measures.gradient_norm,
-                    "update_norm": measures.update_norm,
-                }
+        if report.health is not None and report.health.in_a_row >= REFUSED_IN_A_ROW:
+            model = self.config.model
+            raise DivergenceError(
+                f"training has diverged: loss or gradient was NaN or infinite in "
+                f"{report.health.in_a_row:.0f} steps in a row, up to row {self.position.row}; try "
+                f"a smaller --learning-rate (now {model.learning_rate}) or a smaller --clip (now "
+                f"{model.clip})"
             )
-        else:
-            self.refused += 1
-        self.refusals.see(bool(measures.accepted), f"row {at}")
+        return report
 
     def _do_what_is_due(self, before: int) -> None:
         row = self.position.row
         if row // self.config.log_every > before // self.config.log_every:
-            self._record_steps(all=True)
             self._report()
         every = self.config.checkpoint_every
         if row // every > before // every or self._seconds_to_checkpoint() <= 0:
-            self._record_steps(all=True)
             self._save()
 
     def _report(self) -> None:
         """Write a line of metrics: new scores, the network's health, speed and memory."""
-        scores = self.scores.window()
+        report = self._checked_report()
+        window = {name: value - self.line[name] for name, value in report.sums.items()}
+        self.line = report.sums
+        scores = means(self.scores, window)
         now = time.monotonic()
         speed = (self.position.row - self.rows_at_last_log) / max(now - self.time_of_last_log, 1e-9)
         parts = self.parts.microseconds(self.position.row - self.rows_at_last_log)
         self.rows_at_last_log = self.position.row
         self.time_of_last_log = now
         memory = resident_mib()
-        steps = self.steps.window()
         values: dict[str, Any] = {
             "rows_per_second": round(speed, 1),
             "resident_mib": memory,
             "microseconds": parts,
         }
         health: dict[str, float] = {}
+        steps: dict[str, float] = {}
         network, config = self.mixture.network, self.intake.config
-        if network is not None:
-            state = self.mixture.packing.unpack(self.state).network
+        if network is not None and report.health is not None:
+            state, told = self.mixture.packing.unpack(self.state).network, report.health
             carry = network.carry_of(state, self.intake.newest_slot)
-            health = self.monitors.measure(state.learner.network, carry, steps.get("update_norm"))
+            if count := window["accepted"]:
+                names = ("loss", "gradient_norm", "update_norm")
+                steps = {name: window[name] / count for name in names}
+            seen = (report.sums["accepted"] + report.sums["refused"]) * network.chunk
+            health = self.monitors.measure(
+                state.learner.network,
+                carry,
+                steps.get("update_norm"),
+                np.asarray(told.inputs) if seen >= PROBE else None,
+            )
             chosen = {"rule": config.rule, "train_encoder": config.train_encoder}
             values |= chosen | steps | health
-        warnings = self.intake.changed_scales(self.state)
+        warnings = self.intake.changed_scales(report.scales)
+        lost = self.monitors.look(report.sums)
         warnings += self.monitors.warnings(health | self.monitors.recent_coverage())
+        warnings += [] if lost is None else [lost]
         for line in warnings:
             self.show.say(f"warning: row {self.position.row}: {line}")
         if warnings:
             values["warnings"] = warnings
-        self._write("stream", scores, total=self.scores.total(), **values)
+        total = means(self.scores, report.sums)
+        self._write("stream", report, scores, total=total, **values)
         shown = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
         self.show.tick(f"row {self.position.row}: {shown}; {speed:.0f} rows/s, {memory:.0f} MiB")
 
-    def _write(self, kind: str, scores: dict[str, float], **more: Any) -> None:
+    def _write(self, kind: str, report: Report, scores: dict[str, float], **more: Any) -> None:
+        columns, labels = report.outliers.astype(int).tolist()
         counts = {
             **self.intake.encoder.counts,
             **self.intake.target.counts,
-            **self.intake.outliers(self.state),
+            "outliers": columns,
+            "outlier targets": labels,
             "bad rows": self.position.bad,
         }
         counts = {name: count for name, count in counts.items() if count}
         values = {
             **scores,
             **more,
-            "scored": self.scores.rows,
-            "refused": self.refused,
+            "scored": int(report.sums["rows"]),
+            "refused": int(report.sums["refused"]),
             "counts": counts,
         }
-        values |= self.intake.counts() | self._of_experts() | self.monitors.recent_coverage()
+        values |= self.intake.counts() | self._of_experts(report) | self.monitors.recent_coverage()
         if self.mixture.reach or self.mixture.network is None:
             values["reach"] = self.mixture.reach
         self.log.write(kind, self.position.row, **values, seconds=self.clock.seconds)
         if self.board is not None:
             self.board.write(self.position.row, values)
 
-    def _of_experts(self) -> dict[str, Any]:
+    def _of_experts(self, report: Report) -> dict[str, Any]:
         """Return the scores of the experts over all rows, and their present weights."""
-        return {"experts": self.experts.total(), "weights": self.mixture.weights(self.state)}
-
-    def _kept(self) -> dict[str, Any]:
-        """Return what a checkpoint keeps of the loop, by the name in the checkpoint."""
+        rows, names = report.sums["rows"], self.mixture.names
+        errors = {name: report.sums[name] / rows for name in names if rows}
+        found = {name: 1 - one if self.plan.classes else one for name, one in errors.items()}
         return {
-            "intake": self.intake,
-            "scores": self.scores,
-            "gains": self.gains,
-            "steps": self.steps,
-            "experts": self.experts,
-            "monitors": self.monitors,
+            "experts": found,
+            "weights": dict(zip(names, report.weights.tolist(), strict=True)),
         }
 
     def _save(self, *, end: bool = False) -> None:
@@ -386,10 +367,11 @@ class StreamLoop:
             "plan": self.plan.to_json(),
             "position": list(self.position),
             "pipe": None if self.pipe is None else self.pipe.to_json(self.position.offset, end=end),
-            **{name: part.to_json() for name, part in self._kept().items()},
+            "intake": self.intake.to_json(),
+            "monitors": self.monitors.to_json(),
+            "line": self.line,
             "record": list(self.log.mark()),
             "predictions": None if predictions is None else list(predictions),
-            "refused": [self.refused, self.refusals.in_a_row],
             "seconds": self.clock.seconds,
         }
         save_state(self.run.checkpoint, self.mixture, self.state, extra=extra)
@@ -399,9 +381,6 @@ class StreamLoop:
         """Save before an error is raised, so that only rows of the last chunk are read again."""
         if self.behind_checkpoint:
             return
-        for row, step in self.pending.take(all=True):
-            with contextlib.suppress(DivergenceError):
-                self._record(row, *step)
         try:
             self._save(end=True)
         except Exception as error:  # the first error is the one to tell
@@ -415,8 +394,10 @@ class StreamLoop:
         self.position = Position(*saved["position"])
         if self.pipe is not None:
             self.position = self.position._replace(offset=0)  # every process counts its own bytes
-        for name, part in self._kept().items():
-            part.restore(saved[name])
-        self.refused, self.refusals.in_a_row = from_json(tuple[int, int], saved["refused"])
+        self.intake.restore(saved["intake"])
+        self.monitors.restore(saved["monitors"])
+        self.line = from_json(dict[str, float], saved["line"])
+        if self.line.keys() != {*self.mixture.sums}:
+            raise ValueError("line has other sums than this run's")
         self.clock = Clock(from_json(float, saved["seconds"]))
         return load_state(self.run.checkpoint, self.mixture)

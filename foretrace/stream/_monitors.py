@@ -10,12 +10,11 @@
 | `recent_coverage` | share of the last `LABELS` labels in intervals | within ten errors |
 
 A unit is dead if what its block adds to it had a standard deviation below 10^-6 over the last
-`PROBE` inputs.
+32 inputs.
 """
 
 import math
-from collections import deque
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -41,11 +40,8 @@ RANGES = {
 }
 """Ranges of the monitors: leaving one prints a warning, once until the monitor comes back."""
 
-PROBE = 32
-"""Number of inputs over which a dead unit is looked for."""
-
-LABELS = 1000
-"""Number of labels over which the recent coverage of intervals is measured."""
+LABELS = BLOCK
+"""Least number of labels over which the recent coverage of intervals is measured."""
 
 _ERRORS = 10.0
 """Standard errors, of independent labels, by which this coverage may be too small.
@@ -61,9 +57,9 @@ _LEAST_RISE = 0.05
 
 
 class Monitors:
-    """Last inputs, monitors out of their range, and whether a level of scores was lost.
+    """Monitors out of their range, and whether a level of scores was lost.
 
-    >>> monitors = Monitors()
+    >>> monitors = Monitors(0.9)
     >>> monitors.warnings({"dead_units": 0.75}), monitors.warnings({"dead_units": 0.8})
     (['dead_units is 0.75, outside its range of 0 to 0.5'], [])
 
@@ -74,43 +70,40 @@ class Monitors:
     def __init__(self, coverage: float = 0.9) -> None:
         lowest = coverage - _ERRORS * math.sqrt(coverage * (1 - coverage) / LABELS)
         self.ranges = RANGES | {"recent_coverage": (max(lowest, 0.0), 1.0)}
-        self.inside: deque[float] = deque(maxlen=LABELS)
-        self.inputs: deque[list[float]] = deque(maxlen=PROBE)
         self.outside: set[str] = set()
         self.watch = LossWatch(_LEAST_RISE)
-        self.lost: list[str] = []
+        self.block: list[float] = [0.0] * 5
+        self.coverage: float | None = None
 
-    def observe(self, xs: Iterable[np.ndarray]) -> None:
-        """Keep the last inputs."""
-        self.inputs.extend(x.tolist() for x in xs)
+    def look(self, sums: Mapping[str, float]) -> str | None:
+        """See the sums of all scores so far; return a sentence if a level has been lost.
 
-    def observe_scores(self, scores: dict[str, float]) -> None:
-        """Count a row's scores: coverage, and log loss or error relative to the last value's."""
-        if "coverage" in scores:
-            self.inside.append(float(scores["coverage"]))
-        name, weight = (
-            ("log_loss", 1.0) if "log_loss" in scores else ("mae", scores["no_change_mae"])
+        Coverage, and log loss or error relative to the last value's, are those of the labels since
+        there were `LABELS` more.
+        """
+        is_class = "log_loss" in sums
+        names = "rows log_loss squared rows" if is_class else "rows mae squared no_change_mae"
+        now = [*(sums[name] for name in names.split()), sums.get("coverage", 0.0)]
+        count, *found, inside = (b - a for a, b in zip(self.block, now, strict=True))
+        if count < LABELS:
+            return None
+        self.block = now
+        self.coverage = None if is_class else round(inside / count, 6)
+        if (lost := self.watch.add_block(count, *found)) is None:
+            return None
+        what = "log loss" if is_class else "error, relative to that of the last known number,"
+        return (
+            f"the {what} was {lost[0]:.3g} in the last {HELD * count:,.0f} rows with a label, and "
+            f"at most {lost[1]:.3g} for as long before: the stream has changed, or what was "
+            "learned is lost"
         )
-        if (lost := self.watch.add(scores[name], weight)) is not None:
-            what = (
-                "log loss"
-                if name == "log_loss"
-                else "error, relative to that of the last known number,"
-            )
-            self.lost.append(
-                f"the {what} was {lost[0]:.3g} in the last {BLOCK * HELD:,} rows with a label, and "
-                f"at most {lost[1]:.3g} for as long before: the stream has changed, or what was "
-                "learned is lost"
-            )
 
     def recent_coverage(self) -> dict[str, float]:
         """Return the share of the last labels in their intervals, none before `LABELS`."""
-        if len(self.inside) < LABELS:
-            return {}
-        return {"recent_coverage": round(math.fsum(self.inside) / LABELS, 6)}
+        return {} if self.coverage is None else {"recent_coverage": self.coverage}
 
     def measure(
-        self, network: Network, carry: Carry, update_norm: float | None
+        self, network: Network, carry: Carry, update_norm: float | None, inputs: np.ndarray | None
     ) -> dict[str, float]:
         """Return the present values of the monitors that exist for this network.
 
@@ -118,21 +111,19 @@ class Monitors:
             network: network that learns.
             carry: states and sensitivities of a stream.
             update_norm: mean norm of the last updates; None if there was none.
+            inputs: its last inputs; None while there were fewer than are kept.
         """
-        xs = np.zeros((PROBE, network.input_size))
-        if probed := len(self.inputs) == PROBE:
-            for x, found in zip(xs, self.inputs, strict=True):
-                x[: len(found)] = found  # fewer before room for classes grew
+        xs = np.zeros((1, network.input_size)) if inputs is None else inputs
         values = {name: float(value) for name, value in _measured(network, carry, xs).items()}
         parameters = values.pop("parameter_norm")
         if update_norm is not None:
             values["update_ratio"] = update_norm / parameters if parameters else math.inf
-        if not probed:
+        if inputs is None:
             del values["dead_units"]
         return values
 
     def warnings(self, values: dict[str, float]) -> list[str]:
-        """Return a line for each monitor that has newly left its range, and for a lost level."""
+        """Return a line for each monitor that has newly left its range."""
         ranges = self.ranges
         out = {
             name
@@ -145,28 +136,17 @@ class Monitors:
             for name in sorted(out - self.outside)
         ]
         self.outside = out | (self.outside - values.keys())
-        lost, self.lost = self.lost, []
-        return lines + lost
+        return lines
 
     def to_json(self) -> list[Any]:
         """Return the state."""
-        return [
-            list(self.inputs),
-            sorted(self.outside),
-            self.watch.to_json(),
-            self.lost,
-            list(self.inside),
-        ]
+        return [sorted(self.outside), self.watch.to_json(), self.block, self.coverage]
 
     def restore(self, state: list[Any]) -> None:
         """Restore what `to_json` returned."""
-        self.inputs, self.outside, self.lost = (
-            deque(state[0], maxlen=PROBE),
-            set(state[1]),
-            list(state[3]),
-        )
-        self.watch.restore(state[2])
-        self.inside = deque(state[4], maxlen=LABELS)
+        outside, watch, self.block, self.coverage = state
+        self.outside = set(outside)
+        self.watch.restore(watch)
 
 
 @jax.jit

@@ -219,7 +219,10 @@ def test_the_network_is_one_more_expert(shape):
     model = Mixture(shape, ("baselines",), Told(outputs))
     state, step = run(model, packed(shape, np.zeros((400, 2)), labels.tolist()), 100)
     errors = dict(zip(model.names, step.errors[200:].mean(axis=0), strict=True))
-    assert errors["network"] < 0.15 and model.weights(state)["network"] > 0.5
+    assert (
+        errors["network"] < 0.15
+        and dict(zip(model.names, model.report(state).weights, strict=True))["network"] > 0.5
+    )
 
 
 @pytest.mark.full

@@ -75,7 +75,8 @@ def test_until_the_guard_opens_predictions_are_those_of_the_other_experts(shape)
     np.testing.assert_allclose(
         step.newest, run(mixture(shape, FEW), rows, 200)[1].newest, rtol=1e-9, atol=1e-12
     )
-    weights = mixture(shape, ALL).weights(state)
+    model = mixture(shape, ALL)
+    weights = dict(zip(model.names, model.report(state).weights, strict=True))
     assert {weights[name] for name in REMEMBERING} == {0.0}
 
 

@@ -1,52 +1,65 @@
-"""Means of scores, of several models at once, and gains over baselines."""
+"""Means of scores, and gains over baselines, from the sums of a program."""
 
-import json
-
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from foretrace._rows.scores import ArrayScores, Gains, Scores
+from foretrace._experts.score import OF_CLASSES, OF_NUMBERS, of_row, sums_of
+from foretrace._rows.scores import means, not_better
 
-NAMES = ("a", "b")
+EXPERTS = ("a", "b")
 
 
-def test_scores_of_several_models_are_those_of_each():
-    draw = np.random.default_rng(0).normal(size=(50, 2))
-    scores, each = ArrayScores(NAMES), Scores()
-    assert scores.total() == {}
-    for row in draw:
-        scores.add(row)
-        each.add(dict(zip(NAMES, row.tolist(), strict=True)))
-    assert scores.total() == each.total() and scores.rows == 50
-    again = ArrayScores(NAMES)
-    again.restore(json.loads(json.dumps(scores.to_json())))
-    again.add(draw[0])
-    assert again.rows == 51 and again.total() != each.total()
-    assert again.to_json()[1] == [
-        total + x for total, x in zip(scores.to_json()[1], draw[0], strict=True)
-    ]
+def summed(names, rows, errors=(0.0, 0.0)):
+    """Return the sums of rows of scores by name, as the program adds them."""
+    total = sum(
+        np.asarray(of_row(names, jnp.array([row.get(n, 0.0) for n in names]), jnp.array(errors)))
+        for row in rows
+    )
+    return dict(zip(sums_of(names, EXPERTS), total.tolist(), strict=True))
+
+
+@pytest.mark.exact
+def test_sums_are_those_of_rows_with_scores():
+    draw = np.random.default_rng(0)
+    rows = [dict(zip(OF_NUMBERS, draw.normal(size=8) ** 2, strict=True)) for _ in range(50)]
+    sums = summed(OF_NUMBERS, [*rows, {"mae": np.nan}], (0.5, 2.0))
+    assert sums["rows"] == 50 and (sums["a"], sums["b"]) == (25.0, 100.0)
+    found = means(OF_NUMBERS, sums)
+    for name, value in found.items():
+        each = [row[name.removesuffix("rmse") + "mse" if "rmse" in name else name] for row in rows]
+        mean = np.mean(each)
+        assert value == pytest.approx(np.sqrt(mean) if "rmse" in name else mean, rel=1e-12)
+    assert sums["squared"] == pytest.approx(sum(row["mae"] ** 2 for row in rows), rel=1e-12)
+    assert means(OF_NUMBERS, dict.fromkeys(sums, 0.0)) == {}
+
+
+@pytest.mark.exact
+def test_the_calibration_error_compares_probability_and_accuracy_in_bins():
+    rows = [{"accuracy": float(i < 3), "confidence": 0.95} for i in range(4)]
+    rows += [{"accuracy": 1.0, "confidence": 0.55}, {"accuracy": 1.0, "confidence": 1.0}]
+    sums = summed(OF_CLASSES, rows)
+    gaps = abs(3 - 4 * 0.95 + 1 - 1.0) + abs(1 - 0.55)
+    assert means(OF_CLASSES, sums)["calibration_error"] == pytest.approx(gaps / 6, rel=1e-12)
 
 
 @pytest.mark.parametrize(
     ("better", "found"), [(0.0, ["no_change_"]), (-0.5, ["no_change_"]), (0.5, [])]
 )
 def test_a_gain_within_its_standard_error_is_none(better, found):
-    gains, draw = Gains(), np.random.default_rng(0)
-    for mine, last in zip(draw.normal(size=500), draw.normal(size=500) + better, strict=True):
-        gains.add({"mae": mine, "no_change_mae": last, "mean_mae": 0.0})
-    again = Gains()
-    again.restore(json.loads(json.dumps(gains.to_json())))
-    assert gains.not_better() == again.not_better() == found
+    draw = np.random.default_rng(0)
+    pairs = zip(draw.normal(size=500), draw.normal(size=500) + better, strict=True)
+    rows = [{"mae": mine, "no_change_mae": last, "mean_mae": 0.0} for mine, last in pairs]
+    assert not_better(OF_NUMBERS, summed(OF_NUMBERS, rows)) == found
 
 
 def test_classes_are_compared_with_both_baselines():
-    gains = Gains()
-    for i in range(400):
-        gains.add(
-            {
-                "accuracy": float(i % 10 > 0),
-                "no_change_accuracy": i % 2,
-                "majority_accuracy": float(i % 10 > 0),
-            }
-        )
-    assert gains.not_better() == ["majority_"]
+    rows = [
+        {
+            "accuracy": float(i % 10 > 0),
+            "no_change_accuracy": float(i % 2),
+            "majority_accuracy": float(i % 10 > 0),
+        }
+        for i in range(400)
+    ]
+    assert not_better(OF_CLASSES, summed(OF_CLASSES, rows)) == ["majority_"]

@@ -1,7 +1,5 @@
 """Counters of a stream that never ends: near 2^31 and behind it, learning goes on as ever."""
 
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,7 +8,7 @@ import pytest
 
 from foretrace._experts.recurrent import Recurrent
 from foretrace._experts.shape import Shape
-from foretrace._rows.scores import Scores
+from foretrace._rows.scores import means
 from foretrace.stream._model import build_learner, resolve
 from foretrace.stream._model_config import ModelConfig
 
@@ -68,16 +66,13 @@ def test_steps_count_up_to_the_largest_number_and_learning_goes_on():
 
 
 def test_scores_stay_exact_after_three_billion_rows():
-    rows, scores = 3 * 10**9, Scores()
-    scores.restore(
-        json.loads(json.dumps([rows, 0, {"accuracy": 0.75 * rows, "mse": 4.0 * rows}, {}]))
-    )
+    names, rows = ("accuracy", "mse"), 3e9
+    before = np.array([rows, 0.75 * rows, 4.0 * rows])
+    after = before.copy()
     for i in range(1000):
-        scores.add({"accuracy": float(i % 4 > 0), "mse": 4.0})
-    assert scores.rows == rows + 1000
-    assert scores.total()["accuracy"] == pytest.approx(0.75, rel=1e-12)
-    assert scores.total()["rmse"] == pytest.approx(2.0, rel=1e-12)
-    assert scores.window() == {"accuracy": 0.75, "rmse": 2.0}
-    before = scores.total()["accuracy"] * scores.rows
-    scores.add({"accuracy": 1.0, "mse": 0.0})
-    assert scores.total()["accuracy"] * scores.rows - before == pytest.approx(1.0, abs=1e-5)
+        after += [1.0, float(i % 4 > 0), 4.0]
+    total, window = (dict(zip(("rows", *names), x, strict=True)) for x in (after, after - before))
+    assert total["rows"] == rows + 1000
+    assert means(names, total)["accuracy"] == pytest.approx(0.75, rel=1e-12)
+    assert means(names, total)["rmse"] == pytest.approx(2.0, rel=1e-12)
+    assert means(names, window) == {"accuracy": 0.75, "rmse": 2.0}

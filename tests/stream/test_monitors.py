@@ -8,19 +8,19 @@ import numpy as np
 import pytest
 
 import foretrace as ft
+from foretrace._experts.mixture import PROBE
 from foretrace._learner.forgetting import BLOCK, HELD
-from foretrace.stream._monitors import LABELS, PROBE, RANGES, Monitors
+from foretrace.stream._monitors import LABELS, RANGES, Monitors
 
 LRU = ft.LRU.factory(state_size=3)
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 
 
-def measure(make_cell, change=lambda network: network, seen=PROBE):
+def measure(make_cell, change=lambda network: network, seen=True):
     network = change(ft.Network(2, 1, model_size=3, depth=2, cell=make_cell, key=jax.random.key(0)))
     carry = jax.tree.map(lambda leaf: leaf + 0.5, ft.init_carry(network, ft.ONLINE))
-    monitors = Monitors()
-    monitors.observe(np.random.default_rng(0).normal(size=(seen, 2)))
-    return monitors.measure(network, carry, 0.25), network, carry
+    inputs = np.random.default_rng(0).normal(size=(PROBE, 2)) if seen else None
+    return Monitors().measure(network, carry, 0.25, inputs), network, carry
 
 
 def norm(tree):
@@ -49,9 +49,7 @@ def test_a_sketch_has_the_norm_of_its_product():
     carry = jax.tree.map(
         lambda leaf: leaf + 0.5, ft.init_carry(network, ft.rule("uoro(sketches=2)"))
     )
-    monitors = Monitors()
-    monitors.observe(np.ones((PROBE, 2)))
-    found = monitors.measure(network, carry, None)["sensitivity_norm"]
+    found = Monitors().measure(network, carry, None, np.ones((PROBE, 2)))["sensitivity_norm"]
     e = carry.e
     assert found == pytest.approx(norm(e.states) * norm(e.parameters), rel=1e-6)
 
@@ -74,7 +72,7 @@ def test_units_whose_gate_is_shut_are_dead():
         )
 
     assert measure(LRU, shut)[0]["dead_units"] == pytest.approx(3 / 6)
-    assert "dead_units" not in measure(LRU, seen=PROBE - 1)[0]
+    assert "dead_units" not in measure(LRU, seen=False)[0]
 
 
 def test_a_monitor_warns_once_until_it_came_back():
@@ -101,40 +99,50 @@ def test_a_broken_network_is_named_and_harms_nothing():
     assert np.isnan(found["largest_modulus"]) and len(Monitors().warnings(found)) >= 2
 
 
+def sums(rows, loss, **more):
+    """Return sums of scores after rows of one log loss, or of one error beside the last value's."""
+    of_each = {"rows": 1.0, "squared": loss**2, "log_loss": loss}
+    if more:
+        of_each = {"rows": 1.0, "squared": loss**2, "mae": loss, "coverage": 0.0} | more
+    return {name: rows * value for name, value in of_each.items()}
+
+
+def added(before, more):
+    return {name: before.get(name, 0.0) + value for name, value in more.items()}
+
+
 @pytest.mark.parametrize("kind", ["classes", "numbers"])
 def test_a_level_of_the_scores_that_was_lost_is_told_once_and_survives_a_checkpoint(kind):
-    def scores(lost):
-        return (
-            {"log_loss": 0.6 if lost else 0.2}
-            if kind == "classes"
-            else {"mae": 9 + 9 * lost, "no_change_mae": 10.0}
-        )
+    def look(monitors, total, lost):
+        """See blocks of rows with a level; return the sums, and what was told."""
+        told = []
+        for _ in range(HELD):
+            block = sums(BLOCK, 0.6 if lost else 0.2)
+            if kind == "numbers":
+                block = sums(BLOCK, 9.0 + 9 * lost, no_change_mae=10.0)
+            total = added(total, block)
+            told.append(monitors.look(total))
+        return total, [line for line in told if line]
 
     monitors = Monitors()
-    for lost in (False, True):
-        assert monitors.warnings({}) == []
-        for _ in range(BLOCK * HELD):
-            monitors.observe_scores(scores(lost))
+    total, told = look(monitors, {}, False)
     again = Monitors()
     again.restore(json.loads(json.dumps(monitors.to_json())))
-    (line,) = again.warnings({})
+    assert not told
+    total, (line,) = look(again, total, True)
     assert "lost" in line and ("log loss was 0.6 " if kind == "classes" else "was 1.8 ") in line
-    for _ in range(BLOCK * HELD):
-        again.observe_scores(scores(True))
-    assert again.warnings({}) == []
+    assert not look(again, total, True)[1]
 
 
 def test_a_coverage_that_is_clearly_too_small_is_said_once():
     monitors = Monitors(0.9)
-    for i in range(LABELS - 1):
-        monitors.observe_scores({"mae": 1.0, "no_change_mae": 1.0, "coverage": float(i % 10 > 0)})
+    good, bad = (sums(LABELS, 1.0, no_change_mae=1.0, coverage=share) for share in (0.9, 0.765))
+    monitors.look(sums(LABELS - 1, 1.0, no_change_mae=1.0, coverage=0.9))
     assert monitors.recent_coverage() == {}
-    monitors.observe_scores({"mae": 1.0, "no_change_mae": 1.0, "coverage": 1.0})
-    assert monitors.recent_coverage() == {"recent_coverage": 0.9} and not monitors.warnings(
-        monitors.recent_coverage()
-    )
-    for _ in range(150):
-        monitors.observe_scores({"mae": 1.0, "no_change_mae": 1.0, "coverage": 0.0})
+    monitors.look(good)
+    assert monitors.recent_coverage() == {"recent_coverage": 0.9}
+    assert not monitors.warnings(monitors.recent_coverage())
+    monitors.look(added(good, bad))
     again = Monitors(0.9)
     again.restore(json.loads(json.dumps(monitors.to_json())))
     for one in (monitors, again):
@@ -145,6 +153,5 @@ def test_a_coverage_that_is_clearly_too_small_is_said_once():
 
 def test_exact_predictions_hold_every_label_and_that_is_no_fault():
     monitors = Monitors(0.5)
-    for _ in range(LABELS):
-        monitors.observe_scores({"mae": 0.0, "no_change_mae": 0.0, "coverage": 1.0})
+    monitors.look(sums(LABELS, 0.0, no_change_mae=0.0, coverage=1.0))
     assert not monitors.warnings(monitors.recent_coverage())

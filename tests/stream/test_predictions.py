@@ -464,8 +464,8 @@ def test_a_reader_that_leaves_ends_every_command_and_a_run_goes_on(tmp_path, cap
     assert cli.main(line.split("foretrace ")[1].split()) == 0
     assert capsys.readouterr().out == whole
     assert (
-        read_extra(run / "checkpoint.safetensors")["scores"]
-        == (read_extra(tmp_path / "whole" / "checkpoint.safetensors")["scores"])
+        read_extra(run / "checkpoint.safetensors")["line"]
+        == (read_extra(tmp_path / "whole" / "checkpoint.safetensors")["line"])
     )
     for others in (["report", run], ["check", run], ["predict", run, tmp_path / "a.csv"], ["-h"]):
         assert with_lost_reader(monkeypatch, *others) == 141
