@@ -619,8 +619,8 @@ class Mixture:
         state = self.like
         each_stream = [state.pasts, state.carries, state.late_carries, state.rings, state.turns]
         each_stream.append(state.arrived.streams)
-        if state.network is not None:
-            each_stream += [state.network.learner.carry, *state.network[1:]]
+        if self.network is not None:
+            each_stream.append(self.network.of_streams(state.network))
         size, of_members = num_bytes(state), num_bytes(each_stream)
         if size > MAX_BYTES:
             # One slot more than there are members, for missing rows.

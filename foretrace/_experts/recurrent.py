@@ -190,6 +190,10 @@ class Recurrent:
             learner = state.learner._replace(carry=carry, skipped=after.skipped)
             return state._replace(learner=learner), outputs
 
+    def of_streams(self, state: Any) -> Any:
+        """Return the parts of a state that there are for each stream."""
+        return state.learner.carry, state.pending, state.turn
+
     def carry_of(self, state: RecurrentState, slot: int) -> Carry:
         """Return the carry of a stream."""
         carry: Any = state.learner.carry

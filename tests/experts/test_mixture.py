@@ -202,6 +202,9 @@ class Told:
     def init(self):
         return jnp.zeros((), jnp.int32)
 
+    def of_streams(self, state):
+        return ()
+
     def step(self, state, xs, ys, mask, slots, is_new):
         told = jax.lax.dynamic_slice_in_dim(jnp.asarray(self.outputs), state, len(xs))
         return state + len(xs), RecurrentStep(told, jnp.zeros(4))
