@@ -11,6 +11,7 @@ own past. Everything but the network is computed in float64, whatever JAX is set
 `jax.enable_x64` around each call.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple, TypeVar
 
@@ -347,13 +348,15 @@ class Mixture:
         with jax.enable_x64(True):
             return self.intervals.between(np.asarray(self._margins(state)), coverage)
 
-    def newest(self, state: MixtureState | Packed) -> tuple[np.ndarray, np.ndarray]:
-        """Return each stream's prediction of its last waiting row, and the reach of its intervals.
+    def newest(
+        self, state: MixtureState | Packed, slots: Sequence[int]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return predictions of the last waiting rows of streams, and the reach of their intervals.
 
         Zeros without delay.
         """
         with jax.enable_x64(True):
-            return jax.tree.map(np.asarray, self._newest(state))
+            return jax.tree.map(np.asarray, self._newest(state, np.array(slots, np.int32)))
 
     def traced_step(self, state: MixtureState, row: RawRow) -> tuple[MixtureState, Mixed]:
         """Return the state after a row and the label with it, and the row's predictions.
@@ -375,12 +378,13 @@ class Mixture:
     def _traced_predict(self, state: MixtureState, maps: Maps, row: Any) -> Mixed:
         return self.traced_predict(state, unpack(self.shape, row), maps)
 
-    def _traced_newest(self, state: MixtureState) -> tuple[Array, Array]:
+    def _traced_newest(self, state: MixtureState, slots: Array) -> tuple[Array, Array]:
+        count, outputs = len(slots), self.shape.outputs
         if state.rings is None:
-            count = len(state.turns)
-            size = 0 if self.intervals is None else self.shape.outputs
-            return jnp.zeros((count, self.shape.outputs)), jnp.zeros((count, 2, size))
-        return self.ring.newest((state.rings.mixed, state.rings.margins), state.turns)
+            size = 0 if self.intervals is None else outputs
+            return jnp.zeros((count, outputs)), jnp.zeros((count, 2, size))
+        rings = state.rings.mixed, state.rings.margins
+        return self.ring.newest(rings, slots, state.turns[slots])
 
     def _traced_outliers(self, state: MixtureState, rows: Any) -> Outliers:
         def body(arrived: Arrived, row: Array) -> tuple[Arrived, Outliers]:

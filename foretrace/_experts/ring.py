@@ -43,10 +43,9 @@ class Ring:
         place = (turn + 1) % self.places
         return jax.tree.map(lambda leaf: leaf[*slots, place], rings)
 
-    def newest(self, rings: Any, turns: Int[Array, "P"]) -> Any:
-        """Return the step of each ring that was written last; zeros if none was."""
-        each = jnp.arange(len(turns))
-        return jax.tree.map(lambda leaf: leaf[each, (turns - 1) % self.places], rings)
+    def newest(self, rings: Any, slots: Int[Array, "K"], turns: Int[Array, "K"]) -> Any:
+        """Return the step of each of some rings that was written last; zeros if none was."""
+        return jax.tree.map(lambda leaf: leaf[slots, (turns - 1) % self.places], rings)
 
     def next_turn(self, turn: Int[Array, "*K"]) -> Int[Array, "*K"]:
         """Return the turn after this one."""

@@ -57,7 +57,9 @@ def of_row(
     gaps, gain, watched = jnp.zeros(0), scores[others] - scores[0], scores[0]
     if "confidence" in names:
         sure, watched, gain = scores[names.index("confidence")], scores[1], -gain
-        mine = jnp.arange(_BINS, dtype=jnp.int32) == jnp.minimum((sure * _BINS).astype(jnp.int32), _BINS - 1)
+        mine = jnp.arange(_BINS, dtype=jnp.int32) == jnp.minimum(
+            (sure * _BINS).astype(jnp.int32), _BINS - 1
+        )
         gaps = jnp.where(mine, scores[0] - sure, 0.0)
     one, network = jnp.ones(1), jnp.zeros(len(OF_NETWORK))
     parts = [one, scores, gaps, gain, gain * gain, watched[None] ** 2, errors, network]

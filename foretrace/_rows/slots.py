@@ -78,6 +78,11 @@ class SlotTable:
         """Yield the names; the member seen least recently comes first."""
         return iter(self._slots)
 
+    @property
+    def latest(self) -> Hashable:
+        """Name of the member seen last; None without members."""
+        return next(reversed(self._slots), None)
+
     def assign(self, name: Hashable, *, reset: bool = False) -> Slot:
         """Return the slot of a member whose row has come; a member without one joins.
 

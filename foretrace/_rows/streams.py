@@ -1,5 +1,6 @@
 """Rows of one stream or of many as numbers, each with the label that is due with it."""
 
+import dataclasses
 import math
 from collections import deque
 from collections.abc import Hashable, Mapping
@@ -52,18 +53,31 @@ class SavedStreams(NamedTuple):
     streams: list[SavedStream]
 
 
+@dataclasses.dataclass
+class Awaited:
+    """A label that is not due.
+
+    Args:
+        value: the label as it came; it may be given until it is due.
+        asked: what is known of the question that its row was.
+    """
+
+    value: Any
+    asked: Any = None
+
+
 class Waiting:
     """What waits of one stream.
 
     Args:
         num_gaps: number of columns that hold the time since the row before.
 
-    `pending` are the labels of the last rows, as they came, that are not known yet. `num_rows` is
+    `pending` are the labels of the last rows that are not due. `num_rows` is
     counted up to the number of rows whose labels are awaited.
     """
 
     def __init__(self, num_gaps: int) -> None:
-        self.pending: deque[Any] = deque()
+        self.pending: deque[Awaited] = deque()
         self.times: list[float | None] = [None] * num_gaps
         self.num_rows = 0
 
@@ -133,10 +147,10 @@ class Streams:
         stream = self.waiting[slot.number]
         found = self._read(row, slot, stream, learn=learn, moves=True)
         stream.num_rows = min(stream.num_rows + 1, self.total_delay)
-        stream.pending.append(_short(value))
+        stream.pending.append(Awaited(_short(value)))
         if len(stream.pending) <= self.delay:
             return found
-        return found._replace(y=self.target.read(stream.pending.popleft(), learn=learn))
+        return found._replace(y=self.target.read(stream.pending.popleft().value, learn=learn))
 
     def peek(self, name: Hashable, row: Mapping[Any, Any]) -> RawRow:
         """Return a row as if it came next of a stream, without a label; nothing changes."""
@@ -147,8 +161,8 @@ class Streams:
         stream = Waiting(len(self.gaps)) if slot.is_new else self.waiting[slot.number]
         return self._read(row, slot, stream, learn=False, moves=False)
 
-    def pending(self, name: Hashable) -> deque[Any]:
-        """Return a stream's labels that are not due; a changed one is learned when it is due."""
+    def pending(self, name: Hashable) -> deque[Awaited]:
+        """Return a stream's labels that are not due; the newest is the last row's."""
         slot = self.table.find(name)
         return deque() if slot is None else self.waiting[slot.number].pending
 
@@ -183,7 +197,10 @@ class Streams:
         streams = [
             SavedStream(
                 slot,
-                [v if isinstance(v, _PLAIN) else as_label(v) for v in one.pending],
+                [
+                    v.value if isinstance(v.value, _PLAIN) else as_label(v.value)
+                    for v in one.pending
+                ],
                 one.times,
                 one.num_rows,
             )
@@ -210,7 +227,8 @@ class Streams:
             check_size("times", times, len(self.gaps))
             check_derived("times", [time for time in times if time is not None])
             stream = self.waiting[slot] = Waiting(len(self.gaps))
-            stream.pending, stream.times, stream.num_rows = deque(pending), times, num_rows
+            stream.pending.extend(map(Awaited, pending))
+            stream.times, stream.num_rows = times, num_rows
         if self.waiting.keys() != self.table.taken or len(saved.streams) != len(self.waiting):
             raise ValueError(
                 f"labels of the slots {sorted(self.waiting)}, but members have "

@@ -3,7 +3,6 @@
 import copy
 import dataclasses
 import warnings
-from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
@@ -15,7 +14,7 @@ from foretrace._experts.mixture import Mixed
 from foretrace._rows.encode import Encoder, room
 from foretrace._rows.schema import infer_columns
 from foretrace._rows.slots import SlotTable
-from foretrace._rows.streams import Streams
+from foretrace._rows.streams import Awaited, Streams
 from foretrace._rows.target import Target
 from foretrace._rows.values import check_hashable
 from foretrace._runs.signals import Uninterrupted
@@ -154,7 +153,6 @@ class OnlineEstimator:
         raise NotImplementedError
 
     def _forget(self) -> None:
-        self._asked: dict[Hashable, deque[Asked]] = {}
         self._has_warned = False
         self._intake: Intake | None = None
         self._state: State | None = None
@@ -219,31 +217,24 @@ class OnlineEstimator:
         self._intake = intake
         return jax.tree.map(lambda part: np.asarray(part)[0], Mixed(*mixed[:3]))
 
-    def _take(self, x: Row, id: Hashable = None, labels: Sequence[Any] = ()) -> Asked:
-        """Take the next row, learn the row whose label is due, and return the taken row."""
+    def _take(self, x: Row, id: Hashable = None, labels: Sequence[Any] = ()) -> Awaited:
+        """Take the next row, learn the row whose label is due, and return the taken row's label."""
         name = None if self.member is None else member_name(x, self.member)
         rows = self._waiting(name)
         if id is not None:
-            if places := _places(rows, id):
-                return rows[places[0]]
-        elif rows and rows[-1].x is x and rows[-1].text == _text(x):
+            if found := _of_id(rows, id):
+                return found[0]
+        elif rows and rows[-1].asked.x is x and rows[-1].asked.text == _text(x):
             return rows[-1]
         with Uninterrupted():
-            asked = Asked(x, _text(x), id, self._step(x, None, labels))
-            rows.append(asked)
-            self._waiting(name)
-            if self._intake is not None and len(self._asked) > self.members:
-                table = self._intake.streams.table
-                self._asked = {one: kept for one, kept in self._asked.items() if one in table}
-        return asked
+            answer = self._step(x, None, labels)
+            row = self._waiting(name)[-1]
+            row.asked = Asked(x, _text(x), id, answer)
+        return row
 
-    def _waiting(self, name: Hashable) -> deque[Asked]:
-        """Return a member's rows whose labels are not due; fewer after a restart."""
-        rows = self._asked.setdefault(name, deque())
-        pending = () if self._intake is None else self._intake.streams.pending(name)
-        while len(rows) > len(pending):
-            rows.popleft()
-        return rows
+    def _waiting(self, name: Hashable) -> Sequence[Awaited]:
+        """Return the labels of a member's rows that are not due."""
+        return () if self._intake is None else self._intake.streams.pending(name)
 
     def _label(self, x: Row, y: Any, id: Hashable) -> None:
         """Give a row that was taken its label: the row of the id, or the oldest without a label.
@@ -255,8 +246,8 @@ class OnlineEstimator:
         """
         name = None if self.member is None else x[self.member]
         rows = self._waiting(name)
-        places = range(len(rows)) if id is None else _places(rows, id)
-        found = [at for at in places if not rows[at].is_labelled]
+        rows = rows if id is None else _of_id(rows, id)
+        found = [row for row in rows if not row.asked.is_labelled]
         if not found:
             raise ValueError(
                 f"learn_one: no row {'' if id is None else f'of the id {id!r} '}waits for its "
@@ -264,8 +255,8 @@ class OnlineEstimator:
                 "prediction first, or make the model with a greater `delay`"
             )
         if id is None and not self._has_warned:
-            self._warn_of_another_order(_text(x), [rows[at].text for at in found])
-        self._give(name, found[0] - len(rows), y)
+            self._warn_of_another_order(_text(x), [row.asked.text for row in found])
+        _give(found[0], y)
 
     def _warn_of_another_order(self, text: str, waiting: Sequence[str]) -> None:
         if text != waiting[0] and text in waiting:
@@ -276,12 +267,6 @@ class OnlineEstimator:
                 "and a row whose label never comes the label None",
                 stacklevel=6,
             )
-
-    def _give(self, name: Hashable, at: int, y: Any) -> None:
-        """Give a row that waits its label; the newest row is at -1."""
-        assert self._intake is not None
-        self._intake.streams.pending(name)[at] = y
-        self._asked[name][at].is_labelled = True
 
     def _learn_all(
         self, rows: Sequence[Row], targets: Sequence[Any], labels: Sequence[Any] = ()
@@ -297,9 +282,7 @@ class OnlineEstimator:
         known = [*targets, *labels]
         for x, y in zip(rows, targets, strict=True):
             if self.delay:
-                name = None if self.member is None else x[self.member]
-                self._take(x, labels=known)
-                self._give(name, -1, y)
+                _give(self._take(x, labels=known), y)
             else:
                 self._learn(x, y, known)
         self._say_news()
@@ -325,7 +308,7 @@ class OnlineEstimator:
         """
         _check_row(x)
         if self.delay:
-            return self._take(x, id).answer
+            return self._take(x, id).asked.answer
         if self._intake is None or self._state is None:
             return None
         return self._intake.predict(self._state, x)
@@ -387,14 +370,19 @@ def _config_of(size: Size | None, model: ModelConfig | None) -> ModelConfig:
     return model
 
 
-def _places(rows: Sequence[Asked], id: Hashable) -> list[int]:
-    """Return where the row of an id is, if it waits.
+def _of_id(rows: Sequence[Awaited], id: Hashable) -> list[Awaited]:
+    """Return the row of an id, if it waits.
 
     Raises:
         TypeError: the id cannot be hashed.
     """
     check_hashable(id, "id")
-    return [at for at, row in enumerate(rows) if row.id in {id}]  # some values have no `==`
+    return [row for row in rows if row.asked.id in {id}]  # some values have no `==`
+
+
+def _give(row: Awaited, y: Any) -> None:
+    """Give a row that waits its label."""
+    row.value, row.asked.is_labelled = y, True
 
 
 def _text(x: Row) -> str:

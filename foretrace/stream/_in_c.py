@@ -5,7 +5,7 @@ becomes arrays where a checkpoint, a report or the weights ask for them.
 """
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -99,9 +99,9 @@ class NativeMixture:
             found["num_classes"] = count[:, 0]
         return kept, Mixed(**found)
 
-    def newest(self, kept: _Kept) -> tuple[np.ndarray, np.ndarray]:
-        """Return each stream's prediction of its last waiting row, and its margins."""
-        return self.mixture.newest(self.packing.unpack(kept))
+    def newest(self, kept: _Kept, slots: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
+        """Return predictions of the last waiting rows of streams, and their margins."""
+        return self.mixture.newest(self.packing.unpack(kept), slots)
 
     def outliers(self, kept: _Kept, rows: np.ndarray) -> Any:
         """Return which numbers of rows are outliers; nothing changes."""

@@ -211,11 +211,11 @@ class Intake:
 
     def waiting(self, state: State) -> Iterator[tuple[Hashable, np.ndarray, np.ndarray]]:
         """Yield each member whose last row waits for labels, its prediction and the margins."""
-        outputs, margins = self.mixture.newest(state)
-        for name in self.streams.table:
-            slot = self.streams.table.find(name)
-            if slot is not None and self.streams.waiting[slot.number].num_rows:
-                yield name, outputs[slot.number], margins[slot.number]
+        found = {name: self.streams.table.find(name) for name in self.streams.table}
+        slots = {name: slot.number for name, slot in found.items() if slot is not None}
+        names = [name for name, slot in slots.items() if self.streams.waiting[slot].num_rows]
+        newest = self.mixture.newest(state, [slots[name] for name in names])
+        yield from zip(names, *newest, strict=True)
 
     def changed_scales(self, scales: np.ndarray) -> list[str]:
         """Return a sentence for each column whose scale has newly changed by `CHANGED`."""

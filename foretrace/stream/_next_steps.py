@@ -7,7 +7,6 @@ import numpy as np
 
 from foretrace._experts.intervals import check_coverage
 from foretrace._rows.target import NumberTarget
-from foretrace._runs.signals import Uninterrupted
 from foretrace._runs.thread_lock import locked
 from foretrace.stream._arrays import Row
 from foretrace.stream._config import StreamConfig
@@ -48,18 +47,8 @@ class NextSteps(OnlineEstimator):
     def _ahead(self) -> int:
         return self.horizon
 
-    def _forget(self) -> None:
-        super()._forget()
-        self._newest: dict[Hashable, np.ndarray] = {}
-
     def _new_target(self, labels: Sequence[Any]) -> NumberTarget:
         return NumberTarget(self.horizon, strict=True)
-
-    @locked
-    def leave(self, name: Hashable) -> None:
-        """Forget a member: its slot is free, and if it comes again it is a new one."""
-        super().leave(name)
-        self._newest.pop(name, None)
 
     @locked
     def learn_one(self, y: float, x: Row | None = None) -> None:
@@ -72,13 +61,7 @@ class NextSteps(OnlineEstimator):
         """
         x = {} if x is None else x
         self._check([x], [y])
-        with Uninterrupted():
-            outputs = np.asarray(self._step(x, y, ()).newest)
-            name = None if self.member is None else x[self.member]
-            self._newest.pop(name, None)
-            self._newest[name] = outputs  # the latest one last
-            if len(self._newest) > self.members:
-                del self._newest[next(iter(self._newest))]
+        self._learn(x, y)
         self._say_news(4)
 
     @locked
@@ -141,8 +124,10 @@ class NextSteps(OnlineEstimator):
             )
         if member is not None and self.member is None:
             raise ValueError(f"forecast(member={member!r}): the model was made without `member`")
-        name = next(reversed(self._newest), None) if member is None else member
-        if self._intake is None or name not in self._newest:
+        if self._intake is None or self._state is None:
             return None
-        slot = self._intake.streams.table.find(name)
-        return None if slot is None or slot.is_new else self._newest[name]
+        table = self._intake.streams.table
+        slot = table.find(table.latest if member is None else member)
+        if slot is None or slot.is_new:
+            return None
+        return self._intake.mixture.newest(self._state, [slot.number])[0][0]

@@ -42,7 +42,63 @@ except ImportError as error:
     raise ImportError("foretrace.stream needs river: pip install 'foretrace[river]'") from error
 
 
-class Classifier(OnlineEstimator, base.MiniBatchClassifier):
+class RowEstimator(OnlineEstimator):
+    """What classifier and regressor have in common: each row has a label of its own."""
+
+    predict_one: Any
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {}
+        yield {"size": "tiny"}
+
+    @locked
+    def learn_one(self, x: Row, y: Any, id: Hashable = None) -> None:
+        """Learn from the next row and its label; with `delay`, from the row of `id` or the oldest.
+
+        A class is taken as it is, such as " " or "?", but None, NaN and "" are missing. Equal
+        labels are one class, which is predicted as it came first: 1, 1.0 and True.
+
+        Raises:
+            TypeError: the row is no dictionary, or the label or the id cannot be hashed; nothing
+                has changed.
+            ValueError: a number is neither a number nor missing, or no row waits for its label;
+                nothing has changed.
+        """
+        self._learn_row(x, y, id)
+
+    @locked
+    def learn_many(self, X: "pd.DataFrame", y: Iterable[Any]) -> None:
+        """Learn from rows in their order, as `learn_one` does; if one is refused, from none.
+
+        Raises:
+            ValueError: X and y do not fit each other, or a number is neither a number nor missing.
+            TypeError: a label cannot be hashed.
+        """
+        self._learn_all(frame_rows(X), targets_of(y))
+
+    @locked
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """Learn from the rows of an array, in their order; features are named by their column.
+
+        Args:
+            X: rows.
+            y: their labels.
+            classes: labels to come, for which the first call makes room.
+
+        Raises:
+            ValueError, TypeError: as for `learn_many`.
+        """
+        self._learn_all(array_rows(X), targets_of(y), () if classes is None else list(classes))
+        return self
+
+    @locked
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the prediction for rows of an array, each as if it came next."""
+        return np.asarray([self.predict_one(x) for x in array_rows(X)])
+
+
+class Classifier(RowEstimator, base.MiniBatchClassifier):
     """Classifier that learns online and remembers earlier rows: experts, or a network.
 
     Args:
@@ -100,28 +156,9 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
     def _multiclass(self) -> bool:
         return True
 
-    @classmethod
-    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        yield {}
-        yield {"size": "tiny"}
-
     def _new_target(self, labels: Sequence[Any]) -> ClassTarget:
         room = class_room(labels) if self.classes is None else self.classes
         return ClassTarget(room, as_text=False, grows=self.classes is None)
-
-    @locked
-    def learn_one(self, x: Row, y: Any, id: Hashable = None) -> None:
-        """Learn from the next row and its label; with `delay`, from the row of `id` or the oldest.
-
-        Every label is taken as it is, such as " " or "?", but None, NaN and "" are missing. Equal
-        labels are one class, which is predicted as it came first: 1, 1.0 and True.
-
-        Raises:
-            TypeError: the row is no dictionary, or the label or the id cannot be hashed; nothing
-                has changed.
-            ValueError: no row waits for its label.
-        """
-        self._learn_row(x, y, id)
 
     @locked
     def predict_proba_one(self, x: Row, id: Hashable = None, **_: Any) -> dict[Any, float]:
@@ -140,16 +177,6 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
         return dict(zip(target.classes.values[: len(shares)], shares, strict=True))
 
     @locked
-    def learn_many(self, X: "pd.DataFrame", y: Iterable[Any]) -> None:
-        """Learn from rows in their order, as `learn_one` does; if one is refused, from none.
-
-        Raises:
-            ValueError: X and y do not fit each other.
-            TypeError: a label cannot be hashed.
-        """
-        self._learn_all(frame_rows(X), targets_of(y))
-
-    @locked
     def predict_proba_many(self, X: "pd.DataFrame") -> "pd.DataFrame":
         """Return the probabilities for rows, each as if it came next."""
         import pandas as pd
@@ -158,29 +185,8 @@ class Classifier(OnlineEstimator, base.MiniBatchClassifier):
             [self.predict_proba_one(x) for x in frame_rows(X)], index=getattr(X, "index", None)
         )
 
-    @locked
-    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
-        """Learn from the rows of an array, in their order; features are named by their column.
 
-        Args:
-            X: rows.
-            y: their labels.
-            classes: labels to come, for which the first call makes room.
-
-        Raises:
-            ValueError: X and y do not fit each other.
-            TypeError: a label cannot be hashed.
-        """
-        self._learn_all(array_rows(X), targets_of(y), () if classes is None else list(classes))
-        return self
-
-    @locked
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the most probable label for rows of an array, each as if it came next."""
-        return np.asarray([self.predict_one(x) for x in array_rows(X)])
-
-
-class Regressor(OnlineEstimator, base.MiniBatchRegressor):
+class Regressor(RowEstimator, base.MiniBatchRegressor):
     """Regressor that learns online and remembers earlier rows: experts, or a network.
 
     Args:
@@ -227,24 +233,8 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
             delay=delay,
         )
 
-    @classmethod
-    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
-        yield {}
-        yield {"size": "tiny"}
-
     def _new_target(self, labels: Sequence[Any]) -> NumberTarget:
         return NumberTarget(strict=True)
-
-    @locked
-    def learn_one(self, x: Row, y: float, id: Hashable = None) -> None:
-        """Learn from the next row and its target; with `delay`, from the row of `id` or the oldest.
-
-        Raises:
-            TypeError: the row is no dictionary, or the id cannot be hashed.
-            ValueError: the target is neither a number nor missing, or no row waits for it; nothing
-                has changed.
-        """
-        self._learn_row(x, y, id)
 
     @locked
     def predict_one(self, x: Row, id: Hashable = None) -> float:
@@ -286,15 +276,6 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
         return predicted - float(below[0]), predicted + float(above[0])
 
     @locked
-    def learn_many(self, X: "pd.DataFrame", y: Iterable[float]) -> None:
-        """Learn from rows in their order, as `learn_one` does; if one is refused, from none.
-
-        Raises:
-            ValueError: X and y do not fit each other, or a target is neither a number nor missing.
-        """
-        self._learn_all(frame_rows(X), targets_of(y))
-
-    @locked
     def predict_many(self, X: "pd.DataFrame") -> "pd.Series":
         """Return the predictions for rows, each as if it came next."""
         import pandas as pd
@@ -304,21 +285,6 @@ class Regressor(OnlineEstimator, base.MiniBatchRegressor):
             index=getattr(X, "index", None),
             dtype="float64",
         )
-
-    @locked
-    def partial_fit(self, X: Any, y: Any) -> Self:
-        """Learn from the rows of an array, in their order; features are named by their column.
-
-        Raises:
-            ValueError: X and y do not fit each other, or a target is neither a number nor missing.
-        """
-        self._learn_all(array_rows(X), targets_of(y))
-        return self
-
-    @locked
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the predictions for rows of an array, each as if it came next."""
-        return np.asarray([self.predict_one(x) for x in array_rows(X)])
 
 
 class Forecaster(NextSteps, RiverForecaster):

@@ -169,7 +169,7 @@ def test_a_label_without_its_row_is_refused_and_changes_nothing(call, error, mes
     model.learn_one({"x": 4}, "a")
     with pytest.raises(ValueError, match="no row waits for its label among the last 2"):
         model.learn_one({"x": 5}, "b")
-    assert list(model._intake.streams.pending(None)) == ["a", "b"]
+    assert [one.value for one in model._intake.streams.pending(None)] == ["a", "b"]
 
 
 def test_labels_in_another_order_are_told_once():
@@ -198,7 +198,7 @@ def test_members_have_their_own_late_rows_and_a_new_start_drops_them():
         model.learn_one({"m": "a", "x": 3.0}, 1.0)
     for i in range(20):
         model.predict_one({"m": f"n{i}", "x": 0.0})
-    assert len(model._asked) <= 3
+    assert len(model._intake.streams.waiting) <= 3
 
 
 def test_rows_that_came_with_their_labels_may_be_learned_first():

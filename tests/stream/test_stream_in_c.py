@@ -116,7 +116,7 @@ def test_a_run_in_c_predicts_and_learns_as_the_run_itself(options, rows, tmp_pat
     intake.restore(saved["intake"])
     state = load_state(run.checkpoint, intake.mixture)
     in_c = InC(folder)
-    labels = list(intake.streams.pending(None))
+    labels = [one.value for one in intake.streams.pending(None)]
     for index, (row, _) in enumerate([*open_source(config).rows()][FIRST:]):
         value = row[config.target]
         labels.append(value)
