@@ -108,18 +108,9 @@ class Session(Generic[Config]):
             CheckpointError: the checkpoint is damaged.
             RunError: the checkpoint was written with another configuration.
         """
-        path, steps = self.run.checkpoint, steps_of(self.config)
-        if not self.resumed or not path.exists():
+        if not self.resumed:
             return kind()
-        extra = read_extra(path)
-        if missing := [field.name for field in dataclasses.fields(kind) if field.name not in extra]:
-            raise CheckpointError(f"{path} has no {', '.join(missing)}")
-        with restoring(path):
-            saved = from_json(kind, extra | {"type": kind.__name__})
-        check_unchanged(self.run, self.config, saved.config, may_change=self.kind.may_grow)
-        if steps is not None and not 0 <= saved.step <= steps:
-            raise CheckpointError(f"{path} is at step {saved.step}, expected 0 to {steps}")
-        return saved
+        return read_saved(self.run, self.config, kind, self.kind)
 
     def result(self, saved: Saved) -> dict[str, Any] | None:
         """Return the record's line with the last step's result. None if the run must go on."""
@@ -164,6 +155,35 @@ class Session(Generic[Config]):
         self.log.sync()  # the checkpoint must not know more than the record
         own = Saved(to_json(self.config), self.log.mark(), step, self.clock.seconds)
         save(self.run.checkpoint, state, extra=vars(own) | beside)
+
+
+def read_saved(run: Run, config: Any, kind: type[Beside], of: RunKind[Any]) -> Beside:
+    """Return the values of a run's checkpoint beside the state; the defaults without a checkpoint.
+
+    Args:
+        run: files of the run.
+        config: its configuration.
+        kind: class of the values.
+        of: kind of the run.
+
+    Raises:
+        CheckpointError: the checkpoint is damaged.
+        RunError: the checkpoint was written with another configuration.
+    """
+    path, steps = run.checkpoint, steps_of(config)
+    if not path.exists():
+        return kind()
+    extra = read_extra(path)
+    if missing := [field.name for field in dataclasses.fields(kind) if field.name not in extra]:
+        raise CheckpointError(f"{path} has no {', '.join(missing)}")
+    with restoring(path):
+        saved = from_json(kind, extra | {"type": kind.__name__})
+    plan = getattr(saved, "plan", None)
+    check_unchanged(run, config, saved.config, plan, (*of.may_grow, *of.may_change))
+    if saved.step < 0 or (steps is not None and saved.step > steps):
+        most = "" if steps is None else f" to {steps}"
+        raise CheckpointError(f"{path} is at step {saved.step}, expected 0{most}")
+    return saved
 
 
 def steps_of(config: Any) -> int | None:

@@ -21,7 +21,7 @@ from foretrace.rl._config import RLConfig
 from foretrace.rl._config import task_name as rl_task_name
 from foretrace.stream import _figure as stream_figure
 from foretrace.stream import _report as stream_report
-from foretrace.stream import _run as stream_run
+from foretrace.stream import _saved as stream_saved
 from foretrace.stream._config import StreamConfig
 from foretrace.sweep import _report as sweep_report
 from foretrace.sweep import study
@@ -96,7 +96,7 @@ KINDS = (
     TRAIN,
     Known(
         "stream",
-        stream_run.KIND,
+        stream_saved.KIND,
         lambda config, path: Stream(config, path, resume=True),
         stream_report.table,
         stream_figure.figure,

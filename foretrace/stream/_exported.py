@@ -15,14 +15,12 @@ from foretrace._export.export import Exported, export_stream
 from foretrace._graph.step import Graph, check_learner, traced_graph
 from foretrace._learner.packing import Packed
 from foretrace._rows.values import MAX_ABS_VALUE
-from foretrace._runs.checkpoint import restoring
-from foretrace._runs.directory import Run, RunError, read_config_as
 from foretrace._types import Array
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._in_c import with_key
 from foretrace.stream._intake import Intake, State
-from foretrace.stream._plan import Plan, build
-from foretrace.stream._saved import load_state, read_saved
+from foretrace.stream._plan import Plan
+from foretrace.stream._saved import opened
 
 
 def export_run(run_dir: str | os.PathLike[str], path: str | os.PathLike[str]) -> Exported:
@@ -42,17 +40,10 @@ def export_run(run_dir: str | os.PathLike[str], path: str | os.PathLike[str]) ->
         CheckpointError: the checkpoint is damaged.
         OSError: the folder is missing or not writable.
     """
-    run = Run(Path(run_dir))
-    config, saved = read_config_as(run.path, StreamConfig), read_saved(run)
-    if saved is None:
-        raise RunError(f"{run.path} has no checkpoint yet")
-    plan = Plan.from_json(saved["plan"])
-    _check(run.path, config, plan)
-    intake = build(config, plan)
-    with restoring(run.checkpoint):
-        intake.restore(saved["intake"])
-    _check_kinds(run.path, intake)
-    step, predict = stream_graphs(intake, config, load_state(run.checkpoint, intake.mixture))
+    config, plan, intake, state = opened(run_dir)
+    _check(Path(run_dir), config, plan)
+    _check_kinds(Path(run_dir), intake)
+    step, predict = stream_graphs(intake, config, state)
     about = _about(config, intake)
     return export_stream(path, step, predict, _notes(about), about)
 

@@ -10,20 +10,18 @@ import numpy as np
 from foretrace._experts.mixture import PROBE, Mixed, Mixture, Report
 from foretrace._rows.scores import means, not_better
 from foretrace._rows.source import SYMBOL, Position, Row, Source
-from foretrace._runs.config_json import from_json, to_json
 from foretrace._runs.directory import Run
-from foretrace._runs.loop import REFUSED_IN_A_ROW, Clock, DivergenceError
+from foretrace._runs.loop import REFUSED_IN_A_ROW, DivergenceError
 from foretrace._runs.machine import resident_mib
-from foretrace._runs.metrics import MetricsLog
-from foretrace._runs.progress import ProgressBar
-from foretrace._runs.signals import Interrupted, Stop
+from foretrace._runs.session import Session
+from foretrace._runs.signals import Interrupted
 from foretrace._runs.tensorboard import Board
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._intake import Intake, State
 from foretrace.stream._monitors import Monitors
 from foretrace.stream._plan import OtherColumnsError, Plan, Rows
 from foretrace.stream._predictions import Outlet, forecast
-from foretrace.stream._saved import first_state, load_state, save_state
+from foretrace.stream._saved import StreamSaved, first_state, load_state
 
 
 class StreamResult(NamedTuple):
@@ -64,28 +62,24 @@ class StreamLoop:
 
     def __init__(
         self,
-        config: StreamConfig,
+        run: Session[StreamConfig],
         plan: Plan,
         intake: Intake,
         source: Source,
-        saved: dict[str, Any] | None,
-        run: Run,
-        log: MetricsLog,
+        saved: StreamSaved,
         board: Board | None,
-        stop: Stop,
-        show: ProgressBar,
         outlet: Outlet,
     ):
+        config = run.config
+        self.session = run
         self.config = config
         self.plan = plan
         self.intake = intake
         self.parts = intake.parts
         self.pipe = source.pipe
-        self.run = run
-        self.log = log
         self.board = board
-        self.stop = stop
-        self.show = show
+        self.stop = run.stop
+        self.show = run.show
         self.outlet = outlet
         self.target = SYMBOL if config.target is None else config.target
         self.size = intake.shape.chunk
@@ -98,12 +92,12 @@ class StreamLoop:
             config.when_full == "stop" and self.size > 1
         )
         self.behind_checkpoint = False
-        self.is_resumed = saved is not None
-        self.clock = Clock()
-        self.state: State = first_state(self.mixture)
+        self.is_resumed = saved.step >= 0
         self.line = dict.fromkeys(self.mixture.sums, 0.0)
-        if saved is not None:
-            self.state = self._restore(saved)
+        if self.is_resumed:
+            self.state: State = self._restore(saved)
+        else:
+            self.state = first_state(self.mixture)
         self.rows_at_last_log = self.saved_row = self.position.row
         self.time_of_last_log = self.saved_at = time.monotonic()
         self.failed: Exception | None = None
@@ -155,7 +149,7 @@ class StreamLoop:
             worse = not_better(self.scores, report.sums)
             self._write("result", report, means(self.scores, report.sums), not_better_than=worse)
         return StreamResult(
-            self.run,
+            self.session.run,
             self.position,
             means(self.scores, report.sums),
             self.stop.asked,
@@ -165,7 +159,7 @@ class StreamLoop:
 
     def _has_result(self) -> bool:
         """Return whether the record ends with this row's result, of a finished run."""
-        last = self.log.last
+        last = self.session.log.last
         return last is not None and last["kind"] == "result" and last["step"] == self.position.row
 
     def _next(self, stream: Rows) -> tuple[Row, Position] | None:
@@ -345,7 +339,9 @@ class StreamLoop:
         values |= self.intake.counts() | self._of_experts(report) | self.monitors.recent_coverage()
         if self.mixture.reach or self.mixture.network is None:
             values["reach"] = self.mixture.reach
-        self.log.write(kind, self.position.row, **values, seconds=self.clock.seconds)
+        self.session.log.write(
+            kind, self.position.row, **values, seconds=self.session.clock.seconds
+        )
         if self.board is not None:
             self.board.write(self.position.row, values)
 
@@ -360,22 +356,19 @@ class StreamLoop:
         }
 
     def _save(self, *, end: bool = False) -> None:
-        self.log.sync()
-        predictions = self.outlet.mark()
-        extra = {
-            "config": to_json(self.config),
-            "plan": self.plan.to_json(),
-            "position": list(self.position),
-            "pipe": None if self.pipe is None else self.pipe.to_json(self.position.offset, end=end),
-            "intake": self.intake.to_json(),
-            "monitors": self.monitors.to_json(),
-            "line": self.line,
-            "record": list(self.log.mark()),
-            "predictions": None if predictions is None else list(predictions),
-            "seconds": self.clock.seconds,
-        }
-        save_state(self.run.checkpoint, self.mixture, self.state, extra=extra)
-        self.saved_row, self.saved_at = self.position.row, time.monotonic()
+        predictions, position = self.outlet.mark(), self.position
+        self.session.save(
+            self.mixture.packing.unpack(self.state),
+            position.row,
+            plan=self.plan.to_json(),
+            position=position,
+            pipe=None if self.pipe is None else self.pipe.to_json(position.offset, end=end),
+            intake=self.intake.to_json(),
+            monitors=self.monitors.to_json(),
+            line=self.line,
+            predictions=predictions,
+        )
+        self.saved_row, self.saved_at = position.row, time.monotonic()
 
     def _save_after_error(self) -> None:
         """Save before an error is raised, so that only rows of the last chunk are read again."""
@@ -390,14 +383,13 @@ class StreamLoop:
                 f"the state after row {self.position.row} is saved; --resume continues from there"
             )
 
-    def _restore(self, saved: dict[str, Any]) -> State:
-        self.position = Position(*saved["position"])
+    def _restore(self, saved: StreamSaved) -> State:
+        self.position = saved.position
         if self.pipe is not None:
             self.position = self.position._replace(offset=0)  # every process counts its own bytes
-        self.intake.restore(saved["intake"])
-        self.monitors.restore(saved["monitors"])
-        self.line = from_json(dict[str, float], saved["line"])
+        self.intake.restore(saved.intake)
+        self.monitors.restore(saved.monitors)
+        self.line = saved.line
         if self.line.keys() != {*self.mixture.sums}:
             raise ValueError("line has other sums than this run's")
-        self.clock = Clock(from_json(float, saved["seconds"]))
-        return load_state(self.run.checkpoint, self.mixture)
+        return load_state(self.session.run.checkpoint, self.mixture)

@@ -4,20 +4,17 @@ import logging
 import os
 from collections.abc import Iterator
 from itertools import islice
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from foretrace._rows.lines import Encoding
 from foretrace._rows.source import SYMBOL, BadRows, Format, Source, check_row_count
-from foretrace._runs.checkpoint import restoring
-from foretrace._runs.directory import Run, RunError, read_config_as
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._intake import Intake, State
-from foretrace.stream._plan import Plan, Rows, build, check_columns
+from foretrace.stream._plan import Rows, check_columns
 from foretrace.stream._predictions import Table
-from foretrace.stream._saved import load_state, read_saved
+from foretrace.stream._saved import opened
 
 _LOGGER = logging.getLogger(__name__)
 
@@ -50,16 +47,7 @@ def predictions(
         SourceError: the source cannot be read, or has other columns than the run.
     """
     check_row_count(rows)
-    run = Run(Path(run_dir))
-    config = read_config_as(run.path, StreamConfig)
-    saved = read_saved(run)
-    if saved is None:
-        raise RunError(f"{run.path} has no checkpoint yet")
-    plan = Plan.from_json(saved["plan"])
-    intake = build(config, plan)
-    with restoring(run.checkpoint):
-        intake.restore(saved["intake"])
-    state = load_state(run.checkpoint, intake.mixture)
+    config, plan, intake, state = opened(run_dir)
     table = Table(config, intake.target)
     reader = Source(
         source,

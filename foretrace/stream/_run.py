@@ -6,13 +6,12 @@ from itertools import chain
 from typing import Any, cast
 
 from foretrace._experts.mixture import Mixture
-from foretrace._rows.source import Position, Source, check_row_count
+from foretrace._rows.source import Source, check_row_count
 from foretrace._runs.appended import FileMark
 from foretrace._runs.checkpoint import restoring
 from foretrace._runs.config_json import from_json
-from foretrace._runs.directory import Run, read_begun
-from foretrace._runs.progress import ProgressBar
-from foretrace._runs.session import RunKind, Saved, session
+from foretrace._runs.directory import read_begun
+from foretrace._runs.session import Session, session
 from foretrace._runs.signals import Interrupted, Stop
 from foretrace._runs.tensorboard import Board
 from foretrace.stream._config import StreamConfig
@@ -24,9 +23,7 @@ from foretrace.stream._loop import StreamLoop, StreamResult
 from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._plan import Plan, Rows, build, check_columns, make_plan, open_source
 from foretrace.stream._predictions import OnPrediction, Outlet
-from foretrace.stream._saved import MAY_CHANGE, read_saved
-
-KIND = RunKind(StreamConfig, may_change=MAY_CHANGE)
+from foretrace.stream._saved import KIND, StreamSaved, saved_of
 
 
 def follow(
@@ -68,23 +65,17 @@ def follow(
     """
     check_row_count(rows)
     with session(KIND, config, run_dir, resume, show_progress) as run:
-        saved = read_saved(run.run) if resume else None
-        recorded = read_begun(run.run, "plan") if resume else None
+        saved = saved_of(run.run, run.before) if resume else StreamSaved()
         source = open_source(config, frame)
-        plan, stream, warnings = _begin(config, source, saved, recorded, run.stop, run.show)
+        plan, stream, warnings = _begin(run, source, saved)
         intake = build(config, plan)
-        outlet = _outlet(config, intake, on_prediction, run.run, saved, resume)
+        outlet = _outlet(run, intake, on_prediction, saved)
         if config.backend == "native":
             # It has all that a run asks of a mixture.
             intake.use(lambda mixture: cast(Mixture, NativeMixture(mixture)))
         _ = intake.mixture  # reports wrong settings before anything is written
-        at = (
-            Saved()
-            if saved is None
-            else Saved(record=FileMark(*saved["record"]), step=saved["position"][0])
-        )
         with outlet.claimed() as mark:
-            run.begin(at, plan=plan.to_json(), predictions=mark)
+            run.begin(saved, plan=plan.to_json(), predictions=mark)
         for line in (*describe(config, plan), *_describe_model(intake)):
             run.show.say(line)
         kinds = {column.kind for column in plan.columns}
@@ -97,58 +88,41 @@ def follow(
             closing(outlet),
         ):
             outlet.open()
-            with restoring(run.run.checkpoint) if saved is not None else nullcontext():
-                loop = StreamLoop(
-                    config,
-                    plan,
-                    intake,
-                    source,
-                    saved,
-                    run.run,
-                    run.log,
-                    board,
-                    run.stop,
-                    run.show,
-                    outlet,
-                )
+            with restoring(run.run.checkpoint) if saved.step >= 0 else nullcontext():
+                loop = StreamLoop(run, plan, intake, source, saved, board, outlet)
             return loop.follow(stream, rows)
 
 
 def _outlet(
-    config: StreamConfig,
+    run: Session[StreamConfig],
     intake: Intake,
     on_prediction: OnPrediction | None,
-    run: Run,
-    saved: dict[str, Any] | None,
-    resume: bool,
+    saved: StreamSaved,
 ) -> Outlet:
     """Return the outlet of predictions; before the first checkpoint, a run has begun its file."""
-    mark, rows = (None, 0) if not resume else (read_begun(run, "predictions"), 0)
-    if saved is not None:
-        mark, rows = saved["predictions"], saved["position"][0]
-    begun = None if mark is None else from_json(FileMark, mark)
-    return Outlet(config, intake.target, on_prediction, run, begun, rows)
+    mark = saved.predictions
+    if run.resumed and saved.step < 0:
+        begun = read_begun(run.run, "predictions")
+        mark = None if begun is None else from_json(FileMark, begun)
+    rows = saved.position.row
+    return Outlet(run.config, intake.target, on_prediction, run.run, mark, rows)
 
 
 def _begin(
-    config: StreamConfig,
-    source: Source,
-    saved: dict[str, Any] | None,
-    recorded: dict[str, Any] | None,
-    stop: Stop,
-    show: ProgressBar,
+    run: Session[StreamConfig], source: Source, saved: StreamSaved
 ) -> tuple[Plan, Rows, list[str]]:
     """Return the plan, the rows from where the run is, and what to warn of.
 
     The plan comes from a checkpoint; without one, from the configuration of a run that was stopped
     before its first one; else from the first rows.
     """
-    if saved is not None:
-        return _go_on(config, source, saved, stop)
+    config = run.config
+    if saved.step >= 0:
+        return _go_on(config, source, saved, run.stop)
     stream = source.rows()
-    first = first_rows(config.look_ahead, source, stream, stop, show)
+    first = first_rows(config.look_ahead, source, stream, run.stop, run.show)
     rows = [row for row, _ in first]
-    if recorded is None:
+    if not run.resumed or (recorded := read_begun(run.run, "plan")) is None:
         plan = make_plan(config, source, rows)
         return plan, chain(first, stream), first_warnings(config, plan, rows)
     plan = Plan.from_json(recorded)
@@ -162,17 +136,17 @@ def _needed(config: StreamConfig, plan: Plan) -> list[str]:
 
 
 def _go_on(
-    config: StreamConfig, source: Source, saved: dict[str, Any], stop: Stop
+    config: StreamConfig, source: Source, saved: StreamSaved, stop: Stop
 ) -> tuple[Plan, Rows, list[str]]:
     """Return the plan of a checkpoint, the rows behind it, and the lost part of standard input."""
-    plan = Plan.from_json(saved["plan"])
+    plan = Plan.from_json(saved.plan)
     needed = _needed(config, plan)
-    rows = source.rows(Position(*saved["position"]), plan.names)
-    if source.pipe is None:
+    rows = source.rows(saved.position, plan.names)
+    if source.pipe is None or saved.pipe is None:
         return plan, check_columns(source, rows, needed), []
     try:
         stop.waiting = True
-        lost = source.pipe.restore(saved["pipe"], quotes=source.has_quotes)
+        lost = source.pipe.restore(saved.pipe, quotes=source.has_quotes)
     except Interrupted:
         lost = []  # the loop stops before its first row
     finally:

@@ -1,19 +1,21 @@
-"""The state of a stream: packed while it runs, and with each array by its name in checkpoints."""
+"""The checkpoint of a stream: packed while it runs, and with each array by its name in a file."""
 
+import dataclasses
 import os
-from typing import Any, TypeVar
+from pathlib import Path
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 
 from foretrace._experts.mixture import Mixture
 from foretrace._rows.source import Position
 from foretrace._runs.appended import FileMark
-from foretrace._runs.checkpoint import CheckpointError, load, read_extra, restoring, save
-from foretrace._runs.config_json import from_json
-from foretrace._runs.directory import Run, RunError, check_unchanged, read_config_as
+from foretrace._runs.checkpoint import load, restoring
+from foretrace._runs.directory import Run, RunError, read_config_as
+from foretrace._runs.session import RunKind, Saved, read_saved
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._intake import State
-from foretrace.stream._plan import Plan
+from foretrace.stream._intake import Intake, State
+from foretrace.stream._plan import Plan, build
 
 MAY_CHANGE = (
     *("bad_rows", "outliers", "when_full"),
@@ -21,72 +23,91 @@ MAY_CHANGE = (
 )
 """Options that a resumed run may change: what to do about bad data, and when to write."""
 
+KIND = RunKind(StreamConfig, may_change=MAY_CHANGE)
+
 S = TypeVar("S")
 
-BESIDE: dict[str, Any] = {
-    "config": dict[str, Any],
-    "plan": dict[str, Any],
-    "position": Position,
-    "pipe": dict[str, Any] | None,
-    "intake": dict[str, Any],
-    "record": FileMark,
-    "predictions": FileMark | None,
-}
-"""Types of the values beside the state that are read before the loop is; its own it checks."""
 
+@dataclasses.dataclass(frozen=True)
+class StreamSaved(Saved):
+    """Values of a checkpoint beside the state.
 
-def _read(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the `extra` of `save_state`, with the types of `BESIDE` and a valid plan.
+    Args:
+        plan: decisions of the first rows, as JSON.
+        position: position behind the last row.
+        pipe: bytes of standard input that are to be read first; None for other sources.
+        intake: columns, classes, members and the labels that wait.
+        monitors: state of the monitors.
+        line: sums over all rows up to the last line of the record, by their names.
+        predictions: size and digest of the file of predictions; None without one.
 
     Raises:
-        CheckpointError: as for `load`, or a value is missing or of another type.
+        ValueError: a position is negative, or the plan is none.
     """
-    saved = read_extra(path)
-    with restoring(path):
-        for name, kind in BESIDE.items():
-            if name not in saved:
-                raise CheckpointError(f"{path} has no {name}, which `foretrace stream` writes")
-            from_json(kind, saved[name])
-        Plan.from_json(saved["plan"])
-        if min(saved["position"][:4]) < 0:
-            raise CheckpointError(
-                f"{path} has the position {saved['position']}, which cannot be negative"
-            )
-    return saved
+
+    plan: dict[str, Any] = dataclasses.field(default_factory=dict)
+    position: Position = Position()
+    pipe: dict[str, Any] | None = None
+    intake: dict[str, Any] = dataclasses.field(default_factory=dict)
+    monitors: list[Any] = dataclasses.field(default_factory=list)
+    line: dict[str, float] = dataclasses.field(default_factory=dict)
+    predictions: FileMark | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.position[:4]) < 0:
+            raise ValueError(f"the position {self.position} cannot be negative")
+        if self.step >= 0:
+            Plan.from_json(self.plan)
 
 
-def first_state(mixture: Mixture) -> State:
-    """Return the state before the first row, packed: programs take and return it in less time."""
-    return mixture.packing.pack(mixture.init())
+class Opened(NamedTuple):
+    """A run as it stands at its checkpoint."""
+
+    config: StreamConfig
+    plan: Plan
+    intake: Intake
+    state: State
 
 
-def save_state(
-    path: str | os.PathLike[str], mixture: Mixture, state: State, *, extra: dict[str, Any]
-) -> None:
-    """Write a packed state to a file, as `save` does."""
-    save(path, mixture.packing.unpack(state), extra=extra)
+def opened(run_dir: str | os.PathLike[str]) -> Opened:
+    """Return a run as it stands at its checkpoint.
+
+    Raises:
+        RunError: there is no run, it has no checkpoint, or another run's.
+        CheckpointError: the checkpoint is damaged.
+    """
+    run = Run(Path(run_dir))
+    config = read_config_as(run.path, StreamConfig)
+    saved = saved_of(run, config)
+    if saved.step < 0:
+        raise RunError(f"{run.path} has no checkpoint yet")
+    plan = Plan.from_json(saved.plan)
+    intake = build(config, plan)
+    with restoring(run.checkpoint):
+        intake.restore(saved.intake)
+    return Opened(config, plan, intake, load_state(run.checkpoint, intake.mixture))
 
 
-def read_saved(run: Run) -> dict[str, Any] | None:
-    """Return the values of a checkpoint beside the state; None if the run has not begun to learn.
+def saved_of(run: Run, config: StreamConfig) -> StreamSaved:
+    """Return the values of a checkpoint beside the state; the defaults if there is none yet.
 
     Raises:
         RunError: the checkpoint belongs to another run, or is lost.
         CheckpointError: the checkpoint is damaged.
     """
-    config = read_config_as(run.path, StreamConfig)
-    if run.checkpoint.exists():
-        saved = _read(run.checkpoint)
-        check_unchanged(run, config, saved["config"], saved["plan"], MAY_CHANGE)
-        return saved
     # The first checkpoint is written before the first line of the record.
-    if run.metrics.exists() and run.metrics.stat().st_size:
+    if not run.checkpoint.exists() and run.metrics.exists() and run.metrics.stat().st_size:
         raise RunError(
             f"{run.path} has a record but no {run.checkpoint.name}: its parameters are lost. Put "
             "this file back; or begin a new run in another --run-dir; or remove "
             f"{run.metrics.name}, and the run learns from the first row again"
         )
-    return None
+    return read_saved(run, config, StreamSaved, KIND)
+
+
+def first_state(mixture: Mixture) -> State:
+    """Return the state before the first row, packed: programs take and return it in less time."""
+    return mixture.packing.pack(mixture.init())
 
 
 def load_state(path: str | os.PathLike[str], mixture: Mixture) -> State:

@@ -35,10 +35,9 @@ from foretrace.rl._config import RLConfig
 from foretrace.rl._program import build as build_agent
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._model_config import ModelConfig
-from foretrace.stream._plan import Plan, build
 from foretrace.stream._predict import predictions
 from foretrace.stream._run import follow
-from foretrace.stream._saved import copy_state, load_state, read_saved
+from foretrace.stream._saved import copy_state, opened
 
 pytestmark = pytest.mark.usefixtures("as_a_user")
 
@@ -257,7 +256,7 @@ FORGERIES = [
     ("stream", "extra", ("intake", "streams", "streams", 0, 3), 1.5),
     ("stream", "extra", ("intake", "streams", "slots", 0, 0, 1), 1),
     ("stream", "extra", ("intake", "newest_slot"), None),
-    ("stream", "extra", ("line",), {"rows": 1.0}),
+    ("stream", "extra", ("line",), {"rows": "x"}),
     ("stream", "extra", ("position",), [0, 0, -5]),
 ]
 
@@ -293,9 +292,8 @@ def learned(file, name):
     options = {"model": BASELINES, "log_every": 20, "checkpoint_every": 20} | INTAKES[name]
     config = StreamConfig(file, target="y", **options)
     run = follow(config, f"{file}-{name}", show_progress=False).run
-    saved = read_saved(run)
-    intake = build(config, Plan.from_json(saved["plan"]))
-    return intake, load_state(run.checkpoint, intake.mixture), saved["intake"]
+    _, _, intake, state = opened(run.path)
+    return intake, state, ft.read_extra(run.checkpoint)["intake"]
 
 
 @pytest.mark.parametrize("name", fast(INTAKES, 2))

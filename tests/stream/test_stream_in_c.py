@@ -13,13 +13,12 @@ from tiers import fast
 
 from foretrace import cli
 from foretrace._native import compiler
-from foretrace._runs.directory import Run
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._exported import export_run
 from foretrace.stream._model_config import ModelConfig
-from foretrace.stream._plan import Plan, build, open_source
+from foretrace.stream._plan import open_source
 from foretrace.stream._run import follow
-from foretrace.stream._saved import load_state, read_saved
+from foretrace.stream._saved import opened
 
 pytestmark = pytest.mark.usefixtures("default_promotion")
 FIRST, ROWS = 150, 500
@@ -110,11 +109,7 @@ def test_a_run_in_c_predicts_and_learns_as_the_run_itself(options, rows, tmp_pat
     monkeypatch.setenv("FORETRACE_CACHE", str(tmp_path))
     folder = tmp_path / "run"
     config = begun(rows, folder, **options)
-    run = Run(folder)
-    saved = read_saved(run)
-    intake = build(config, Plan.from_json(saved["plan"]))
-    intake.restore(saved["intake"])
-    state = load_state(run.checkpoint, intake.mixture)
+    _, _, intake, state = opened(folder)
     in_c = InC(folder)
     labels = [one.value for one in intake.streams.pending(None)]
     for index, (row, _) in enumerate([*open_source(config).rows()][FIRST:]):
