@@ -50,7 +50,6 @@ from foretrace._rule import RTRL as RTRL
 from foretrace._rule import SNAP1 as SNAP1
 from foretrace._rule import SPATIAL as SPATIAL
 from foretrace._rule import TRUNCATED as TRUNCATED
-from foretrace._rule import UORO as UORO
 from foretrace._rule import LearningRule as LearningRule
 from foretrace._rule import rule as rule
 from foretrace._runs.checkpoint import CheckpointError as CheckpointError

@@ -315,7 +315,7 @@ def check_network(owner: str, network: object) -> None:
                 f"{owner}: network.{jax.tree_util.keystr(path, simple=True, separator='.')} is "
                 f"{leaf.dtype}, expected float32 or float64, because states and sensitivities add "
                 "up over time; convert it with jax.tree.map(lambda p: p.astype(jnp.float32), "
-                "network). Learner(sensitivity_dtype='bfloat16') saves memory"
+                "network)"
             )
 
 

@@ -1,8 +1,8 @@
-"""Learning rules: the paths to differentiate through time, and at most one credit.
+"""Learning rules: the paths to differentiate through time, and at most a credit in depth.
 
 A rule is data. It never says how a derivative is computed, only which paths are differentiated.
 `foretrace._recurrence.unroll` applies the openings as `stop_gradient` on the closed arguments.
-`foretrace._credit.table` says what each credit does.
+`foretrace._credit` says what a credit in depth does.
 """
 
 import dataclasses
@@ -51,26 +51,6 @@ class Depth:
             )
 
 
-@dataclasses.dataclass(frozen=True)
-class Sketches:
-    """Credit by random rank-one estimates of the states' sensitivity to all parameters (UORO).
-
-    Args:
-        sketches: number of independent estimates, whose mean is taken.
-
-    Raises:
-        ValueError: a number below 1.
-    """
-
-    sketches: int = 1
-
-    def __post_init__(self) -> None:
-        _check_count("sketches", self.sketches, 1)
-
-
-Credit = Depth | Sketches
-
-
 def _check_count(name: str, value: Any, least: int) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < least:
         raise ValueError(f"{name}={value!r} must be an integer of at least {least}")
@@ -79,7 +59,7 @@ def _check_count(name: str, value: Any, least: int) -> None:
 _KINDS: dict[str, tuple[Any, str]] = {
     "name": (str, "a text"),
     "credit": (
-        Depth | Sketches | None,
+        Depth | None,
         "the credit of a rule, such as ft.ONLINE.with_depth(1).credit, or None",
     ),
 }
@@ -104,7 +84,7 @@ class LearningRule:
         carried: sensitivities stand for the past before the chunk; without them the chunk starts
             from a constant.
         trains_cells: False closes every parameter of the recurrent layers.
-        credit: credit beyond the layer and the chunk: `Depth`, `Sketches`, or None.
+        credit: credit beyond the layer and the chunk: `Depth`, or None.
 
     Raises:
         ValueError: a value of another kind, or a combination that cannot be carried out.
@@ -117,7 +97,7 @@ class LearningRule:
     inputs: bool = False
     carried: bool = False
     trains_cells: bool = True
-    credit: Credit | None = None
+    credit: Depth | None = None
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
@@ -130,17 +110,10 @@ class LearningRule:
                 "sensitivity reaches the present only through a module's own past; set own=True or "
                 "carried=False"
             )
-        if isinstance(self.credit, Depth) and not self.carried:
+        if self.credit is not None and not self.carried:
             raise ValueError(
                 f"{self}: credit in depth extends the sensitivities that a rule carries, and "
                 f"{self.name} carries none; use it with ONLINE, RTRL or HYBRID"
-            )
-        every = self.recurrent and self.own and self.others and self.inputs and self.trains_cells
-        if isinstance(self.credit, Sketches) and (self.carried or not every):
-            raise ValueError(
-                f"LearningRule(name={self.name!r}, credit={self.credit!r}): a sketch stands for "
-                "all that is not carried and leaves nothing closed; set recurrent, own, others and "
-                "inputs, not carried"
             )
 
     def with_depth(self, depth: int) -> Self:
@@ -153,18 +126,15 @@ class LearningRule:
         RTRL(depth=2)
         """
         _check_count("depth", depth, 0)
-        known = vars(self.credit) if isinstance(self.credit, Depth) else {}
-        without = None if isinstance(self.credit, Depth) else self.credit
+        known = {} if self.credit is None else vars(self.credit)
         return dataclasses.replace(
-            self, credit=Depth(**known | {"depth": depth}) if depth else without
+            self, credit=Depth(**known | {"depth": depth}) if depth else None
         )
 
     @property
     def samples(self) -> bool:
         """Whether the carry is sampled, so that a stream needs a PRNG key."""
-        return isinstance(self.credit, Sketches) or (
-            self.credit is not None and self.credit.modules > 0
-        )
+        return self.credit is not None and self.credit.modules > 0
 
     def __str__(self) -> str:
         credit = () if self.credit is None else dataclasses.fields(self.credit)
@@ -208,12 +178,8 @@ BPTT = LearningRule("BPTT", recurrent=True, own=True, others=True, inputs=True)
 """Backpropagation through time over the chunk, exact if the chunk is the whole sequence."""
 
 
-UORO = LearningRule("UORO", recurrent=True, own=True, others=True, inputs=True, credit=Sketches())
-"""Unbiased online recurrent optimisation: exact on average, in the memory of one more network."""
-
-
 RULES = {
-    rule.name: rule for rule in (RESERVOIR, SPATIAL, TRUNCATED, ONLINE, RTRL, HYBRID, BPTT, UORO)
+    rule.name: rule for rule in (RESERVOIR, SPATIAL, TRUNCATED, ONLINE, RTRL, HYBRID, BPTT)
 } | {"SNAP1": SNAP1}
 """Every rule by name, for command lines and records."""
 
@@ -228,7 +194,7 @@ def rule(text: str) -> LearningRule:
 
     Args:
         text: name of a rule in any case, alone or with options in parentheses: the fields of
-            `Depth`, or `sketches` for UORO.
+            `Depth`.
 
     Raises:
         ValueError: an unknown name or option, or options that do not fit the rule; the message
@@ -250,8 +216,7 @@ def rule(text: str) -> LearningRule:
 
 
 def _with_options(found: LearningRule, options: str) -> LearningRule:
-    kind = Sketches if isinstance(found.credit, Sketches) else Depth
-    known = [field.name for field in dataclasses.fields(kind)]
+    known = [field.name for field in dataclasses.fields(Depth)]
     given: dict[str, Any] = {}
     for option in options.split(","):
         pair = re.fullmatch(r"\s*(\w+)\s*=\s*(\d+|true|false)\s*", option.lower())
@@ -261,7 +226,7 @@ def _with_options(found: LearningRule, options: str) -> LearningRule:
                 f"{known[0]}=2, among {', '.join(known)}"
             )
         given[pair[1]] = pair[2] == "true" if pair[2] in ("true", "false") else int(pair[2])
-    if kind is Depth and not given.get("depth"):
+    if not given.get("depth"):
         if list(given) == ["depth"]:
             return found
         name, value = next(item for item in given.items() if item[0] != "depth")
@@ -269,7 +234,7 @@ def _with_options(found: LearningRule, options: str) -> LearningRule:
             f"{name}={value} is a part of credit in depth, which needs a depth of at least 1, as "
             "depth=1"
         )
-    return dataclasses.replace(found, credit=kind(**given))
+    return dataclasses.replace(found, credit=Depth(**given))
 
 
 def as_rule(given: LearningRule | str) -> LearningRule:

@@ -51,7 +51,7 @@ WHOLE = [*(ft.ONLINE.with_depth(d) for d in range(DEPTH + 1)), *with_depth(*GROU
 SAMPLED = with_depth(
     "depth=1, modules=8", "depth=1, modules=4", *(f"{text}, modules=8" for text in GROUPS)
 )
-IN_CHUNKS = [*SAMPLED, ft.HYBRID, ft.HYBRID.with_depth(1), ft.UORO, ft.rule("uoro(sketches=16)")]
+IN_CHUNKS = [*SAMPLED, ft.HYBRID, ft.HYBRID.with_depth(1)]
 METHODS = (
     {str(rule): Method(rule) for rule in WHOLE}
     | {str(rule): Method(rule, CHUNK) for rule in IN_CHUNKS}

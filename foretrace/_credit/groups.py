@@ -115,7 +115,7 @@ def split(network: Network, rule: LearningRule) -> Groups:
 
 def depth_of(rule: LearningRule) -> Depth:
     """Return the credit in depth of a rule that has it."""
-    assert isinstance(rule.credit, Depth)
+    assert rule.credit is not None
     return rule.credit
 
 

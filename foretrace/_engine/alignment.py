@@ -60,8 +60,8 @@ def alignment(
         loss: loss of one step.
         mask: booleans or weights that say which steps count.
         reset: booleans that say which steps start an episode.
-        chunk: length of the chunks the rule runs in, which matters for HYBRID, BPTT and UORO; the
-            whole sequence if not given.
+        chunk: length of the chunks the rule runs in, which matters for HYBRID and BPTT; the whole
+            sequence if not given.
 
     Raises:
         ValueError: as in `gradient`, or a chunk below 1.

@@ -7,7 +7,9 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._cells.parts import check_key
-from foretrace._credit.table import check_rule, init_credit, sample_credit
+from foretrace._credit.groups import init_deep_sensitivity
+from foretrace._credit.modules import sample_modules
+from foretrace._credit.table import check_rule
 from foretrace._engine.side_by_side import init_modules
 from foretrace._modules import ModuleNetwork
 from foretrace._network import AbstractNetwork, Network, check_network
@@ -61,7 +63,8 @@ def init_carry(
         carry = jax.vmap(
             lambda block: Carry(block.cell.init_state(), init_sensitivity(block.cell, rule))
         )(network.blocks)
-        carry = carry._replace(e=init_credit(network, rule, carry.h, carry.e))
+        if rule.credit is not None:
+            carry = carry._replace(e=init_deep_sensitivity(network, rule, carry.e))
     if batch_size is not None:
         # Layers stay in front, because they are scanned; streams come second.
         carry = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], batch_size, axis=1), carry)
@@ -75,7 +78,7 @@ def init_carry(
     # Streams of a batch sample independently, so that their noise averages out.
     keys = key if batch_size is None else jax.random.split(key, batch_size)
     assert isinstance(network, Network)
-    sample = partial(sample_credit, network, rule)
+    sample = partial(sample_modules, network, rule)
     modules = sample(keys) if batch_size is None else jax.vmap(sample, out_axes=1)(keys)
     return carry._replace(key=jax.random.key_data(keys)[None], modules=modules)
 

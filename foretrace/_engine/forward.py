@@ -13,7 +13,7 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 from foretrace._cells.parts import wrapped_key
-from foretrace._credit.table import run_with_credit, runs_in_parts
+from foretrace._credit.depth import run_in_depth
 from foretrace._engine.carry import init_carry
 from foretrace._engine.cell import run_cell
 from foretrace._engine.checks import check_carry, check_chunk
@@ -151,13 +151,13 @@ def _run(
     check_network("run", network)
     batched = data.xs.ndim == 3
     chunk = _chunk(network, data)
-    if differentiate_carry and not runs_in_parts(rule):
+    if differentiate_carry and rule.credit is not None:
         raise ValueError(
             f"{rule} does not run in parts of a sequence; run it in chunks, or on whole sequences"
         )
     run_layers: Any = run_modules if isinstance(network, ModuleNetwork) else _run_layers
     layers = partial(run_layers, rule=rule, return_carry=return_carry, flatten_batch=flatten_batch)
-    if rule.credit is None or differentiate_carry:
+    if rule.credit is None:
         x, after = layers(network, carry, chunk, differentiate_carry=differentiate_carry)
     else:
         assert isinstance(network, Network)
@@ -169,12 +169,11 @@ def _run(
             else carry
         )
         run_stream = partial(
-            run_with_credit,
+            run_in_depth,
             network,
             rule=rule,
             starts=carry is None,
             return_carry=return_carry,
-            run_layers=partial(layers, differentiate_carry=True),
             accepted=accepted,
         )
         x, after = each_stream(run_stream, batched, in_axes=1, out_axes=1)(before, chunk)

@@ -84,9 +84,9 @@ def gradient(
 
         value = sum_t mask_t * loss(output_t, y_t)
 
-    The gradient of a sequence is the sum over its chunks, whatever their lengths (for `HYBRID`,
-    `BPTT` and `UORO` the chunk is part of the rule). With a batch axis in front, value and gradient
-    are the means over the streams. They are exact if the parameters stay as they are until the
+    The gradient of a sequence is the sum over its chunks, whatever their lengths (for `HYBRID` and
+    `BPTT` the chunk is part of the rule). With a batch axis in front, value and gradient are the
+    means over the streams. They are exact if the parameters stay as they are until the
     sequence ends. After an update in between, sensitivities belong to past parameters and are
     stale, as always in real-time recurrent learning.
 

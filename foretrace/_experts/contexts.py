@@ -13,7 +13,6 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
-from foretrace._engine.rounding import mixed_bits
 from foretrace._experts.expert import AbstractExpert, Features, Lesson, counted
 from foretrace._types import Array, Float, UInt32
 
@@ -90,9 +89,16 @@ class Contexts(AbstractExpert):
         out, context = [], jnp.uint32(0)
         for k in range(self.orders):
             label = features.labels[k].astype(jnp.int32).astype(jnp.uint32)
-            context = mixed_bits(context * jnp.uint32(0x01000193) + label + jnp.uint32(k + 2))
-            out.append(mixed_bits(context + classes * jnp.uint32(0x9E3779B1)))
+            context = _mixed_bits(context * jnp.uint32(0x01000193) + label + jnp.uint32(k + 2))
+            out.append(_mixed_bits(context + classes * jnp.uint32(0x9E3779B1)))
         return jnp.stack(out)
 
     def _places(self, hashes: UInt32[Array, "..."]) -> Array:
         return (hashes & jnp.uint32(2**self.bits - 1)).astype(jnp.int32)
+
+
+def _mixed_bits(x: UInt32[Array, "*C"]) -> UInt32[Array, "*C"]:
+    """Return 32 bits that all depend on all bits of x: MurmurHash3's finaliser (Appleby, 2011)."""
+    x = (x ^ (x >> 16)) * np.uint32(0x85EBCA6B)
+    x = (x ^ (x >> 13)) * np.uint32(0xC2B2AE35)
+    return x ^ (x >> 16)

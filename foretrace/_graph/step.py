@@ -234,10 +234,9 @@ def check_learner(learner: Learner) -> None:
     for what, samples in {
         f"the rule {learner.rule} samples what it carries": learner.rule.samples,
         "dropout samples masks": masks is not None,
-        "sensitivity_dtype='bfloat16' rounds stochastically": learner.sensitivity_dtype is not None,
     }.items():
         if samples:
             raise NotExportable(
                 f"export(learn=True): {what}, and a plain graph has no random numbers; use a rule "
-                "such as ONLINE, RTRL or TRUNCATED, no dropout and full precision"
+                "such as ONLINE, RTRL or TRUNCATED, and no dropout"
             )

@@ -1,13 +1,13 @@
 """Checks of a learner's options, states and data."""
 
 import warnings
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
 from foretrace._cells.parts import is_key
-from foretrace._credit.table import carries_sensitivities, check_rule, runs_in_parts
+from foretrace._credit.table import check_rule
 from foretrace._engine.checks import check_chunk, check_finite, check_labels, check_loss
 from foretrace._engine.untrained import untrained_parameters
 from foretrace._learner.kalman import Kalman
@@ -20,8 +20,6 @@ from foretrace.heads import LeastSquares
 
 if TYPE_CHECKING:
     from foretrace._learner.learner import Learner
-
-SensitivityDtype = Literal["bfloat16"]
 
 
 def check_options(learner: "Learner") -> None:
@@ -61,20 +59,11 @@ def check_options(learner: "Learner") -> None:
         )
     check_rule(learner.network, rule, whole_sequences=learner.whole_sequences)
     segment = learner.mode.segment if isinstance(learner.mode, Whole) else None
-    in_parts = runs_in_parts(rule) and not learner.network.cumulative_mean
+    in_parts = rule.credit is None and not learner.network.cumulative_mean
     if segment is not None and not in_parts:
         raise ValueError(
             f"Learner(segment={segment}) is for rules without credit in depth and networks without "
             "a cumulative mean"
-        )
-    dtype = learner.sensitivity_dtype
-    if dtype not in (None, *get_args(SensitivityDtype)):
-        raise ValueError(f"Learner(sensitivity_dtype={dtype!r}) must be 'bfloat16' or None")
-    if dtype is not None and (learner.whole_sequences or not carries_sensitivities(rule)):
-        where = "on whole sequences" if learner.whole_sequences else f"under {rule}"
-        raise ValueError(
-            f"sensitivity_dtype={dtype!r} is for sensitivities that are carried from call to call; "
-            f"{where} there are none: leave it out, or use a rule such as ONLINE in chunks"
         )
 
 
@@ -97,7 +86,6 @@ def _check_rows(learner: "Learner") -> None:
         "whole_sequences": learner.whole_sequences,
         "mean_loss": learner.mean_loss,
         "mesh": learner.mesh is not None,
-        "sensitivity_dtype": learner.sensitivity_dtype is not None,
     }
     for name, given in modes.items():
         if given:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
-from typing import Any, TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -16,10 +16,8 @@ from foretrace._engine.carry import choose_carry, cleared, init_carry, is_finite
 from foretrace._engine.data import Data, counts_any, weighted
 from foretrace._engine.forward import run
 from foretrace._engine.gradient import Loss, advance_late, evaluate
-from foretrace._engine.rounding import rounded, widened
 from foretrace._engine.sharded import evaluate_sharded
 from foretrace._learner.checks import (
-    SensitivityDtype,
     check_call,
     check_options,
     check_state,
@@ -37,8 +35,6 @@ from foretrace._recurrence.chunk import Carry
 from foretrace._rule import BPTT, LearningRule, as_rule
 from foretrace._types import Array, Bool, Float, Mask, PRNGKeyArray
 from foretrace.heads import LeastSquares
-
-MaybeCarry = TypeVar("MaybeCarry", Carry, Carry | None)
 
 
 class Learner:
@@ -77,9 +73,6 @@ class Learner:
             trained. Default: yes, except with updates at every call under a rule that does not
             bring them the errors of later steps, such as ONLINE, or HYBRID step by step. Training
             them then undoes learning in long runs (docs/streaming.md).
-        sensitivity_dtype: dtype of sensitivities between calls: "bfloat16" halves their memory by
-            stochastic rounding, which is unbiased; None is the parameters' dtype. docs/streaming.md
-            has the error.
         mesh: one-dimensional device mesh that shares the streams of a batch; gradients are averaged
             in one exchange.
         warn: warning about parameters that can receive no gradient under the rule.
@@ -120,7 +113,6 @@ class Learner:
         mean_loss: bool = False,
         segment: int | None = None,
         train_encoder: bool | None = None,
-        sensitivity_dtype: SensitivityDtype | None = None,
         mesh: Mesh | None = None,
         warn: bool = True,
     ):
@@ -130,7 +122,6 @@ class Learner:
         self.loss: Loss = loss
         self.head: LeastSquares | None = head
         self.batch_size: int | None = batch_size
-        self.sensitivity_dtype: SensitivityDtype | None = sensitivity_dtype
         self.mesh: Mesh | None = mesh
         self.mean_loss: bool = mean_loss
         self.train_encoder: bool | None = train_encoder
@@ -324,24 +315,7 @@ class Learner:
         self, network: AbstractNetwork, batch_size: int | None, key: PRNGKeyArray | None = None
     ) -> Carry:
         """Return the carry of a stream before its first step, as this learner keeps it."""
-        return self._rounded(init_carry(network, self.rule, batch_size, key=key), batch_size)
-
-    def _rounded(self, carry: MaybeCarry, batch_size: int | None) -> MaybeCarry:
-        if carry is None or self.sensitivity_dtype is None:
-            return carry
-        # Stream by stream: the noise of one depends on no other, and on no other device.
-        return (
-            rounded(carry)
-            if batch_size is None
-            else jax.vmap(rounded, in_axes=1, out_axes=1)(carry)
-        )
-
-    def _widened(self, carry: Carry | None) -> Carry | None:
-        if carry is None or self.sensitivity_dtype is None:
-            return carry
-        # Products are computed in the dtype of the parameters; only what lies between two calls is
-        # rounded.
-        return widened(carry, jax.eval_shape(lambda: init_carry(self.network, self.rule)).e)
+        return init_carry(network, self.rule, batch_size, key=key)
 
     def _traced_step(
         self,
@@ -368,7 +342,7 @@ class Learner:
         )
         found = self._evaluate(
             state.network,
-            self._widened(state.carry),
+            state.carry,
             weighted(data, mean_loss=self.mean_loss, last=last),
             rule=self.rule,
             loss=self.loss,
@@ -376,7 +350,7 @@ class Learner:
             segment=self.mode.segment if isinstance(self.mode, Whole) else None,
             advance=not late,
         )
-        gradient_norm, carry = norm(found.grads), self._rounded(found.carry, self.batch_size)
+        gradient_norm, carry = norm(found.grads), found.carry
         # Masked steps leave no trace in loss and gradient, so the carry is also checked.
         accepted = jnp.isfinite(found.loss) & jnp.isfinite(gradient_norm) & is_finite(carry)
         grads = (
@@ -436,8 +410,7 @@ class Learner:
 
     def _advances_late(self, network: AbstractNetwork, steps: int) -> bool:
         """Return whether sensitivities are advanced in place after a call is accepted."""
-        plain = self.mesh is None and self.sensitivity_dtype is None
-        return plain and advances_in_place(network, self.rule, steps)
+        return self.mesh is None and advances_in_place(network, self.rule, steps)
 
     def _traced_predict(
         self, state: LearnerState, x: Array, reset: Array | None, *, sensitivity: bool
@@ -448,15 +421,14 @@ class Learner:
             return run(state.network, None, data, rule=self.rule, return_carry=False)[0], {}
         if sensitivity:
             late = self._advances_late(state.network, x.shape[-2])
-            outputs, moved = run(
+            outputs, after = run(
                 state.network,
-                self._widened(before),
+                before,
                 data,
                 rule=self.rule,
                 accepted=not late,
                 readout=readout,
             )
-            after = self._rounded(moved, self.batch_size)
         else:
             # The plain network: no sensitivities to advance, and a key that stays as it is.
             late = False

@@ -42,7 +42,7 @@ class Carry(NamedTuple):
     Args:
         h: states of the recurrent layers.
         e: sensitivities dh/dtheta; None if the rule carries none, a `DeepSensitivity` under
-            `Depth`, a `Sketch` under `Sketches`.
+            `Depth`.
         key: data of the PRNG key of each stream, with an axis of one instead of the layers; None
             under a rule that samples nothing.
         modules: modules that carry sensitivities to the layers below, sampled for the sequence;

@@ -11,7 +11,6 @@ TITLES = {
     "cells": "SnAp-1 beside BPTT, other cells",
     "streaming": "A stream, chunk by chunk: microseconds for each time step",
     "memory": "Temporary memory of a step against the length of the sequence",
-    "rounding": "Sensitivities in 16 bits",
     "first": "First call, in fresh processes",
 }
 

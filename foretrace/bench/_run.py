@@ -19,14 +19,13 @@ from foretrace.bench._report import markdown
 from foretrace.bench._timing import ShapeName
 from foretrace.experiment._precision import MatmulPrecision, matrix_products
 
-Part = Literal["whole", "cells", "streaming", "memory", "rounding", "first"]
+Part = Literal["whole", "cells", "streaming", "memory", "first"]
 
 PARTS: dict[Part, Callable[[Setting], Iterator[Row]]] = {
     "whole": _parts.whole,
     "cells": _parts.cells,
     "streaming": _parts.streaming,
     "memory": _memory.memory,
-    "rounding": _memory.rounding,
     "first": _parts.first,
 }
 """What can be measured."""

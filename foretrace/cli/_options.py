@@ -181,7 +181,7 @@ class Align:
         rule: learning rule whose gradient is shown for each parameter.
         batch_size: number of sequences.
         chunk: number of steps of the chunks that the rules run in. On whole sequences (None),
-            HYBRID, BPTT and UORO are exact. Default: 8.
+            HYBRID and BPTT are exact. Default: 8.
         seed: seed of the initialisation and the data.
         checkpoint: checkpoint of `foretrace train`, or its run directory, with the network and
             settings to use. Default: a new network.

@@ -109,8 +109,7 @@ class Config:
         network: network that learns.
         optimizer: optimiser of its parameters.
         rule: learning rule, such as bptt, or "online(depth=2)" for credit through two higher
-            recurrent layers. In parentheses may stand depth, groups, modules and by_memory; for
-            uoro, sketches.
+            recurrent layers. In parentheses may stand depth, groups, modules and by_memory.
         steps: number of batches, with one update for each.
         batch_size: number of sequences of a batch.
         chunk: number of steps of a chunk; there is one update for each sequence. Default: whole

@@ -174,7 +174,7 @@ def alignment_tables(found: dict[str, Alignment], rule: str, config: Config) -> 
     how = (
         f"The gradient of each rule in {ways}, summed over {config.batch_size} validation "
         f"sequences of {config.task.length} steps, beside that of BPTT on whole sequences; seed "
-        f"{config.seed}. UORO samples; this is one draw."
+        f"{config.seed}."
     )
     depth = len(found[rule].layer_cosine)
     layers = [f"layer {i + 1}" for i in range(depth)]

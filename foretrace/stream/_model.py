@@ -86,7 +86,7 @@ def _is_affordable(config: ModelConfig, shape: Shape) -> bool:
         2 + shape.delay if shape.delay else 1
     )
     elements = real_numbers(carry)
-    itemsize = jnp.dtype(config.sensitivity_dtype or jnp.result_type(float)).itemsize
+    itemsize = jnp.dtype(jnp.result_type(float)).itemsize
     return elements <= MAX_EXACT_ELEMENTS and elements * itemsize * num_carries <= MAX_EXACT_BYTES
 
 
@@ -139,7 +139,6 @@ def build_learner(config: ModelConfig, shape: Shape) -> Learner:
         optimizer=adamw(config.learning_rate, clip=config.clip),
         train_encoder=config.train_encoder,
         loss=_OfFirst(loss, shape.network_outputs) if shape.network_features else loss,
-        sensitivity_dtype=config.sensitivity_dtype,
     )
 
 

@@ -9,7 +9,6 @@ import tyro
 
 from foretrace._cells.abstract import AbstractCell
 from foretrace._experts.by_name import EXPERTS
-from foretrace._learner.checks import SensitivityDtype
 from foretrace._rule import rule_text
 from foretrace._runs.options import Advanced, RuleText
 from foretrace.experiment._cells import BY_NAME, CellName
@@ -100,12 +99,10 @@ class ModelConfig:
         learning_rate: learning rate of AdamW. For single rows, 3e-3 learns faster at first, but
             lost accuracy after some thousand rows.
         clip: maximum norm of a gradient; None for no clipping.
-        sensitivity_dtype: number format in which sensitivities are stored; bfloat16 halves their
-            memory and rounds them at random. Default: the format of the network.
         train_encoder: whether the encoder and the norms before the recurrent layers are trained.
             Training them on errors of the present row alone loses accuracy in long runs. Default:
-            yes if their errors are known through time (credit through all layers, hybrid or bptt in
-            chunks, or uoro), else no.
+            yes if their errors are known through time (credit through all layers, or hybrid or bptt
+            in chunks), else no.
         seed: seed of the initial network.
 
     Raises:
@@ -121,7 +118,6 @@ class ModelConfig:
     rule: Annotated[RuleText | None, NETWORK] = None
     learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",)), NETWORK] = 1e-3
     clip: Annotated[Advanced[float | None], NETWORK] = 1.0
-    sensitivity_dtype: Annotated[Advanced[SensitivityDtype | None], NETWORK] = None
     train_encoder: Annotated[Advanced[bool | None], NETWORK] = None
     seed: Annotated[int, NETWORK] = 0
 

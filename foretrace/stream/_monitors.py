@@ -24,7 +24,6 @@ import optax
 from jax import lax
 
 from foretrace._cells.abstract import AbstractDiagonalCell
-from foretrace._credit.table import sensitivity_norm
 from foretrace._learner.forgetting import BLOCK, HELD, LossWatch
 from foretrace._network import Block, Network
 from foretrace._recurrence.chunk import Carry
@@ -152,7 +151,7 @@ class Monitors:
 @jax.jit
 def _measured(network: Network, carry: Carry, xs: Float[Array, "C I"]) -> dict[str, Array]:
     values = {
-        "sensitivity_norm": sensitivity_norm(carry.e),
+        "sensitivity_norm": optax.tree.norm(carry.e),
         "parameter_norm": optax.tree.norm(network),
     }
     if isinstance(network.blocks.cell, AbstractDiagonalCell):

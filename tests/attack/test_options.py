@@ -58,7 +58,6 @@ OTHER_MODEL = {
     "rule": "truncated",
     "learning_rate": 1e-2,
     "clip": 0.1,
-    "sensitivity_dtype": "bfloat16",
     "train_encoder": False,
     "seed": 1,
 }

@@ -63,7 +63,7 @@ def test_a_measurement_and_its_record(tiny, tmp_path, capsys):
         assert row["carry_kib"] == round(4 * 2 * (2 + 2 + 6) * 8 / 2**10, 1)
         assert row["learn_us"] > 0 and row["floor_us"] > 0
     memory = {row["way"]: row for row in record["parts"]["memory"]}
-    assert len(memory) == 16
+    assert len(memory) == 15
     for way, row in memory.items():
         short, long = row["T=64_mib"], row["T=1024_mib"]
         if "segment" not in way:

@@ -125,7 +125,7 @@ def run(capsys, *arguments):
     ("words", "chunk", "said"), [("", 8, "chunks of 8 steps"), ("--chunk None", None, "whole")]
 )
 def test_align_runs_the_rules_in_chunks_and_says_so(words, chunk, said):
-    """Whole sequences show the rules that use the chunk, among them UORO, as exact."""
+    """Whole sequences show the rules that use the chunk as exact."""
     from foretrace._engine.alignment import Alignment
     from foretrace.experiment._report import alignment_tables
 

@@ -74,9 +74,9 @@ def test_rules_are_ordered_by_what_they_compute():
     net = network()
     count = {
         str(rule): ft.operation_count(net, rule, 4)
-        for rule in (ft.SPATIAL, ft.TRUNCATED, ft.ONLINE, ft.UORO)
+        for rule in (ft.SPATIAL, ft.TRUNCATED, ft.ONLINE)
     }
-    assert count["SPATIAL"] <= count["TRUNCATED"] < count["ONLINE"] < count["UORO"]
+    assert count["SPATIAL"] <= count["TRUNCATED"] < count["ONLINE"]
     depths = [ft.operation_count(net, ft.ONLINE.with_depth(depth), 4) for depth in (0, 1, 2)]
     assert depths == sorted(depths) and depths[0] == count["ONLINE"]
 

@@ -142,7 +142,7 @@ def test_configurations_survive_json(cell):
     ("change", "message"),
     [
         ({"rule": 7}, r"^rule=7 must be a text$"),
-        ({"rule": "onlin"}, r"^rule='onlin' is unknown; choose one of BPTT, .*UORO$"),
+        ({"rule": "onlin"}, r"^rule='onlin' is unknown; choose one of BPTT, .*TRUNCATED$"),
         ({"steps": "many"}, r"^steps='many' must be a whole number$"),
         ({"steps": True}, r"^steps=True must be a whole number$"),
         ({"chunk": 2.5}, r"^chunk=2.5 must be a whole number or None$"),

@@ -302,8 +302,7 @@ def test_onnx_names_what_installs_it(monkeypatch, tmp_path):
         ({"batch_size": 2}, "batch_size=2"),
         ({"accumulate": True}, "accumulate=True"),
         ({"whole_sequences": True}, "whole_sequences=True"),
-        ({"rule": ft.UORO}, "UORO samples"),
-        ({"sensitivity_dtype": "bfloat16"}, "rounds stochastically"),
+        ({"rule": ft.rule("online(depth=1, modules=2)")}, "modules=2. samples"),
         ({"loss": lambda output, y: output}, "target=…"),
     ],
 )

@@ -431,12 +431,17 @@ def test_a_network_of_blocks_learns_with_the_filter_and_its_decoder():
         ({"accumulate": True}, "Learner.accumulate=…. does not go with ft.kalman"),
         ({"whole_sequences": True}, "whole_sequences"),
         ({"mean_loss": True}, "mean_loss"),
-        ({"sensitivity_dtype": "bfloat16"}, "sensitivity_dtype"),
         ({"loss": ft.losses.huber}, "use ft.losses.squared_error for numbers"),
         ({"loss": ft.losses.SoftmaxCrossEntropy(ignore_label=-1)}, "without a label to ignore"),
         ({"rule": ft.ONLINE.with_depth(1)}, "credit between layers is for ft.Network"),
         ({"network": partial(blocks, ft.MinGRU.factory(), dropout=0.5)}, "dropout=0"),
-        ({"network": partial(blocks, ft.MinGRU.factory()), "rule": ft.UORO}, "samples them"),
+        (
+            {
+                "network": partial(blocks, ft.MinGRU.factory()),
+                "rule": ft.rule("online(depth=1, modules=2)"),
+            },
+            "samples them",
+        ),
     ],
 )
 def test_options_that_do_not_go_with_rows_are_clear_errors(options, message, without_shape_checks):

@@ -107,7 +107,6 @@ def test_every_call_updates_by_default_and_the_carry_goes_on():
             (ft.ONLINE, 2, {"accumulate": True}, True),
             (ft.ONLINE.with_depth(1), 2, {}, False),
             (ft.ONLINE.with_depth(2), 2, {}, True),
-            (ft.UORO, 1, {}, True),
             (ft.BPTT, 1, {}, False),
         ],
         number=2,
@@ -250,13 +249,6 @@ def test_bad_input_is_a_clear_error_and_harms_nothing(arguments, message, withou
 def test_bad_options_are_clear_errors():
     with pytest.raises(ValueError, match="whole_sequences"):
         make_learner(accumulate=True, whole_sequences=True)
-    for rule, options in ((ft.BPTT, {}), (ft.ONLINE, {"whole_sequences": True})):
-        with pytest.raises(
-            ValueError, match="sensitivity_dtype='bfloat16' is for sensitivities that are carried"
-        ):
-            make_learner(rule=rule, sensitivity_dtype="bfloat16", **options)
-    with pytest.raises(ValueError, match="under SPATIAL there are none"):
-        make_learner(rule=ft.SPATIAL, sensitivity_dtype="bfloat16")
     for options in ({"segment": 3}, {"segment": 0, "whole_sequences": True}):
         with pytest.raises(ValueError, match=r"Learner\(segment="):
             make_learner(**options)

@@ -211,8 +211,8 @@ def test_each_stream_of_a_batch_is_dropped_by_its_own_key(memoryless, streams):
 @pytest.mark.full
 @pytest.mark.parametrize(
     "rule",
-    fast([ft.ONLINE.with_depth(1), ft.UORO, ft.HYBRID]),
-    ids=["depth", "uoro", "hybrid"],
+    fast([ft.ONLINE.with_depth(1), ft.HYBRID]),
+    ids=["depth", "hybrid"],
 )
 def test_a_batch_of_one_is_its_stream_under_rules_that_carry_more(rule):
     network, reset = SMALL(depth=2), jnp.arange(T) == 2

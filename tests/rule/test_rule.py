@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import foretrace as ft
-from foretrace._rule import RULES, Depth, Sketches, as_rule, rule_text
+from foretrace._rule import RULES, Depth, as_rule, rule_text
 
 DEPTHS = st.builds(
     lambda rule, credit: dataclasses.replace(rule, credit=credit),
@@ -16,10 +16,7 @@ DEPTHS = st.builds(
     st.builds(Depth, st.integers(1, 9), st.integers(0, 9), st.integers(1, 99), st.booleans())
     | st.builds(Depth, st.integers(1, 9), st.integers(0, 9)),
 )
-SKETCHES = st.integers(1, 20).map(
-    lambda number: dataclasses.replace(ft.UORO, credit=Sketches(number))
-)
-ANY = st.sampled_from(list(RULES.values())) | DEPTHS | SKETCHES
+ANY = st.sampled_from(list(RULES.values())) | DEPTHS
 
 
 @given(ANY, st.booleans())
@@ -51,15 +48,11 @@ def test_a_text_is_a_rule_wherever_one_is_given():
         ("online(depth=-1)", "'depth=-1' is not an option"),
         ("online(depth=1, depth=2)", "'depth=2' is not an option of ONLINE; write each once"),
         ("online(columns=2)", "'columns=2' is not an option"),
-        (
-            "uoro(depth=2)",
-            "'depth=2' is not an option of UORO; write each once, as sketches=2, among sketches",
-        ),
+        ("online(sketches=2)", "'sketches=2' is not an option of ONLINE"),
         ("bptt(depth=2)", "use it with ONLINE"),
         ("online(groups=2)", "needs a depth of at least 1"),
         ("online(depth=2, by_memory=True)", "set modules"),
         ("online(depth=2, modules=true)", "modules=True must be an integer"),
-        ("uoro(sketches=0)", "sketches=0 must be an integer of at least 1"),
     ],
 )
 def test_another_text_is_refused(text, match):

@@ -44,16 +44,6 @@ def test_monitors_are_what_they_say(cell_name):
         assert "largest_modulus" not in found
 
 
-def test_a_sketch_has_the_norm_of_its_product():
-    network = ft.Network(2, 1, model_size=3, depth=2, cell=LRU, key=jax.random.key(0))
-    carry = jax.tree.map(
-        lambda leaf: leaf + 0.5, ft.init_carry(network, ft.rule("uoro(sketches=2)"))
-    )
-    found = Monitors().measure(network, carry, None, np.ones((PROBE, 2)))["sensitivity_norm"]
-    e = carry.e
-    assert found == pytest.approx(norm(e.states) * norm(e.parameters), rel=1e-6)
-
-
 def test_units_whose_gate_is_shut_are_dead():
     def shut(network):
         weight, bias = network.blocks.glu.linear.weight, network.blocks.glu.linear.bias

@@ -144,7 +144,7 @@ def probabilities(output, known):
             ({"reset": "flag"}, "--reset"),
             ({"outliers": "stop"}, "--outliers stop"),
             ({"model": NETWORK, "chunk": 4}, "--chunk 1"),
-            ({"model": NETWORK | {"rule": "uoro"}}, "random numbers"),
+            ({"model": NETWORK | {"rule": "online(depth=1, modules=1)"}}, "random numbers"),
         ],
         number=3,
     ),

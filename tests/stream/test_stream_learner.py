@@ -159,7 +159,6 @@ def test_numbers_that_are_not_finite_are_refused():
         ({"chunk": 4}, ("online", None), ("online", False)),
         ({}, ("spatial", None), ("spatial", False)),
         ({"chunk": 4}, ("bptt", None), ("bptt", True)),
-        ({}, ("uoro(sketches=2)", None), ("uoro(sketches=2)", True)),
         ({"members": 30}, (None, None), ("hybrid(depth=2)", True)),
         ({"members": 3000}, (None, None), ("hybrid", False)),
         ({"members": 30, "delay": 100}, (None, None), ("hybrid", False)),
