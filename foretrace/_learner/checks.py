@@ -12,7 +12,6 @@ from foretrace._engine.checks import check_chunk, check_finite, check_labels, ch
 from foretrace._engine.untrained import untrained_parameters
 from foretrace._learner.kalman import Kalman
 from foretrace._learner.measurement import measurement_of
-from foretrace._learner.mode import Whole
 from foretrace._learner.state import LearnerState, UntrainedParameters
 from foretrace._network import AbstractNetwork, check_network
 from foretrace._rule import LearningRule
@@ -39,8 +38,17 @@ def check_options(learner: "Learner") -> None:
             "or None for the network's decoder"
         )
     check_loss(learner.loss)
-    if learner.head is not None or isinstance(learner.optimizer, Kalman):
+    if learns_rows(learner):
         _check_rows(learner)
+    segment = learner.segment
+    if learner.accumulate and learner.whole_sequences:
+        raise ValueError(
+            "accumulate=True sums over the calls of a sequence; whole_sequences=True has only one"
+        )
+    if segment is not None and (segment < 1 or not learner.whole_sequences):
+        raise ValueError(
+            f"Learner(segment={segment}) must be at least 1, and is for whole_sequences=True"
+        )
     if learner.mean_loss and learner.accumulate:
         raise ValueError(
             "mean_loss=True divides by the steps of one call; with accumulate=True the sequence "
@@ -58,13 +66,17 @@ def check_options(learner: "Learner") -> None:
             f"batch_size={batch_size} evenly"
         )
     check_rule(learner.network, rule, whole_sequences=learner.whole_sequences)
-    segment = learner.mode.segment if isinstance(learner.mode, Whole) else None
     in_parts = rule.credit is None and not learner.network.cumulative_mean
     if segment is not None and not in_parts:
         raise ValueError(
             f"Learner(segment={segment}) is for rules without credit in depth and networks without "
             "a cumulative mean"
         )
+
+
+def learns_rows(learner: "Learner") -> bool:
+    """Return whether every row is a step of its own."""
+    return learner.head is not None or isinstance(learner.optimizer, Kalman)
 
 
 def warn_of_untrained(network: AbstractNetwork, rule: LearningRule) -> None:
@@ -140,7 +152,7 @@ def check_call(
             f"x has shape {np.shape(x)}: {streams or 'no'} streams in a batch, but the learner was "
             f"made with batch_size={learner.batch_size}"
         )
-    if (learner.head is not None or isinstance(learner.optimizer, Kalman)) and mask is not None:
+    if learns_rows(learner) and mask is not None:
         _check_weights(mask)
     if learner.mesh is not None and (streams is None or streams % learner.mesh.size):
         raise ValueError(

@@ -1,7 +1,6 @@
 """The learner: gradient, optimiser and carry as one state that a stream is fed to."""
 
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from typing import Any
 
 import jax
@@ -15,21 +14,19 @@ from foretrace._credit.table import advances_in_place, reaches_encoder
 from foretrace._engine.carry import choose_carry, cleared, init_carry, is_finite
 from foretrace._engine.data import Data, counts_any, weighted
 from foretrace._engine.forward import run
-from foretrace._engine.gradient import Loss, advance_late, evaluate
-from foretrace._engine.sharded import evaluate_sharded
+from foretrace._engine.gradient import Loss, advance_late
 from foretrace._learner.checks import (
     check_call,
     check_options,
     check_state,
+    learns_rows,
     warn_of_untrained,
 )
+from foretrace._learner.chunks import Chunks
 from foretrace._learner.forgetting import BLOCK, LossWatch, warn_if_forgotten
 from foretrace._learner.kalman import Kalman
-from foretrace._learner.mode import Mode, PerCall, PerSequence, Whole, make_mode
-from foretrace._learner.optimizer import norm, updated
-from foretrace._learner.rows import learn_rows, row_step
-from foretrace._learner.state import Info, LearnerState, choose
-from foretrace._learner.wrappers import holding, in_front_of_recurrences
+from foretrace._learner.rows import Rows
+from foretrace._learner.state import Info, LearnerState, Learning, choose
 from foretrace._network import AbstractNetwork
 from foretrace._recurrence.chunk import Carry
 from foretrace._rule import BPTT, LearningRule, as_rule
@@ -125,34 +122,24 @@ class Learner:
         self.mesh: Mesh | None = mesh
         self.mean_loss: bool = mean_loss
         self.train_encoder: bool | None = train_encoder
-        self.mode: Mode = make_mode(
-            accumulate=accumulate, whole_sequences=whole_sequences, segment=segment
-        )
+        self.accumulate: bool = accumulate
+        self.whole_sequences: bool = whole_sequences
+        self.segment: int | None = segment
         check_options(self)
-        self._evaluate = evaluate if mesh is None else partial(evaluate_sharded, mesh)
         if warn:
             warn_of_untrained(network, self.rule)
-        self._rows = row_step(self)
+        self._learning: Learning = Rows(self) if learns_rows(self) else Chunks(self)
         self._step = jax.jit(self._traced_step, static_argnames=("end", "last"))
         self._predict = jax.jit(self._traced_predict, static_argnames="sensitivity")
-
-    @property
-    def accumulate(self) -> bool:
-        """Whether gradients are summed over the calls of a sequence."""
-        return isinstance(self.mode, PerSequence)
-
-    @property
-    def whole_sequences(self) -> bool:
-        """Whether every call is a sequence of its own."""
-        return isinstance(self.mode, Whole)
 
     def trains_encoder(self, steps: int) -> bool:
         """Return whether a call of `steps` steps trains the encoder and the first norms."""
         if self.train_encoder is not None:
             return self.train_encoder
-        return not isinstance(self.mode, PerCall) or reaches_encoder(
-            self.rule, self.network.depth, steps
-        )
+        # A sequence with one update ends with the exact gradient of its encoder, as far as the rule
+        # has it.
+        of_sequence = self.accumulate or self.whole_sequences
+        return of_sequence or reaches_encoder(self.rule, self.network.depth, steps)
 
     def init(self, key: PRNGKeyArray | None = None) -> LearnerState:
         """Return the state before the first step. It shares no memory with the learner.
@@ -166,12 +153,10 @@ class Learner:
         """
         key = jax.random.key(0) if key is None else key
         key = wrapped_key("init", key)
-        opt_state, head, errors = (
-            self._rows.init(self.network) if self._rows else (None, None, None)
-        )
+        opt_state, head, errors = self._learning.init(self.network)
         state = LearnerState(
             network=self.network,
-            opt_state=opt_state if self._rows else self.optimizer.init(self.network),
+            opt_state=opt_state,
             carry=self.fresh_carry(self.network, key),
             grads=jax.tree.map(jnp.zeros_like, self.network) if self.accumulate else None,
             counted=jnp.zeros((), bool) if self.accumulate else None,
@@ -292,9 +277,9 @@ class Learner:
         outputs, changed = self._predict(state, x, reset, sensitivity=sensitivity)
         return outputs, state._replace(**changed)
 
-    def readout(self, state: LearnerState) -> Callable[[Array], Array] | None:
-        """Return the function from the features of a step to its outputs; None for the decoder."""
-        return None if self._rows is None else self._rows.read(state.network, state.head)
+    def readout(self, state: LearnerState) -> Callable[[Array], Array]:
+        """Return the function from the features of a step to its outputs."""
+        return self._learning.read(state.network, state.head)
 
     def fresh_carry(self, network: AbstractNetwork, key: PRNGKeyArray) -> Carry | None:
         """Return the carry before a sequence; None for a learner of whole sequences.
@@ -329,48 +314,27 @@ class Learner:
         last: bool = False,
     ) -> tuple[LearnerState, Info]:
         check_state(self, state)
-        if self._rows is not None:
-            learned, info = learn_rows(self._rows, state, Data(x, y, mask, reset))
-            return self._ended(learned, state.key) if end else learned, info
         # Within a sequence all chunks share one dropout mask, so its key may change only at the
         # end.
         key = jax.random.split(state.key)[0] if end or not self.accumulate else state.key
         data = Data(x, y, mask, reset, jax.random.fold_in(state.key, 1))
-        carried, late = (
-            not self.whole_sequences and not end,
-            self._advances_late(state.network, x.shape[-2]),
-        )
-        found = self._evaluate(
-            state.network,
-            state.carry,
-            weighted(data, mean_loss=self.mean_loss, last=last),
-            rule=self.rule,
-            loss=self.loss,
-            return_carry=carried,
-            segment=self.mode.segment if isinstance(self.mode, Whole) else None,
-            advance=not late,
-        )
-        gradient_norm, carry = norm(found.grads), found.carry
-        # Masked steps leave no trace in loss and gradient, so the carry is also checked.
-        accepted = jnp.isfinite(found.loss) & jnp.isfinite(gradient_norm) & is_finite(carry)
-        grads = (
-            found.grads if state.grads is None else jax.tree.map(jnp.add, state.grads, found.grads)
+        after, found = self._learning.learn(
+            state, weighted(data, mean_loss=self.mean_loss, last=last), end=end
         )
         counted = counts_any(mask) if state.counted is None else state.counted | counts_any(mask)
-        after = state._replace(carry=carry, step=optax.safe_increment(state.step), key=key)
-        if self.accumulate:
-            after = after._replace(grads=grads, counted=counted)
-        update_norm = jnp.zeros_like(gradient_norm)
-        if end or not self.accumulate:
-            network, opt_state, update_norm = self._updated(state, grads, found.loss, x.shape[-2])
-            update_norm = jnp.where(counted, update_norm, 0)
-            accepted &= jnp.isfinite(update_norm)
-            after = after._replace(network=network, opt_state=opt_state)
+        update_norm = jnp.where(counted, found.update_norm, 0)
+        accepted = is_finite((found.loss, found.gradient_norm, update_norm, found.kept))
+        after = after._replace(
+            step=optax.safe_increment(state.step),
+            key=key,
+            counted=counted if self.accumulate else None,
+        )
         before = state._replace(skipped=optax.safe_increment(state.skipped))
-        if carried and late and state.carry is not None:
-            e, fine = advance_late(
-                state.network, state.carry, data, rule=self.rule, accepted=accepted
-            )
+        carry = state.carry
+        if end:
+            after, before = (s._replace(carry=None) for s in (after, before))
+        elif carry is not None and self.advances_late(state.network, x.shape[-2]):
+            e, fine = advance_late(state.network, carry, data, rule=self.rule, accepted=accepted)
             accepted &= fine
             # Chosen already, in place: to choose once more would keep a copy of the overwritten
             # part.
@@ -379,25 +343,14 @@ class Learner:
                 for s in (after, before)
                 if s.carry is not None
             )
-        chosen = choose(accepted, counted, after, before._replace(carry=None) if end else before)
-        after = self._ended(chosen, key) if end else chosen
-        return after, Info(
-            found.loss, found.outputs, gradient_norm, jnp.where(accepted, update_norm, 0), accepted
+        chosen = choose(accepted, counted, after, before)
+        return self._ended(chosen, key) if end else chosen, Info(
+            found.loss,
+            found.outputs,
+            found.gradient_norm,
+            jnp.where(accepted, update_norm, 0),
+            accepted,
         )
-
-    def _updated(
-        self, state: LearnerState, grads: Any, loss: Array, steps: int
-    ) -> tuple[Any, optax.OptState, Array]:
-        """Return network, optimiser state and norm of the update."""
-        # The loss of a sequence is not kept, and its last chunk's loss does not belong to the
-        # gradient.
-        known = {} if self.accumulate else {"value": loss}
-        optimizer = (
-            self.optimizer
-            if self.trains_encoder(steps)
-            else holding(self.optimizer, in_front_of_recurrences)
-        )
-        return updated(optimizer, state.network, state.opt_state, grads, **known)
 
     def _ended(self, state: LearnerState, key: PRNGKeyArray) -> LearnerState:
         """Return the state before the next sequence, whether or not the last one was refused."""
@@ -408,7 +361,7 @@ class Learner:
             key=key,
         )
 
-    def _advances_late(self, network: AbstractNetwork, steps: int) -> bool:
+    def advances_late(self, network: AbstractNetwork, steps: int) -> bool:
         """Return whether sensitivities are advanced in place after a call is accepted."""
         return self.mesh is None and advances_in_place(network, self.rule, steps)
 
@@ -419,25 +372,15 @@ class Learner:
         before, data, readout = state.carry, Data(x, reset=reset), self.readout(state)
         if before is None:
             return run(state.network, None, data, rule=self.rule, return_carry=False)[0], {}
-        if sensitivity:
-            late = self._advances_late(state.network, x.shape[-2])
-            outputs, after = run(
-                state.network,
-                before,
-                data,
-                rule=self.rule,
-                accepted=not late,
-                readout=readout,
-            )
-        else:
-            # The plain network: no sensitivities to advance, and a key that stays as it is.
-            late = False
-            outputs, moved = run(
-                state.network, Carry(before.h, None), data, rule=BPTT, readout=readout
-            )
-            assert moved is not None
-            after, before = (cleared(before._replace(h=h)) for h in (moved.h, before.h))
+        late = sensitivity and self.advances_late(state.network, x.shape[-2])
+        start, rule = (before, self.rule) if sensitivity else (Carry(before.h, None), BPTT)
+        outputs, after = run(
+            state.network, start, data, rule=rule, accepted=not late, readout=readout
+        )
         assert after is not None
+        if not sensitivity:
+            # The plain network: no sensitivities to advance, and a key that stays as it is.
+            after, before = (cleared(before._replace(h=h)) for h in (after.h, before.h))
         # Streams do not mix here, so that one which overflows is no reason to hold up the others.
         accepted = is_finite(after, of_streams=x.ndim == 3 and not late)
         if late:

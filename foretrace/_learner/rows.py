@@ -1,43 +1,264 @@
-"""Learning row by row, for learners with a second-order step or a head by least squares."""
+"""Learning row by row, for learners with a second-order step or a head by least squares.
 
+A row is a chunk of one step whose Jacobian is kept. A chunk is a scan over its rows: it gives the
+same result as its rows one by one.
+"""
+
+from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import optax
+from jax import lax
 
-from foretrace._engine.carry import is_finite
+from foretrace._engine.correction import corrected
 from foretrace._engine.data import Data
-from foretrace._learner.kalman import Kalman, KalmanState
-from foretrace._learner.optimizer import norm
-from foretrace._learner.row_step import Learned, RowStep
-from foretrace._learner.state import Info, LearnerState
+from foretrace._engine.forward import run
+from foretrace._engine.layers import each_stream
+from foretrace._learner.error_moments import Errors, clipped, init_errors, noted
+from foretrace._learner.kalman import Kalman
+from foretrace._learner.measurement import measurement_of
+from foretrace._learner.nodes import gathered, node_groups, scattered
+from foretrace._learner.optimizer import norm, updated
+from foretrace._learner.state import Learned, LearnerState
 from foretrace._learner.wrappers import holding, in_front_of_recurrences
 from foretrace._network import AbstractNetwork
-from foretrace._types import PyTree
+from foretrace._recurrence.chunk import Carry
+from foretrace._types import Array, Float, PyTree
+from foretrace.heads import HeadState
 
 if TYPE_CHECKING:
     from foretrace._learner.learner import Learner
 
 
-def row_step(learner: "Learner") -> RowStep | None:
-    """Return the step of one row, if the learner learns row by row."""
-    optimizer, head = learner.optimizer, learner.head
-    if head is None and not isinstance(optimizer, Kalman):
-        return None
-    held = partial(unread, front=not learner.trains_encoder(1), decoder=head is not None)
-    if not isinstance(optimizer, Kalman):
-        optimizer = holding(optimizer, held)
-    return RowStep(
-        learner.network,
-        rule=learner.rule,
-        optimizer=optimizer,
-        head=head,
-        loss=learner.loss,
-        held=held(learner.network),
-        batch_size=learner.batch_size,
-    )
+class Seen(NamedTuple):
+    """What may be looked at after rows.
+
+    Args:
+        loss: weighted loss, the mean over streams.
+        outputs: outputs before each row was learned.
+        gradient: gradient of the loss; for a second-order step, of half the squared errors, node by
+            node.
+    """
+
+    loss: Float[Array, ""]
+    outputs: Float[Array, "..."]
+    gradient: PyTree[Array]
+
+
+class Passed(NamedTuple):
+    """Values of a row between input and output, closed to the derivative.
+
+    Args:
+        features: features that were read.
+        predictions: numbers or probabilities that they predicted, or the scores of least squares.
+        targets: targets of the predictions.
+        outputs: outputs of the network.
+        y: label.
+        weight: weight of the row.
+        after: carry after the row.
+    """
+
+    features: Float[Array, "*B F"]
+    predictions: Float[Array, "*B O"]
+    targets: Float[Array, "*B O"]
+    outputs: Float[Array, "*B O"]
+    y: Array
+    weight: Float[Array, "*B"]
+    after: Any
+
+
+class Rows:
+    """Learning row by row: predicted, then learned by a second-order step, least squares, or both.
+
+    A row is a chunk of one step, whose mask holds weights: 0 without a label.
+
+    Args:
+        learner: learner with a second-order step or a head by least squares.
+    """
+
+    def __init__(self, learner: "Learner"):
+        network, self.rule, self.loss = learner.network, learner.rule, learner.loss
+        self.head, self.batch_size = learner.head, learner.batch_size
+        self.output_size, self.measurement = network.output_size, measurement_of(learner.loss)
+        held = partial(unread, front=not learner.trains_encoder(1), decoder=self.head is not None)
+        self.nodes = node_groups(network, held(network))
+        self.optimizer = learner.optimizer
+        if not isinstance(self.optimizer, Kalman):
+            self.optimizer = holding(self.optimizer, held)
+
+    def init(self, network: AbstractNetwork) -> tuple[Any, HeadState | None, Errors]:
+        """Return the first states of optimiser and head, and moments of no errors."""
+        dtype = jax.tree.leaves(network)[0].dtype
+        head = (
+            None
+            if self.head is None
+            else self.head.init(network.feature_size, self.output_size, dtype)
+        )
+        errors = init_errors(self.batch_size or 1, self.output_size, dtype)
+        return self.optimizer.init(self._parameters(network)), head, errors
+
+    def read(self, network: AbstractNetwork, head: HeadState | None) -> Callable[[Array], Array]:
+        """Return the function from the features of a step to the outputs."""
+        if self.head is None or head is None:
+            return network.decoder
+        scores, sharpness = partial(self.head.scores, head), self.head.sharpness
+        return lambda f: self.measurement.outputs(scores(f), sharpness)
+
+    def learn(self, state: LearnerState, data: Data, *, end: bool) -> tuple[LearnerState, Learned]:
+        """Learn the rows of a chunk, one after the other."""
+        assert data.ys is not None, "rows are learned with their targets"
+        # Targets that do not fit are the loss's own error.
+        time, output = data.xs.ndim - 2, jax.ShapeDtypeStruct((self.output_size,), data.xs.dtype)
+        target = jax.ShapeDtypeStruct(data.ys.shape[time + 1 :], data.ys.dtype)
+        jax.eval_shape(self.loss, output, target)
+        weights = jnp.ones(data.xs.shape[:-1]) if data.mask is None else data.mask
+        # No observation has a negative weight: it becomes NaN, by which the call is refused.
+        weights = jnp.where(weights < 0, jnp.nan, weights.astype(data.xs.dtype))
+        rows = jax.tree.map(
+            lambda leaf: jnp.expand_dims(jnp.moveaxis(leaf, time, 0), time + 1),
+            Data(data.xs, data.ys, weights, data.reset),
+        )
+
+        def one(before: tuple[LearnerState, Any], row: Data) -> tuple[Any, tuple[Array, Array]]:
+            if data.mask is None:
+                after, seen = self.labelled_row(before[0], row)
+            else:
+                # A branch, for a row without labels costs a fraction of one with labels.
+                kinds = self.labelled_row, self.unlabelled_row
+                after, seen = lax.cond(jnp.any(row.mask != 0), *kinds, before[0], row)
+            gradient = jax.tree.map(jnp.add, before[1], seen.gradient)
+            return (after, gradient), (seen.loss, seen.outputs)
+
+        none = jax.tree.map(jnp.zeros_like, self._parameters(state.network))
+        # The key is not used, and stays out of loops and branches.
+        start: Any = (state._replace(key=jnp.zeros(0)), none)
+        if rows.xs.shape[0] == 1:
+            # No loop in the program of a single row, which may be exported as a plain graph.
+            (after, gradient), seen = one(start, jax.tree.map(lambda leaf: leaf[0], rows))
+            losses, outputs = jax.tree.map(lambda leaf: leaf[None], seen)
+        else:
+            (after, gradient), (losses, outputs) = lax.scan(one, start, rows)
+        moved = jax.tree.map(jnp.subtract, after.network, state.network)
+        # The state of an Optax optimiser may be infinite, such as the best loss so far; its update
+        # may not.
+        covariances = after.opt_state if isinstance(self.optimizer, Kalman) else None
+        kept = (after.carry, covariances, after.head, after.errors)
+        outputs = jnp.moveaxis(outputs, 0, time)
+        return after, Learned(losses.sum(), outputs, norm(gradient), norm(moved), kept)
+
+    def unlabelled_row(self, before: LearnerState, row: Data) -> tuple[LearnerState, Seen]:
+        """Move states and sensitivities over one row of every stream."""
+        read = self.read(before.network, before.head)
+        outputs, after = run(before.network, before.carry, row, rule=self.rule, readout=read)
+        none = jax.tree.map(jnp.zeros_like, self._parameters(before.network))
+        seen = Seen(jnp.zeros((), outputs.dtype), jnp.squeeze(outputs, -2), none)
+        return before._replace(carry=after), seen
+
+    def labelled_row(self, before: LearnerState, row: Data) -> tuple[LearnerState, Seen]:
+        """Learn one row of every stream."""
+        assert before.errors is not None
+        batched, head = self.batch_size is not None, before.head
+        differentiate = partial(self._differentiate, before.network, head)
+        out_axes = (0, Passed._make((0, 0, 0, 0, 0, 0, 1)))
+        jacobian, passed = each_stream(differentiate, batched, (1, 0), out_axes)(before.carry, row)
+        after, outputs = passed.after, passed.outputs
+        if not batched:
+            # A single stream is a batch of one from here on; its carry need not know.
+            alone = (jacobian, passed._replace(after=Carry(None, None)))
+            jacobian, passed = jax.tree.map(lambda leaf: leaf[None], alone)
+        known = passed.weight > 0
+        found = jnp.where(known[:, None], passed.targets - passed.predictions, 0.0)
+        found = clipped(before.errors, found)
+        learned = before._replace(carry=after, errors=noted(before.errors, found, known))
+        step = self._second_order if isinstance(self.optimizer, Kalman) else self._first_order
+        learned, gradient = step(learned, jacobian, passed, found)
+        if self.head is not None and head is not None:
+            learned = learned._replace(
+                head=self.head.learn(head, passed.features, found, passed.weight)
+            )
+        return learned, Seen(self._loss(passed.outputs, passed), outputs, gradient)
+
+    def _parameters(self, network: AbstractNetwork) -> Any:
+        return gathered(self.nodes, network) if isinstance(self.optimizer, Kalman) else network
+
+    def _differentiate(
+        self, network: AbstractNetwork, head: HeadState | None, carry: Carry, row: Data
+    ) -> tuple[PyTree[Array], Passed]:
+        """Return the Jacobian of the predictions of one stream, and what its row went through."""
+        assert row.ys is not None and row.mask is not None
+        measurement, y, weight = self.measurement, row.ys[0], row.mask[0]
+
+        def predict(network: AbstractNetwork) -> tuple[Array, Passed]:
+            features, after = run(network, carry, row, rule=self.rule, readout=lambda f: f)
+            f = features[0]
+            if self.head is None or head is None:
+                outputs = network.decoder(f)
+                predictions = measurement.predictions(outputs, y)
+                targets = measurement.targets(y, outputs)
+            else:
+                predictions = self.head.scores(head, f)
+                outputs = measurement.outputs(predictions, self.head.sharpness)
+                targets = measurement.centred(y, predictions)
+            passed = Passed(f, predictions, targets, outputs, y, weight, after)
+            return predictions, lax.stop_gradient(passed)
+
+        # The rule has stopped the other gradients, and the past is attached: autodiff of this row,
+        # with a cotangent for each output, is the Jacobian through all earlier rows.
+        predictions, pull, passed = jax.vjp(predict, network, has_aux=True)
+        (jacobian,) = jax.vmap(pull)(jnp.eye(self.output_size, dtype=predictions.dtype))
+        return jacobian, passed
+
+    def _loss(self, outputs: Float[Array, "B O"], passed: Passed) -> Float[Array, ""]:
+        """Return the mean over streams of the weighted loss; without a label it may be anything."""
+        losses = jax.vmap(self.loss)(outputs, passed.y)
+        return jnp.where(passed.weight > 0, losses * passed.weight, 0.0).mean()
+
+    def _first_order(
+        self, before: LearnerState, jacobian: PyTree[Array], passed: Passed, found: Array
+    ) -> tuple[LearnerState, Any]:
+        """Give an Optax optimiser the gradient of the loss, the head being a constant."""
+        assert self.head is not None
+        sharpness = self.head.sharpness
+
+        def loss(scores: Array) -> Array:
+            # Not a product: rows that do not count have no derivative either.
+            seen = jnp.where((passed.weight > 0)[:, None], scores, lax.stop_gradient(scores))
+            return self._loss(self.measurement.outputs(seen, sharpness), passed)
+
+        value, slope = jax.value_and_grad(loss)(passed.predictions)
+        gradient = jax.tree.map(lambda leaf: jnp.tensordot(slope, leaf, 2), jacobian)
+        network, opt_state, _ = updated(
+            self.optimizer, before.network, before.opt_state, gradient, value=value
+        )
+        return before._replace(network=network, opt_state=opt_state), gradient
+
+    def _second_order(
+        self, before: LearnerState, jacobian: PyTree[Array], passed: Passed, found: Array
+    ) -> tuple[LearnerState, Any]:
+        """Give the filter the Jacobian and the errors, each row times the root of its weight."""
+        root = jnp.sqrt(passed.weight)
+        nodes = [
+            (jnp.expand_dims(root, (1, 2, 3)) * each).reshape(-1, *each.shape[2:])
+            for each in gathered(self.nodes, jacobian, axes=2)
+        ]
+        found = root[:, None] * found
+        spread = jnp.zeros((len(root), len(root)), found.dtype)
+        if self.head is not None and before.head is not None:
+            spread = self.head.variance(before.head, passed.features) * (root[:, None] * root[None])
+        changes, opt_state = self.optimizer.update(
+            before.opt_state, nodes, found, before.errors, spread, passed.weight > 0
+        )
+        change = scattered(self.nodes, changes, before.network)
+        network, carry = jax.tree.map(jnp.add, before.network, change), before.carry
+        assert carry is not None
+        if (limit := self.optimizer.state_correction) is not None:
+            carry = corrected(
+                before.network, change, carry, limit, batched=self.batch_size is not None
+            )
+        gradient = [-jnp.tensordot(found.reshape(-1), each, 1) for each in nodes]
+        return before._replace(network=network, opt_state=opt_state, carry=carry), gradient
 
 
 def unread(params: AbstractNetwork, *, front: bool, decoder: bool) -> PyTree[bool]:
@@ -54,30 +275,3 @@ def unread(params: AbstractNetwork, *, front: bool, decoder: bool) -> PyTree[boo
         return (front and leaf) or (decoder and path[0].name == "decoder")
 
     return jax.tree.map_with_path(closed, in_front)
-
-
-def learn_rows(step: RowStep, state: LearnerState, data: Data) -> tuple[LearnerState, Info]:
-    """Return the state after the rows of a chunk, or the one before if anything is not finite.
-
-    Args:
-        step: step of one row.
-        state: state before the chunk.
-        data: rows with their targets, weights and resets.
-    """
-    assert state.carry is not None and state.errors is not None
-    before = Learned(state.network, state.opt_state, state.carry, state.head, state.errors)
-    after, seen = step.learn(before, data)
-    moved = jax.tree.map(jnp.subtract, after.network, before.network)
-    gradient_norm, update_norm = norm(seen.gradient), norm(moved)
-    # The state of an Optax optimiser may be infinite, such as the best loss so far; its update may
-    # not.
-    covariances = after.opt_state if isinstance(after.opt_state, KalmanState) else None
-    kept = (after.carry, covariances, after.head, after.errors)
-    accepted = is_finite((seen.loss, gradient_norm, update_norm, kept))
-    following = state._replace(**after._asdict(), step=optax.safe_increment(state.step))
-    refused = state._replace(skipped=optax.safe_increment(state.skipped))
-    info = Info(
-        seen.loss, seen.outputs, gradient_norm, jnp.where(accepted, update_norm, 0), accepted
-    )
-    # A refused call leaves no trace: every leaf is chosen, so that nothing depends on a branch.
-    return optax.tree.where(accepted, following, refused), info

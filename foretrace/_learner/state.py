@@ -1,12 +1,14 @@
 """State and report of a learner: `LearnerState`, the next state, and `Info`."""
 
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
 import optax
 
+from foretrace._engine.data import Data
 from foretrace._learner.error_moments import Errors
 from foretrace._recurrence.chunk import Carry
-from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
+from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray, PyTree
 from foretrace.heads import HeadState
 
 
@@ -60,6 +62,34 @@ class Info(NamedTuple):
     gradient_norm: Float[Array, ""]
     update_norm: Float[Array, ""]
     accepted: Bool[Array, ""]
+
+
+class Learned(NamedTuple):
+    """What a call has found out, before it is accepted.
+
+    Args:
+        loss, outputs, gradient_norm, update_norm: as in `Info`.
+        kept: what else must be finite to be kept.
+    """
+
+    loss: Float[Array, ""]
+    outputs: Float[Array, "..."]
+    gradient_norm: Float[Array, ""]
+    update_norm: Float[Array, ""]
+    kept: PyTree[Array]
+
+
+class Learning(Protocol):
+    """How a call learns: `Chunks` by one gradient of all its steps, `Rows` row by row."""
+
+    def init(self, network: Any) -> tuple[Any, HeadState | None, Errors | None]:
+        """Return the first states of the optimiser, of the head, and of the moments of errors."""
+
+    def read(self, network: Any, head: HeadState | None) -> Callable[[Array], Array]:
+        """Return the function from the features of a step to its outputs."""
+
+    def learn(self, state: LearnerState, data: Data, *, end: bool) -> tuple[LearnerState, Learned]:
+        """Return the state after a call, whatever it is, and what decides whether it is kept."""
 
 
 def choose(

@@ -1,0 +1,74 @@
+"""Learning by an Optax optimiser: one gradient of all steps of a call."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import jax
+import jax.numpy as jnp
+
+from foretrace._engine.data import Data
+from foretrace._engine.gradient import evaluate
+from foretrace._engine.sharded import evaluate_sharded
+from foretrace._learner.optimizer import norm, updated
+from foretrace._learner.state import Learned, LearnerState
+from foretrace._learner.wrappers import holding, in_front_of_recurrences
+from foretrace._types import Array
+from foretrace.heads import HeadState
+
+if TYPE_CHECKING:
+    from foretrace._learner.learner import Learner
+
+
+class Chunks:
+    """Learning by the gradient of a chunk, or of the chunks of a sequence.
+
+    Args:
+        learner: learner with an Optax optimiser and the network's decoder.
+    """
+
+    def __init__(self, learner: "Learner"):
+        self.learner = learner
+        mesh = learner.mesh
+        self._evaluate = evaluate if mesh is None else partial(evaluate_sharded, mesh)
+
+    def init(self, network: Any) -> tuple[Any, None, None]:
+        """Return the first state of the optimiser."""
+        return self.learner.optimizer.init(network), None, None
+
+    def read(self, network: Any, head: HeadState | None) -> Callable[[Array], Array]:
+        """Return the decoder."""
+        decoder: Callable[[Array], Array] = network.decoder
+        return decoder
+
+    def learn(self, state: LearnerState, data: Data, *, end: bool) -> tuple[LearnerState, Learned]:
+        """Learn from all steps of a call at once."""
+        learner, steps = self.learner, data.xs.shape[-2]
+        found = self._evaluate(
+            state.network,
+            state.carry,
+            data,
+            rule=learner.rule,
+            loss=learner.loss,
+            return_carry=not learner.whole_sequences and not end,
+            segment=learner.segment,
+            advance=not learner.advances_late(state.network, steps),
+        )
+        after, grads, known = state._replace(carry=found.carry), found.grads, {"value": found.loss}
+        if learner.accumulate:
+            # The loss of a sequence is not kept, and its last chunk's loss does not belong to the
+            # gradient.
+            grads, known = jax.tree.map(jnp.add, state.grads, grads), {}
+            after = after._replace(grads=grads)
+        gradient_norm = norm(found.grads)
+        update_norm = jnp.zeros_like(gradient_norm)
+        if end or not learner.accumulate:
+            optimizer = learner.optimizer
+            if not learner.trains_encoder(steps):
+                optimizer = holding(optimizer, in_front_of_recurrences)
+            network, opt_state, update_norm = updated(
+                optimizer, state.network, state.opt_state, grads, **known
+            )
+            after = after._replace(network=network, opt_state=opt_state)
+        # Masked steps leave no trace in loss and gradient, so the carry is checked as well.
+        return after, Learned(found.loss, found.outputs, gradient_norm, update_norm, found.carry)
