@@ -1,6 +1,7 @@
 """A network of modules alone: layers of cells side by side, whose outputs are all read."""
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -101,3 +102,14 @@ class ModuleNetwork(AbstractNetwork):
     def feature_size(self) -> int:
         """Number of features that are read: the inputs and the outputs of all modules."""
         return self.input_size + sum(cell.output_size for layer in self.layers for cell in layer)
+
+    @property
+    def cells(self) -> tuple[tuple[AbstractCell, ...], ...]:
+        """The cells of all layers, each with an axis of one in front."""
+        return jax.tree.map(lambda leaf: leaf[None], self.layers)
+
+    def each_cell(self, function: Callable[..., Any], *trees: Any) -> Any:
+        """Apply a function to each cell and its part of every tree."""
+        layers = zip(self.layers, *jax.tree.map(lambda leaf: leaf[0], trees), strict=True)
+        found = tuple(tuple(map(function, *layer)) for layer in layers)
+        return jax.tree.map(lambda leaf: leaf[None], found)

@@ -7,7 +7,7 @@ between `Block.before` and `Block.after`.
 import abc
 from collections.abc import Callable
 from functools import partial
-from typing import Literal
+from typing import Any, Literal
 
 import equinox as eqx
 import jax
@@ -154,6 +154,25 @@ class AbstractNetwork(eqx.Module):
         dtype: jnp.dtype = jax.tree.leaves(self)[0].dtype
         return dtype
 
+    @property
+    @abc.abstractmethod
+    def cells(self) -> Any:
+        """All cells; every leaf has an axis in front, as in a carry."""
+
+    @abc.abstractmethod
+    def each_cell(self, function: Callable[..., Any], *trees: Any) -> Any:
+        """Apply a function to each cell and its part of every tree, such as a carry's states.
+
+        Args:
+            function: function of a cell and of one tree for each of the others.
+            trees: trees with an axis in front, like `cells`.
+        """
+
+    @property
+    def in_front_of_cells(self) -> tuple[str, ...]:
+        """Paths of the parameters that act on the outputs through the memory of cells alone."""
+        return ()
+
     def dropout_masks(self, key: PRNGKeyArray) -> Float[Array, "D 2 H"] | None:
         """Draw the dropout masks of all layers for a sequence; None without dropout."""
         return None
@@ -274,6 +293,20 @@ class Network(AbstractNetwork):
     def feature_size(self) -> int:
         """Number of features that the decoder reads: the model's."""
         return self.model_size
+
+    @property
+    def cells(self) -> AbstractCell:
+        """The cells of all blocks, stacked."""
+        return self.blocks.cell
+
+    def each_cell(self, function: Callable[..., Any], *trees: Any) -> Any:
+        """Apply a function to the cell of each block and its part of every tree."""
+        return jax.vmap(function)(self.cells, *trees)
+
+    @property
+    def in_front_of_cells(self) -> tuple[str, ...]:
+        """The encoder, and the norms if they stand in front of the cells."""
+        return (".encoder", ".blocks.norm") if self.blocks.norm_place == "pre" else (".encoder",)
 
     def dropout_masks(self, key: PRNGKeyArray) -> Float[Array, "D 2 H"] | None:
         """Draw the dropout masks of all blocks for a sequence; None without dropout."""

@@ -22,15 +22,15 @@ def check_rule(network: AbstractNetwork, rule: LearningRule, *, whole_sequences:
             "leave them out, or run it in chunks"
         )
     if rule.credit is not None:
-        check_samples(_with_blocks(network, rule), rule)
+        check_samples(with_blocks(network, rule), rule)
 
 
 def advances_in_place(network: AbstractNetwork, rule: LearningRule, steps: int) -> bool:
     """Return whether sensitivities are overwritten piece by piece, so that they are read first."""
-    return rule.credit is not None and in_place(_with_blocks(network, rule), rule, steps)
+    return rule.credit is not None and in_place(with_blocks(network, rule), rule, steps)
 
 
-def _with_blocks(network: AbstractNetwork, rule: LearningRule) -> Network:
+def with_blocks(network: AbstractNetwork, rule: LearningRule) -> Network:
     """Return the network, if it is one whose layers can be given credit.
 
     Raises:

@@ -9,10 +9,8 @@ import jax.numpy as jnp
 from foretrace._cells.parts import check_key
 from foretrace._credit.groups import init_deep_sensitivity
 from foretrace._credit.modules import sample_modules
-from foretrace._credit.table import check_rule
-from foretrace._engine.side_by_side import init_modules
-from foretrace._modules import ModuleNetwork
-from foretrace._network import AbstractNetwork, Network, check_network
+from foretrace._credit.table import with_blocks
+from foretrace._network import AbstractNetwork, check_network
 from foretrace._recurrence.chunk import Carry
 from foretrace._recurrence.sensitivity import init_sensitivity
 from foretrace._rule import LearningRule, as_rule
@@ -55,16 +53,11 @@ def init_carry(
         raise ValueError(
             f"init_carry(batch_size={batch_size}) must be at least 1, or None for one stream"
         )
-    if isinstance(network, ModuleNetwork):
-        check_rule(network, rule, whole_sequences=False)
-        carry = init_modules(network, rule)
-    else:
-        assert isinstance(network, Network)
-        carry = jax.vmap(
-            lambda block: Carry(block.cell.init_state(), init_sensitivity(block.cell, rule))
-        )(network.blocks)
-        if rule.credit is not None:
-            carry = carry._replace(e=init_deep_sensitivity(network, rule, carry.e))
+    h = network.each_cell(lambda cell: cell.init_state())
+    e = network.each_cell(partial(init_sensitivity, rule=rule)) if rule.carried else None
+    if rule.credit is not None:
+        e = init_deep_sensitivity(with_blocks(network, rule), rule, e)
+    carry = Carry(h, e)
     if batch_size is not None:
         # Layers stay in front, because they are scanned; streams come second.
         carry = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], batch_size, axis=1), carry)
@@ -77,8 +70,7 @@ def init_carry(
         key = jax.random.key(jax.random.bits(key, (), jnp.uint32))
     # Streams of a batch sample independently, so that their noise averages out.
     keys = key if batch_size is None else jax.random.split(key, batch_size)
-    assert isinstance(network, Network)
-    sample = partial(sample_modules, network, rule)
+    sample = partial(sample_modules, with_blocks(network, rule), rule)
     modules = sample(keys) if batch_size is None else jax.vmap(sample, out_axes=1)(keys)
     return carry._replace(key=jax.random.key_data(keys)[None], modules=modules)
 

@@ -10,8 +10,7 @@ from jax import lax
 from foretrace._cells.abstract import AbstractCell
 from foretrace._credit.table import moved_from_below, own_sensitivity
 from foretrace._engine.layers import each_stream
-from foretrace._modules import ModuleNetwork
-from foretrace._network import AbstractNetwork, Network
+from foretrace._network import AbstractNetwork
 from foretrace._recurrence.chunk import Carry
 from foretrace._recurrence.sensitivity import attach
 from foretrace._types import Array, Sensitivity, Stack, State
@@ -36,23 +35,11 @@ def corrected(
     if carry.e is None:
         return carry
     e, move = own_sensitivity(carry.e), partial(_moved, batched=batched)
-    if isinstance(network, ModuleNetwork):
-        found = _each_module(network, change, carry.h, e, move)
-    else:
-        assert isinstance(network, Network)
-        found = jax.vmap(move)(network.blocks.cell, change.blocks.cell, carry.h, e)
-        add = partial(moved_from_below, change=change)
-        found = each_stream(add, batched, in_axes=1, out_axes=1)(found, carry.e)
+    found = network.each_cell(move, change.cells, carry.h, e)
+    add = partial(moved_from_below, change=change)
+    found = each_stream(add, batched, in_axes=1, out_axes=1)(found, carry.e)
     clip = partial(_clipped, limit=limit)
     return carry._replace(h=jax.tree.map(lambda h, d: h + clip(d), carry.h, found))
-
-
-def _each_module(network: ModuleNetwork, change: Any, h: Any, e: Any, move: Any) -> Any:
-    # Every leaf has an axis of one in front.
-    h, e = jax.tree.map(lambda leaf: leaf[0], (h, e))
-    layers = zip(network.layers, change.layers, h, e, strict=True)
-    moved = tuple(tuple(map(move, *layer)) for layer in layers)
-    return jax.tree.map(lambda leaf: leaf[None], moved)
 
 
 def _moved(

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, Literal, NamedTuple, TypeVar, overload
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,6 @@ Loss = Callable[[Array, Array], Float[Array, ""]]
 AnyNetwork = TypeVar("AnyNetwork", bound=AbstractNetwork)
 
 
-@overload
 def gradient(
     network: AnyNetwork,
     carry: Carry | None,
@@ -40,46 +39,7 @@ def gradient(
     key: PRNGKeyArray | None = None,
     mean_loss: bool = False,
     last: bool = False,
-    return_outputs: Literal[False] = False,
-) -> tuple[Float[Array, ""], AnyNetwork, Carry]: ...
-
-
-@overload
-def gradient(
-    network: AnyNetwork,
-    carry: Carry | None,
-    xs: Float[Array, "*B C I"],
-    ys: Array,
-    *,
-    rule: LearningRule | str,
-    loss: Loss,
-    mask: Mask | None = None,
-    reset: Array | None = None,
-    key: PRNGKeyArray | None = None,
-    mean_loss: bool = False,
-    last: bool = False,
-    return_outputs: Literal[True],
-) -> tuple[Float[Array, ""], AnyNetwork, Carry, Float[Array, "*B C O"]]: ...
-
-
-def gradient(
-    network: AnyNetwork,
-    carry: Carry | None,
-    xs: Float[Array, "*B C I"],
-    ys: Array,
-    *,
-    rule: LearningRule | str,
-    loss: Loss,
-    mask: Mask | None = None,
-    reset: Array | None = None,
-    key: PRNGKeyArray | None = None,
-    mean_loss: bool = False,
-    last: bool = False,
-    return_outputs: bool = False,
-) -> (
-    tuple[Float[Array, ""], AnyNetwork, Carry]
-    | tuple[Float[Array, ""], AnyNetwork, Carry, Float[Array, "*B C O"]]
-):
+) -> tuple[Float[Array, ""], AnyNetwork, Carry]:
     """Return the loss of a chunk, its gradient under a rule, and the carry after the chunk.
 
         value = sum_t mask_t * loss(output_t, y_t)
@@ -107,11 +67,9 @@ def gradient(
             sequence then no longer add up to its own.
         last: True for one target for each sequence, (…) or (B, …), which the output of its last
             step that counts is compared with; on whole sequences.
-        return_outputs: True to also return the outputs of the network.
 
     Returns:
-        `(value, grads, carry)`, or `(value, grads, carry, outputs)`; grads has the structure of the
-        network.
+        `(value, grads, carry)`; grads has the structure of the network.
 
     Raises:
         TypeError: inputs that are no arrays or not floating point, a reset that is not boolean, no
@@ -147,8 +105,7 @@ def gradient(
         data = _jitted_weighted(data, mean_loss=mean_loss, last=last)
     found = jitted_evaluate(network, carry, data, rule=rule, loss=loss)
     assert found.carry is not None
-    out = (found.loss, found.grads, found.carry)
-    return (*out, found.outputs) if return_outputs else out
+    return found.loss, found.grads, found.carry
 
 
 class Evaluation(NamedTuple):

@@ -12,23 +12,8 @@ from foretrace._engine.cell import run_cell
 from foretrace._engine.layers import each_step_and_stream, each_stream
 from foretrace._modules import ModuleNetwork
 from foretrace._recurrence.chunk import Carry, Chunk
-from foretrace._recurrence.sensitivity import init_sensitivity
 from foretrace._rule import LearningRule
 from foretrace._types import Array, Float
-
-
-def init_modules(network: ModuleNetwork, rule: LearningRule) -> Carry:
-    """Return the carry of one stream before its first step: for each layer and cell its own.
-
-    Every leaf has an axis of one in front, instead of the layers of a network with equal blocks.
-    """
-
-    def each(make: Any) -> Any:
-        made = tuple(tuple(make(cell) for cell in layer) for layer in network.layers)
-        return jax.tree.map(lambda leaf: leaf[None], made)
-
-    e = each(partial(init_sensitivity, rule=rule)) if rule.carried else None
-    return Carry(each(lambda cell: cell.init_state()), e)
 
 
 def run_modules(

@@ -1,11 +1,12 @@
 """Which parameters a rule cannot train, read from the trace of one layer, not from numbers."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 
 from foretrace._cells.abstract import AbstractCell
-from foretrace._modules import ModuleNetwork
-from foretrace._network import AbstractNetwork, Network
+from foretrace._network import AbstractNetwork
 from foretrace._recurrence.sensitivity import attach, init_sensitivity
 from foretrace._recurrence.step_scan import depends_on_arguments
 from foretrace._recurrence.unroll import unroll
@@ -27,17 +28,16 @@ def untrained_parameters(network: AbstractNetwork, rule: LearningRule | str) -> 
     ['blocks.cell.nu_log', 'blocks.cell.theta_log']
     """
     rule = as_rule(rule)
-    if isinstance(network, ModuleNetwork):
-        layers = enumerate(network.layers)
-        places = [
-            (f"layers[{number}][{i}]", cell)
-            for number, layer in layers
-            for i, cell in enumerate(layer)
-        ]
-    else:
-        assert isinstance(network, Network)
-        places = [("blocks.cell", network.block(0).cell)]
-    return [name for place, cell in places for name in _untrained_of(cell, rule, place)]
+    of_cells = partial(
+        jax.tree.leaves_with_path, is_leaf=lambda node: isinstance(node, AbstractCell)
+    )
+    places = [path for path, leaf in of_cells(network) if isinstance(leaf, AbstractCell)]
+    cells = of_cells(jax.tree.map(lambda leaf: leaf[0], network.cells))
+    return [
+        name
+        for place, (_, cell) in zip(places, cells, strict=True)
+        for name in _untrained_of(cell, rule, jax.tree_util.keystr(place).removeprefix("."))
+    ]
 
 
 def _untrained_of(cell: AbstractCell, rule: LearningRule, place: str) -> list[str]:

@@ -22,7 +22,7 @@ from foretrace._learner.measurement import measurement_of
 from foretrace._learner.nodes import gathered, node_groups, scattered
 from foretrace._learner.optimizer import norm, updated
 from foretrace._learner.state import Learned, LearnerState
-from foretrace._learner.wrappers import holding, in_front_of_recurrences
+from foretrace._learner.wrappers import holding, under
 from foretrace._network import AbstractNetwork
 from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Float, PyTree
@@ -269,9 +269,5 @@ def unread(params: AbstractNetwork, *, front: bool, decoder: bool) -> PyTree[boo
         front: whether the encoder and the norms in front of the cells are not trained.
         decoder: whether a head reads instead of the decoder.
     """
-    in_front = in_front_of_recurrences(params)
-
-    def closed(path: tuple, leaf: bool) -> bool:
-        return (front and leaf) or (decoder and path[0].name == "decoder")
-
-    return jax.tree.map_with_path(closed, in_front)
+    closed = (params.in_front_of_cells if front else ()) + ((".decoder",) if decoder else ())
+    return under(closed, params)

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from foretrace._network import AbstractNetwork, Network
+from foretrace._network import AbstractNetwork
 from foretrace._types import Array, PyTree
 
 
@@ -105,10 +105,11 @@ def in_front_of_recurrences(params: AbstractNetwork) -> PyTree[bool]:
     They act on the outputs only through the memory of the recurrence behind them. A rule that is
     not open through time for inputs knows only the part of it that passes at the present step.
     """
-    pre = isinstance(params, Network) and params.blocks.norm_place == "pre"
+    return under(params.in_front_of_cells, params)
 
-    def front(path: tuple, _: object) -> bool:
-        names = [getattr(entry, "name", None) for entry in path]
-        return names[0] == "encoder" or (pre and names[:2] == ["blocks", "norm"])
 
-    return jax.tree.map_with_path(front, params)
+def under(front: tuple[str, ...], params: AbstractNetwork) -> PyTree[bool]:
+    """Return True for the parameters whose path begins with one of these."""
+    return jax.tree.map_with_path(
+        lambda path, _: jax.tree_util.keystr(path).startswith(front), params
+    )

@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import foretrace as ft
+from foretrace._engine.data import Data
 from foretrace._engine.forward import _jitted_run
+from foretrace._engine.gradient import jitted_evaluate
 
 KEY = jax.random.key(0)
 LOSS = ft.losses.softmax_cross_entropy
@@ -36,9 +38,8 @@ def test_the_carry_of_a_rule_goes_in_and_out_by_its_name(network):
     carry = ft.init_carry(network, ft.ONLINE)
     outputs, after = ft.forward(network, carry, XS[0], rule="online")
     assert jax.tree.map(jnp.shape, after) == jax.tree.map(jnp.shape, carry)
-    *_, expected, seen = ft.gradient(
-        network, carry, XS[0], YS[0], rule=ft.ONLINE, loss=LOSS, return_outputs=True
-    )
+    data = Data(XS[0], YS[0])
+    *_, expected, seen = jitted_evaluate(network, carry, data, rule=ft.ONLINE, loss=LOSS)
     np.testing.assert_allclose(outputs, seen, rtol=1e-12)
     jax.tree.map(
         lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14), after, expected

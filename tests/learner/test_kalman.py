@@ -236,17 +236,11 @@ def test_with_a_fixed_scaled_identity_the_step_is_the_gradient_step_of_the_rule(
     fresh, state = learner.init(), learner.init()
     xs, ys, _, _ = stream(6, outputs=1)
     for x, y in zip(jnp.asarray(xs)[:, None], jnp.asarray(ys)[:, None], strict=True):
-        _, grads, _, output = ft.gradient(
-            state.network,
-            state.carry,
-            x,
-            y,
-            rule=rule,
-            loss=ft.losses.squared_error,
-            return_outputs=True,
+        _, grads, _ = ft.gradient(
+            state.network, state.carry, x, y, rule=rule, loss=ft.losses.squared_error
         )
         before, (state, info) = state, learner.step(state._replace(opt_state=fresh.opt_state), x, y)
-        error = float(y[0, 0] - output[0, 0])
+        error = float(y[0, 0] - info.outputs[0, 0])
         assert abs(float(info.gradient_norm) / float(optax.tree.norm(grads)) - 1) < 1e-10
         errors = state.errors
         v = repetition(errors.mean_square, errors.lagged)
@@ -269,21 +263,19 @@ def test_the_step_is_the_dense_filter_on_the_jacobian_of_the_rule(name):
     for x, y in zip(jnp.asarray(xs)[:, None], jnp.asarray(ys)[:, None], strict=True):
         # The gradient of an output is that of its product with a row of the identity.
         rows = [
-            ft.gradient(
-                state.network, state.carry, x, one, rule=rule, loss=jnp.vdot, return_outputs=True
-            )
+            ft.gradient(state.network, state.carry, x, one, rule=rule, loss=jnp.vdot)
             for one in jnp.eye(2)[:, None]
         ]
         jacobian = jax.tree.map(lambda *leaves: jnp.stack(leaves), *[row[1] for row in rows])
         jacobian = [np.asarray(J) for J in gathered(nodes, jacobian, axes=1)]
-        before, (state, _) = state, learner.step(state, x, y)
+        before, (state, info) = state, learner.step(state, x, y)
         R = float(state.errors.mean_square)
         v = 2 * float(repetition(state.errors.mean_square, state.errors.lagged))
         covariances = list(map(np.asarray, before.opt_state.covariances))
         A = 0.3 * R * v * np.eye(2)
         for U, J in zip(covariances, jacobian, strict=True):
             A += sum(J[:, i] @ U[i] @ J[:, i].T for i in range(len(U)))
-        pull = np.linalg.solve(A, np.asarray(y[0] - rows[0][3][0]))
+        pull = np.linalg.solve(A, np.asarray(y[0] - info.outputs[0]))
         moved = gathered(nodes, jax.tree.map(jnp.subtract, state.network, before.network))
         for U, J, d, after in zip(
             covariances, jacobian, moved, state.opt_state.covariances, strict=True
