@@ -39,8 +39,9 @@ class AbstractCell(eqx.Module):
     `h_t = step(theta, own, others, x_t)`, `y_t = readout(h_t, x_t)`.
 
     A subclass is an Equinox module with the fields `input_size` and `state_size` and the methods
-    `coefficients`, `init_state` and `step`. It defines `readout` if its output is not the state
-    itself. Check a new cell with `foretrace.testing.check_cell`.
+    `coefficients` and `step`. It defines `init_state` if a module has more than one real number as
+    its state, and `readout` if its output is not the state itself. Check a new cell with
+    `foretrace.testing.check_cell`.
     """
 
     input_size: eqx.AbstractVar[int]
@@ -77,9 +78,12 @@ class AbstractCell(eqx.Module):
     def coefficients(self) -> Coefficients:
         """Compute the coefficients of the recurrence from the stored (real) parameters."""
 
-    @abc.abstractmethod
     def init_state(self) -> State:
-        """Return the state before the first step: a tree with a leaf `(N,)` per state dimension."""
+        """Return the state before the first step: a tree with a leaf `(N,)` per state dimension.
+
+        Default: one real state dimension, zero.
+        """
+        return jnp.zeros(self.state_size, jax.tree.leaves(self)[0].dtype)
 
     @abc.abstractmethod
     def step(self, theta: Coefficients, own: State, others: State, x: Float[Array, "I"]) -> State:

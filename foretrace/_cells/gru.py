@@ -61,10 +61,6 @@ class GRU(AbstractCell):
             | by_gate(self.b_i, ("b_ir", "b_iz", "b_in")),
         )
 
-    def init_state(self) -> Float[Array, "N"]:
-        """Return the zero state."""
-        return jnp.zeros_like(self.b_hn)
-
     def step(
         self,
         theta: Coefficients,

@@ -66,10 +66,6 @@ class IndRNN(AbstractCell):
         """Return the parameters."""
         return Coefficients({"u": self.u}, {"W": self.W, "b": self.b})
 
-    def init_state(self) -> Float[Array, "N"]:
-        """Return the zero state."""
-        return jnp.zeros_like(self.b)
-
     def step(
         self,
         theta: Coefficients,

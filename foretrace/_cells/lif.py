@@ -98,10 +98,6 @@ class LIF(AbstractCell):
         """Return alpha (N,) and W."""
         return Coefficients({"alpha": jnp.exp(-jnp.exp(self.rate_log))}, {"W": self.W})
 
-    def init_state(self) -> Float[Array, "N"]:
-        """Return the zero state."""
-        return jnp.zeros_like(self.rate_log)
-
     def step(
         self,
         theta: Coefficients,

@@ -66,10 +66,6 @@ class LinearRNN(AbstractCell):
         """Return the stored A and B."""
         return Coefficients({"A": self.A}, {"B": self.B})
 
-    def init_state(self) -> Float[Array, "N"]:
-        """Return the zero state."""
-        return jnp.zeros_like(self.A[:, 0])
-
     def step(
         self,
         theta: Coefficients,

@@ -8,7 +8,14 @@ import jax.numpy as jnp
 from jax import lax
 
 from foretrace._cells.abstract import AbstractDiagonalCell, Coefficients
-from foretrace._cells.parts import check_sizes, complex_product, decay_rates, normal, real_readout
+from foretrace._cells.parts import (
+    check_sizes,
+    complex_product,
+    decay_rates,
+    disk_squares,
+    mixing,
+    real_readout,
+)
 from foretrace._types import Array, Complex, Float, PRNGKeyArray
 
 
@@ -83,21 +90,14 @@ class LRU(AbstractDiagonalCell):
         self.input_size, self.state_size = input_size, state_size
         keys = jax.random.split(key, 7)
         if timescales is None:
-            # 1 - uniform lies in (0, 1]: |lam| = 0 would be log 0, |lam| = 1 is kept off by the
-            # clip below.
-            area = 1.0 - jax.random.uniform(keys[0], (state_size,))
-            tiny = float(jnp.finfo(area.dtype).eps)
-            square = jnp.clip(r_min**2 + area * (r_max**2 - r_min**2), tiny**2, 1.0 - tiny)
+            square = disk_squares(keys[0], state_size, r_min, r_max)
             self.nu_log, self.gamma_log = jnp.log(-0.5 * jnp.log(square)), 0.5 * jnp.log1p(-square)
         else:
             rates = decay_rates("LRU", timescales, (state_size,), key=keys[0])
             self.nu_log, self.gamma_log = jnp.log(rates), 0.5 * jnp.log(-jnp.expm1(-2 * rates))
         self.theta_log = jnp.log(max_phase * (1.0 - jax.random.uniform(keys[1], (state_size,))))
-        self.B_re = normal(keys[2], (state_size, input_size), 2 * input_size)
-        self.B_im = normal(keys[3], (state_size, input_size), 2 * input_size)
-        self.C_re = normal(keys[4], (input_size, state_size), state_size)
-        self.C_im = normal(keys[5], (input_size, state_size), state_size)
-        self.D = jax.random.normal(keys[6], (input_size,))
+        parts = mixing(keys[2:], input_size, state_size)
+        self.B_re, self.B_im, self.C_re, self.C_im, self.D = parts
 
     @property
     def output_size(self) -> int:

@@ -70,10 +70,6 @@ class MinGRU(AbstractDiagonalCell):
         """Return the parameters."""
         return Coefficients({"W_z": self.W_z, "b_z": self.b_z}, {"W": self.W, "b": self.b})
 
-    def init_state(self) -> Float[Array, "N"]:
-        """Return the zero state."""
-        return jnp.zeros_like(self.b)
-
     def decay_and_drive(
         self, theta: Coefficients, x: Float[Array, "H"]
     ) -> tuple[Float[Array, "N"], Float[Array, "N"]]:

@@ -61,10 +61,6 @@ class MinLSTM(AbstractDiagonalCell):
         gates = {"W_f": self.W_f, "W_i": self.W_i, "b_f": self.b_f, "b_i": self.b_i}
         return Coefficients(gates, {"W": self.W, "b": self.b})
 
-    def init_state(self) -> Float[Array, "N"]:
-        """Return the zero state."""
-        return jnp.zeros_like(self.b)
-
     def decay_and_drive(
         self, theta: Coefficients, x: Float[Array, "H"]
     ) -> tuple[Float[Array, "N"], Float[Array, "N"]]:

@@ -118,6 +118,43 @@ def unit_gain(log_decay: Float[Array, "N"]) -> Float[Array, "N"]:
     return jnp.sqrt(jnp.maximum(-jnp.expm1(2 * log_decay), jnp.finfo(log_decay.dtype).tiny))
 
 
+def disk_squares(
+    key: PRNGKeyArray, size: int, r_min: float = 0.0, r_max: float = 1.0
+) -> Float[Array, "N"]:
+    """Return |a|^2 of poles a that are uniform in area on the ring from r_min to r_max.
+
+    Neither |a| = 0 nor |a| = 1 is drawn, whose rates -log |a| would be infinite or zero.
+    """
+    area = 1.0 - jax.random.uniform(key, (size,))
+    tiny = float(jnp.finfo(area.dtype).eps)
+    return jnp.clip(r_min**2 + area * (r_max**2 - r_min**2), tiny**2, 1.0 - tiny)
+
+
+def turned(
+    z: tuple[Float[Array, "N"], Float[Array, "N"]],
+    along: Float[Array, "N"],
+    across: Float[Array, "N"],
+) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+    """Return the product of the poles `along + i across` and `z = u + i v`, in real arithmetic."""
+    u, v = z
+    return along * u - across * v, across * u + along * v
+
+
+def mixing(keys: PRNGKeyArray, input_size: int, state_size: int) -> tuple[Array, ...]:
+    """Return B and C, each as its real and its imaginary part, and D, of modules with poles.
+
+    B ~ N(0, 1/2H) and C ~ N(0, 1/N) for each part, D ~ N(0, 1).
+
+    Args:
+        keys: five PRNG keys.
+        input_size: number of features, H.
+        state_size: number of modules, N.
+    """
+    B = (normal(key, (state_size, input_size), 2 * input_size) for key in keys[:2])
+    C = (normal(key, (input_size, state_size), state_size) for key in keys[2:4])
+    return *B, *C, jax.random.normal(keys[4], (input_size,))
+
+
 def by_gate(
     weights: Float[Array, "N G ..."], names: Sequence[str]
 ) -> dict[str, Float[Array, "N ..."]]:

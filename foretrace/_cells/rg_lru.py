@@ -78,10 +78,6 @@ class RGLRU(AbstractDiagonalCell):
         recurrent = {"a_logit": self.a_logit, "W_a": self.W_a, "b_a": self.b_a}
         return Coefficients(recurrent, {"W_x": self.W_x, "b_x": self.b_x})
 
-    def init_state(self) -> Float[Array, "N"]:
-        """Return the zero state."""
-        return jnp.zeros_like(self.b_a)
-
     def decay_and_drive(
         self, theta: Coefficients, x: Float[Array, "H"]
     ) -> tuple[Float[Array, "N"], Float[Array, "N"]]:

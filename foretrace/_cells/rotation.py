@@ -5,7 +5,7 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._cells.abstract import AbstractCell, Coefficients
-from foretrace._cells.parts import check_sizes, normal, spaced_timescales, unit_gain
+from foretrace._cells.parts import check_sizes, normal, spaced_timescales, turned, unit_gain
 from foretrace._types import Array, Float, PRNGKeyArray
 
 
@@ -100,13 +100,14 @@ class Rotation(AbstractCell):
         x: Float[Array, "H"],
     ) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
         """Advance by one step; `others` is not read."""
-        (u, v), past, now = own, theta.recurrent, theta.feedforward
+        past, now = theta.recurrent, theta.feedforward
         log_decay = -jax.nn.softplus(jnp.inner(x, past["W_a"]) + past["a"])
         angle, gain = jnp.inner(x, past["W_p"]) + past["p"], unit_gain(log_decay)
-        along, across = jnp.exp(log_decay) * jnp.cos(angle), jnp.exp(log_decay) * jnp.sin(angle)
+        decay = jnp.exp(log_decay)
+        u, v = turned(own, decay * jnp.cos(angle), decay * jnp.sin(angle))
         return (
-            along * u - across * v + gain * jnp.tanh(jnp.inner(x, now["W_u"]) + now["b_u"]),
-            across * u + along * v + gain * jnp.tanh(jnp.inner(x, now["W_v"]) + now["b_v"]),
+            u + gain * jnp.tanh(jnp.inner(x, now["W_u"]) + now["b_u"]),
+            v + gain * jnp.tanh(jnp.inner(x, now["W_v"]) + now["b_v"]),
         )
 
     def readout(

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._cells.abstract import AbstractCell, Coefficients
-from foretrace._cells.parts import check_sizes, decay_rates, normal, unit_gain
+from foretrace._cells.parts import check_sizes, decay_rates, disk_squares, mixing, turned, unit_gain
 from foretrace._types import Array, Float, PRNGKeyArray
 
 
@@ -70,18 +70,12 @@ class RTU(AbstractCell):
         self.input_size, self.state_size, self.tanh = input_size, state_size, tanh
         keys = jax.random.split(key, 7)
         if timescales is None:
-            area = 1.0 - jax.random.uniform(keys[0], (state_size,))
-            tiny = float(jnp.finfo(area.dtype).eps)
-            rates = -0.5 * jnp.log(jnp.clip(area, tiny**2, 1.0 - tiny))
+            rates = -0.5 * jnp.log(disk_squares(keys[0], state_size))
         else:
             rates = decay_rates("RTU", timescales, (state_size,), key=keys[0])
         self.nu_log = jnp.log(rates)
         self.theta_log = jnp.log(2 * jnp.pi * (1.0 - jax.random.uniform(keys[1], (state_size,))))
-        self.B_u = normal(keys[2], (state_size, input_size), 2 * input_size)
-        self.B_v = normal(keys[3], (state_size, input_size), 2 * input_size)
-        self.C_u = normal(keys[4], (input_size, state_size), state_size)
-        self.C_v = normal(keys[5], (input_size, state_size), state_size)
-        self.D = jax.random.normal(keys[6], (input_size,))
+        self.B_u, self.B_v, self.C_u, self.C_v, self.D = mixing(keys[2:], input_size, state_size)
 
     @property
     def output_size(self) -> int:
@@ -107,11 +101,9 @@ class RTU(AbstractCell):
         x: Float[Array, "H"],
     ) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
         """Advance by one step; `others` is not read."""
-        (u, v), g, phi = own, theta.recurrent["g"], theta.recurrent["phi"]
-        u, v = (
-            g * u - phi * v + jnp.inner(x, theta.feedforward["B_u"]),
-            g * v + phi * u + jnp.inner(x, theta.feedforward["B_v"]),
-        )
+        u, v = turned(own, theta.recurrent["g"], theta.recurrent["phi"])
+        u = u + jnp.inner(x, theta.feedforward["B_u"])
+        v = v + jnp.inner(x, theta.feedforward["B_v"])
         return (jnp.tanh(u), jnp.tanh(v)) if self.tanh else (u, v)
 
     def readout(

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from foretrace._cells.abstract import AbstractDiagonalCell, Coefficients
-from foretrace._cells.parts import check_sizes, complex_product, decay_rates, normal, real_readout
+from foretrace._cells.parts import check_sizes, complex_product, decay_rates, mixing, real_readout
 from foretrace._types import Array, Complex, Float, PRNGKeyArray
 
 
@@ -73,11 +73,8 @@ class S5(AbstractDiagonalCell):
         self.A_log = jnp.full(state_size, jnp.log(0.5))
         self.A_im = jnp.pi * jnp.arange(state_size, dtype=self.A_log.dtype)
         self.step_log = jnp.log(2 * decay_rates("S5", timescales, (state_size,), key=keys[0]))
-        self.B_re = normal(keys[1], (state_size, input_size), 2 * input_size)
-        self.B_im = normal(keys[2], (state_size, input_size), 2 * input_size)
-        self.C_re = normal(keys[3], (input_size, state_size), state_size)
-        self.C_im = normal(keys[4], (input_size, state_size), state_size)
-        self.D = jax.random.normal(keys[5], (input_size,))
+        parts = mixing(keys[1:], input_size, state_size)
+        self.B_re, self.B_im, self.C_re, self.C_im, self.D = parts
 
     @property
     def output_size(self) -> int:

@@ -108,10 +108,6 @@ class SetReset(AbstractDiagonalCell):
         """Return weights and biases of the four gates, with the module axis in front."""
         return Coefficients({"W": self.W, "b": self.b}, {})
 
-    def init_state(self) -> Float[Array, "N"]:
-        """Return the zero state."""
-        return jnp.zeros_like(self.b[:, 0])
-
     def decay_and_drive(
         self, theta: Coefficients, x: Float[Array, "H"]
     ) -> tuple[Float[Array, "N"], Float[Array, "N"]]:

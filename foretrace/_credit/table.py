@@ -1,5 +1,7 @@
 """What a rule asks of the network, of the carry and of the learner because of its credit."""
 
+from typing import Any
+
 from foretrace._credit.blocks import in_place
 from foretrace._credit.groups import DeepSensitivity, check_samples
 from foretrace._network import AbstractNetwork, Network
@@ -49,7 +51,7 @@ def own_sensitivity(e: PyTree[Array]) -> PyTree[Array]:
     return e.own if isinstance(e, DeepSensitivity) else e
 
 
-def moved_from_below(moved: Stack, e: PyTree[Array], change: Network) -> Stack:
+def moved_from_below(moved: Stack, e: PyTree[Array], change: Any) -> Stack:
     """Return changes of states, with those by the layers below added where a stream has them.
 
     Args:
