@@ -140,7 +140,7 @@ def turned(
     return along * u - across * v, across * u + along * v
 
 
-def mixing(keys: PRNGKeyArray, input_size: int, state_size: int) -> tuple[Array, ...]:
+def mixing(keys: Array, input_size: int, state_size: int) -> tuple[Array, ...]:
     """Return B and C, each as its real and its imaginary part, and D, of modules with poles.
 
     B ~ N(0, 1/2H) and C ~ N(0, 1/N) for each part, D ~ N(0, 1).
