@@ -78,8 +78,6 @@ def forward(
     check_chunk(network, xs, reset=reset)
     if key is not None:
         key = _keys(key, xs)
-    if network.cumulative_mean:
-        _check_whole(carry)
     check_carry(network, rule, carry, xs)
     return _jitted_run(
         network, carry, Data(xs, reset=reset, key=key), rule=rule, return_carry=keep_carry
@@ -108,8 +106,8 @@ def run(
         rule: learning rule, which says which paths are differentiated.
         return_carry: False spares the sensitivity at the end of the chunk.
         differentiate_carry: True if the chunk is a part of a sequence that is differentiated as a
-            whole. The states before and after it are then differentiated as the rule says, without
-            sensitivities.
+            whole, under a rule without credit. The states before and after it are then
+            differentiated as the rule says, without sensitivities.
         flatten_batch: True for training: steps and streams are one axis where there is no state,
             see `each_step_and_stream`.
         accepted: where credit is advanced in place: False to leave the sensitivities as they were,
@@ -117,44 +115,23 @@ def run(
         readout: function of the features of one step, instead of the network's decoder.
 
     Raises:
-        ValueError: a carry for a network that runs on whole sequences only, or differentiate_carry
-            under a rule that does not run in parts.
+        ValueError: a carry for a network that runs on whole sequences only.
     """
-    of_network = partial(
-        _run,
-        network,
-        rule=rule,
-        return_carry=return_carry,
-        differentiate_carry=differentiate_carry,
-        flatten_batch=flatten_batch,
-        accepted=accepted,
-        readout=network.decoder if readout is None else readout,
-    )
     if data.xs.ndim == 3 and data.xs.shape[0] == 1:
-        return batch_of_one(of_network, carry, data)
-    return of_network(carry, data)
-
-
-def _run(
-    network: AbstractNetwork,
-    carry: Carry | None,
-    data: Data,
-    *,
-    rule: LearningRule,
-    return_carry: bool,
-    differentiate_carry: bool,
-    flatten_batch: bool,
-    accepted: bool | Bool[Array, ""],
-    readout: Callable[[Array], Array],
-) -> tuple[Float[Array, "*B C O"], Carry | None]:
+        of_stream = partial(
+            run,
+            network,
+            rule=rule,
+            return_carry=return_carry,
+            differentiate_carry=differentiate_carry,
+            accepted=accepted,
+            readout=readout,
+        )
+        return batch_of_one(of_stream, carry, data)
     # While a program is traced, so that a call pays nothing for it.
     check_network("run", network)
     batched = data.xs.ndim == 3
     chunk = _chunk(network, data)
-    if differentiate_carry and rule.credit is not None:
-        raise ValueError(
-            f"{rule} does not run in parts of a sequence; run it in chunks, or on whole sequences"
-        )
     run_layers: Any = run_modules if isinstance(network, ModuleNetwork) else _run_layers
     layers = partial(run_layers, rule=rule, return_carry=return_carry, flatten_batch=flatten_batch)
     if rule.credit is None:
@@ -183,7 +160,8 @@ def _run(
         # stays as it is.
         counts = jnp.arange(1, x.shape[0] + 1, dtype=x.dtype).reshape(-1, *[1] * (x.ndim - 1))
         x = straight_through(lax.stop_gradient(jnp.cumsum(x, axis=0) / counts), x)
-    outputs = each_step_and_stream(readout, batched, flatten_batch)(x)
+    read = network.decoder if readout is None else readout
+    outputs = each_step_and_stream(read, batched, flatten_batch)(x)
     return jnp.swapaxes(outputs, 0, 1) if batched else outputs, after
 
 

@@ -101,9 +101,7 @@ def fit(
     (3, 3)
     """
     xs, ys = _numbers("xs", xs), _numbers("ys", ys)
-    _check(
-        xs, ys, mask, epochs=epochs, batch_size=batch_size, validation=validation, patience=patience
-    )
+    _check(xs, ys, epochs=epochs, batch_size=batch_size, validation=validation, patience=patience)
     mask = None if mask is None else jnp.asarray(mask, bool)
     last = ys.ndim < 2 or ys.shape[1] != xs.shape[1]
     check_chunk(network, xs, ys, mask, last=last)
@@ -196,17 +194,12 @@ def _numbers(name: str, values: Any) -> Array:
         ) from error
 
 
-def _check(xs: Array, ys: Array, mask: Array | None, **numbers: float | None) -> None:
+def _check(xs: Array, ys: Array, **numbers: float | None) -> None:
     if xs.ndim != 3 or ys.ndim < 1 or len(xs) != len(ys):
         raise ValueError(
             f"fit: xs has shape {xs.shape} and ys {ys.shape}, expected (S, T, I) and (S, T, …) or "
             "(S, …) with as many sequences S; the rows of one table are a stream, for ft.Learner "
             "or ft.stream"
-        )
-    if mask is not None and np.shape(mask) != xs.shape[:2]:
-        raise ValueError(
-            f"fit: mask has shape {np.shape(mask)}, expected {xs.shape[:2]}, one element for each "
-            "step"
         )
     for name in ("epochs", "batch_size", "patience"):
         value = numbers[name]

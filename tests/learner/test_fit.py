@@ -83,7 +83,7 @@ def test_one_target_for_each_sequence_is_that_of_its_last_step():
     ("options", "message"),
     [
         ({"ys": XS[:3]}, "as many sequences"),
-        ({"mask": jnp.ones((12, 4), bool)}, "one element for each step"),
+        ({"mask": jnp.ones((12, 4), bool)}, r"mask has shape \(12, 4\), expected \(12, 5\)"),
         ({"epochs": 0}, "epochs=0"),
         ({"validation": 1.0}, "validation=1.0"),
         ({"validation": 0, "patience": 1}, "patience"),
