@@ -330,10 +330,10 @@ class Learner:
             counted=counted if self.accumulate else None,
         )
         before = state._replace(skipped=optax.safe_increment(state.skipped))
-        carry = state.carry
+        carry, late = state.carry, self.advances_late(state.network, x.shape[-2])
         if end:
             after, before = (s._replace(carry=None) for s in (after, before))
-        elif carry is not None and self.advances_late(state.network, x.shape[-2]):
+        elif carry is not None and late and not learns_rows(self):
             e, fine = advance_late(state.network, carry, data, rule=self.rule, accepted=accepted)
             accepted &= fine
             # Chosen already, in place: to choose once more would keep a copy of the overwritten

@@ -57,6 +57,22 @@ def test_blocks_change_nothing(cell, depth, batched, monkeypatch):
 
 
 @pytest.mark.full
+def test_blocks_change_nothing_for_rows_either(monkeypatch):
+    """Rows advance their own sensitivities: parameters change within a call."""
+    network, rule = make_network("lru", depth=2), ft.ONLINE.with_depth(1)
+
+    def learned():
+        learner = ft.Learner(
+            network, rule=rule, optimizer=ft.kalman(warmup=0), loss=ft.losses.softmax_cross_entropy
+        )
+        return learner.step(learner.init(), jnp.asarray(XS[0]), jnp.asarray(YS[0]))[0].carry
+
+    whole = learned()
+    monkeypatch.setattr(blocks, "AT_ONCE", 0)
+    assert_equal(learned(), whole)
+
+
+@pytest.mark.full
 def test_dense_cells_keep_one_piece(small_blocks):
     # What came before passes through a product of all modules, so none can be overwritten first.
     assert not blocks.in_place(make_network("gru"), ft.RTRL.with_depth(1), 2)
