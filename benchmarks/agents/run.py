@@ -7,7 +7,6 @@
     python -m benchmarks.agents.run windows    a feed-forward agent and rolling windows
     python -m benchmarks.agents.run control    CartPole and Acrobot, also without velocities
     python -m benchmarks.agents.run repeat     RepeatFirst and RepeatPrevious of POPGym, Easy
-    python -m benchmarks.agents.run load       the discounted future load of ETTh1 (FORETRACE_DATA)
     python -m benchmarks.agents.run ppo        recurrent PPO, an upper reference
     python -m benchmarks.agents.run squares    values by least squares on untrained modules
     python -m benchmarks.agents.run time       microseconds of an environment step
@@ -33,7 +32,6 @@ PARTS = {
     "memory": ("rl_baselines", costs.memory_cells, costs.memory),
     "control": ("rl_tasks", others.control_cells, others.control),
     "repeat": ("rl_tasks", others.repeat_cells, others.repeat),
-    "load": ("rl_tasks", others.load_cells, others.load),
     "squares": ("rl_baselines", own.squares_cells, own.learn),
     "ppo": ("rl_ppo", ppo.ppo_cells, ppo.learn),
 }
@@ -63,13 +61,13 @@ def main():
     parser.add_argument("part", choices=[*PARTS, "table"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument(
-        "--only", nargs="+", help="environments, lengths, or what predicts; default: all"
+        "--only", nargs="+", help="environments or lengths; default: all"
     )
     given = parser.parse_args()
     if given.part == "table":
         return table()
     file, cells, measure = PARTS[given.part]
-    names = ("environment", "length", "interval", "by")
+    names = ("environment", "length", "interval")
     chosen = [
         cell
         for cell in cells(given.seeds)

@@ -4,7 +4,6 @@ import dataclasses
 import sys
 import warnings
 from pathlib import Path
-from typing import Any, TypeVar
 
 from foretrace import experiment
 from foretrace._distributed.processes import is_first, join, loss_explained
@@ -20,12 +19,8 @@ from foretrace.cli._recorded import checkpoint_file, config_in, network_in
 from foretrace.experiment._config import Config
 from foretrace.experiment._program import align
 from foretrace.experiment._report import alignment_tables
-from foretrace.rl._config import RLConfig
 from foretrace.rl._run import train as train_agent
-from foretrace.rl._task import Task
 from foretrace.tasks.own import OwnSequences
-
-Pinnable = TypeVar("Pinnable", Config, RLConfig)
 
 
 def _train(command: Train) -> int:
@@ -49,7 +44,7 @@ def _train(command: Train) -> int:
 
 def _rl(command: RL) -> int:
     run_dir = default_path(command.task) if command.run_dir is None else command.run_dir
-    result = train_agent(_pinned(command.config), run_dir, resume=command.resume)
+    result = train_agent(command.config, run_dir, resume=command.resume)
     if result.scores is not None:
         return report(run_dir)
     return stopped(
@@ -94,10 +89,7 @@ def _network_in(checkpoint: Path, asked: Config) -> Network:
     return network_in(checkpoint, config)
 
 
-def _pinned(config: Pinnable) -> Pinnable:
+def _pinned(config: Config) -> Config:
     """Return a configuration whose own file, if any, is named by full path and digest."""
-    files = ((name, getattr(config, name, None)) for name in ("task", "environment"))
-    changes: dict[str, Any] = {
-        name: own.pinned() for name, own in files if isinstance(own, OwnSequences | Task)
-    }
-    return dataclasses.replace(config, **changes)
+    own = config.task
+    return dataclasses.replace(config, task=own.pinned() if isinstance(own, OwnSequences) else own)

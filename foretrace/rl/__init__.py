@@ -23,7 +23,6 @@ from foretrace.rl._repeat import RepeatFirst as RepeatFirst
 from foretrace.rl._repeat import RepeatPrevious as RepeatPrevious
 from foretrace.rl._run import RLResult as RLResult
 from foretrace.rl._run import train as train
-from foretrace.rl._series import Series as Series
 from foretrace.rl._state import AgentInfo as AgentInfo
 from foretrace.rl._state import AgentState as AgentState
 from foretrace.rl._t_maze import TMaze as TMaze

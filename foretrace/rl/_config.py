@@ -188,12 +188,6 @@ class RLConfig:
             self._leave_out_network()
         elif self.network is None:
             raise ValueError(f"network=None does not fit agent.optimizer={self.agent.optimizer}")
-        most = environment.most_environments
-        if most is not None and self.environments > most:
-            raise ValueError(
-                f"environments={self.environments} does not fit {name}: more than {most} would "
-                "give the same rows"
-            )
         if predicts and self.evaluation_episodes:
             raise ValueError(
                 f"evaluation_episodes={self.evaluation_episodes} does not fit "
@@ -228,15 +222,8 @@ class RLConfig:
         """The environment as the agent sees it.
 
         Raises:
-            ValueError: hidden elements that the observation does not have, a file of numbers that
-                cannot be used, or more steps than one pass over it has.
+            ValueError: hidden elements that the observation does not have.
         """
-        most = self.environment.stream_length
-        if most is not None and self.steps > most:
-            raise ValueError(
-                f"steps={self.steps} is more than one pass over the environment, where every row "
-                f"is predicted before it is learned; use at most {most}"
-            )
         return Masked(self.environment, self.hide) if self.hide else self.environment
 
 

@@ -8,7 +8,6 @@ from foretrace.rl._gymnasium import Gymnasium
 from foretrace.rl._gymnax import Gymnax
 from foretrace.rl._memory_chain import MemoryChain
 from foretrace.rl._repeat import RepeatFirst, RepeatPrevious
-from foretrace.rl._series import Series
 from foretrace.rl._t_maze import TMaze
 from foretrace.rl._task import Task
 from foretrace.rl._trace_conditioning import TraceConditioning
@@ -41,11 +40,6 @@ ENVIRONMENTS = {
     ),
     "repeat-first": Entry(RepeatFirst(), GRU()),
     "repeat-previous": Entry(RepeatPrevious()),
-    "series": Entry(
-        Series(),
-        agent={"method": "prediction", "discount": 0.95, "normalize_observations": True},
-        run={"steps": 10_000, "log_every": 500, "checkpoint_every": 5000},
-    ),
     "gymnax": Entry(Gymnax(), agent=_SCALED),
     "gymnasium": Entry(
         Gymnasium(), agent=_SCALED, run={"steps": 50_000, "evaluation_episodes": 20}

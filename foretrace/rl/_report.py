@@ -50,7 +50,7 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
             f"{result['evaluation']:.3g}",
             "",
         )
-    for reference, name in _references(config, [line["step"] for line in lines]):
+    for name, reference in config.environment.references.items():
         grid.add_row(name, f"{reference:.3g}", "")
     cost = f"{_cost(config)} {lines[-1]['seconds']:.0f} s."
     grid.caption = f"Mean of the last {LAST:.0%} of the steps. {cost}\n{_watched(lines[-1])}"
@@ -74,7 +74,7 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
         axes.set(title=TITLES[name], yscale="log" if over_magnitudes(values) else "linear")
         axes.grid(alpha=0.3)
         if name == score_of(config):
-            for reference, what in _references(config, steps)[:1]:
+            for what, reference in config.environment.references.items():
                 axes.axhline(reference, color="0.5", linestyle=":", label=what)
                 axes.legend(loc="lower right")
     page.supxlabel("step")
@@ -87,13 +87,6 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
 def score_of(config: RLConfig) -> str:
     """Return the name of the score in the record of a run."""
     return "error" if config.agent.method == "prediction" else "return"
-
-
-def _references(config: RLConfig, steps: list[int]) -> list[tuple[float, str]]:
-    """Return named reference scores, of the same steps as the result where that matters."""
-    before = [step for step in steps if step <= (1 - LAST) * steps[-1]]
-    found = config.environment.references(config.agent.discount, max(before, default=0), steps[-1])
-    return [(value, name) for name, value in found.items()]
 
 
 def _title(config: RLConfig) -> str:

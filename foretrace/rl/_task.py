@@ -1,6 +1,6 @@
 """Interface of an environment to command line and report, with usual answers."""
 
-from typing import ClassVar, Self
+from typing import ClassVar
 
 from foretrace.rl._environment import Environment
 
@@ -23,25 +23,14 @@ class Task(Environment):
     best_return: ClassVar[float | None] = None
     """Return of the best policy; None where it is not known."""
 
-    most_environments: ClassVar[int | None] = None
-    """Largest number of environments that differ from each other; None for any number."""
-
     @property
     def title(self) -> str:
         """Name in a report."""
         return type(self).__name__
 
     @property
-    def stream_length(self) -> int | None:
-        """Largest number of steps of a run; None for any number."""
-        return None
-
-    def pinned(self) -> Self:
-        """Return the environment as a run records it, such as with the digest of its file."""
-        return self
-
-    def references(self, discount: float, first: int, last: int) -> dict[str, float]:
-        """Return reference scores by description, for the steps from `first` to before `last`."""
+    def references(self) -> dict[str, float]:
+        """Reference scores by description."""
         if self.predicts:
             return {"the best constant prediction": 1.0}
         return {} if self.best_return is None else {"the best possible": self.best_return}
