@@ -60,9 +60,7 @@ def main():
     parser = ledger.parser(__doc__)
     parser.add_argument("part", choices=[*PARTS, "table"])
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    parser.add_argument(
-        "--only", nargs="+", help="environments or lengths; default: all"
-    )
+    parser.add_argument("--only", nargs="+", help="environments or lengths; default: all")
     given = parser.parse_args()
     if given.part == "table":
         return table()

@@ -22,14 +22,13 @@ from foretrace._types import Array, PRNGKeyArray
 from foretrace.rl._checks import check_evaluation, check_options
 from foretrace.rl._evaluation import STEPS_OF_AN_EPISODE, Episodes, episodes_of, play
 from foretrace.rl._gymnasium import as_environment
-from foretrace.rl._learning_step import LearningStep, trained
+from foretrace.rl._learning_step import LearningStep
 from foretrace.rl._live import errors_of_python
-from foretrace.rl._lstd import LSTD, LSTDState
 from foretrace.rl._method import Method
 from foretrace.rl._moments import Moments, RewardScale
-from foretrace.rl._overshoot import ObGD
 from foretrace.rl._state import AgentInfo, AgentState
 from foretrace.rl._transition import Final, Outcome, Transition, check_transition
+from foretrace.rl._update import Update, as_update
 
 LEARNING_RATE = 3e-4
 """Learning rate of Adam where no optimiser is given."""
@@ -79,7 +78,7 @@ class Agent:
         rule: LearningRule | str,
         discount: float = 0.99,
         trace_decay: float = 0.8,
-        optimizer: ObGD | LSTD | optax.GradientTransformation | None = None,
+        optimizer: Update | optax.GradientTransformation | None = None,
         normalize_observations: bool = False,
         scale_rewards: bool = False,
         batch_size: int | None = None,
@@ -90,9 +89,8 @@ class Agent:
         self.batch_size: int | None = batch_size
         self.discount: float = discount
         self.trace_decay: float = trace_decay
-        self.optimizer: ObGD | LSTD | optax.GradientTransformation = (
-            adam(LEARNING_RATE) if optimizer is None else optimizer
-        )
+        given = adam(LEARNING_RATE) if optimizer is None else optimizer
+        self.optimizer: Update = as_update(type(self).__name__, given)
         self.normalize_observations: bool = normalize_observations
         self.scale_rewards: bool = scale_rewards
         check_options(self)
@@ -105,6 +103,7 @@ class Agent:
         self._step = jax.jit(learning.__call__)
         self._play = jax.jit(partial(play, learning), static_argnums=(0, 1, 2))
         self._final = jax.jit(learning.final)
+        self._kept = type(jax.eval_shape(lambda: self.optimizer.init(network, self._front)))
 
     @property
     def action_count(self) -> int | None:
@@ -125,19 +124,18 @@ class Agent:
         if not is_key(key):
             key = jax.random.wrap_key_data(key)
         front, dtype, network = self._front, self._dtype, self.network
-        part = trained(self.optimizer, network)
-        least_squares = isinstance(self.optimizer, LSTD)
+        part = self.optimizer.trained(network)
         trace = jax.tree.map(lambda leaf: jnp.zeros(front + leaf.shape, leaf.dtype), part)
         counter, inputs = jnp.zeros((), jnp.int32), (network.input_size,)
         sampled = jax.random.fold_in(key, 1) if self.rule.samples else None
         state = AgentState(
             network=network,
-            opt_state=self._opt_state(),
+            opt_state=self.optimizer.init(network, front),
             carry=init_carry(network, self.rule, self.batch_size, key=sampled),
             trace=trace,
             entropy_grads=trace if self.method.entropy else None,
             value=jnp.zeros(front, dtype),
-            outcome=Outcome.none(front, dtype, trace if least_squares else None),
+            outcome=Outcome.none(front, dtype, trace if self.optimizer.asks_following else None),
             awaited=jnp.zeros(front, bool),
             observations=Moments.zero(inputs, dtype) if self.normalize_observations else None,
             rewards=RewardScale.zero(front, dtype) if self.scale_rewards else None,
@@ -233,20 +231,12 @@ class Agent:
             played = self._play(environment, most, greedy, state, wanted, limit, key)
             return episodes_of(jax.device_get(played), wanted, limit)
 
-    def _opt_state(self) -> Any:
-        """Return the optimiser's state before the first observation."""
-        if isinstance(self.optimizer, ObGD):
-            return None
-        if isinstance(self.optimizer, LSTD):
-            return self.optimizer.init(self.network.decoder, self._front)
-        return self.optimizer.init(self.network)
-
     def _check_state(self, state: Any) -> None:
         if not isinstance(state, AgentState):
             raise TypeError(
                 f"state is a {type(state).__name__}, expected what init() or step() returned"
             )
-        if isinstance(self.optimizer, LSTD) != isinstance(state.opt_state, LSTDState):
+        if type(state.opt_state) is not self._kept:
             raise TypeError("state is of an agent with another optimizer")
 
     def _final_if_cut(self, state: AgentState, given: Transition) -> Final:

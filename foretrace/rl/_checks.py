@@ -6,16 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from foretrace._learner.kalman import Kalman
 from foretrace._network import Network, check_network
-from foretrace.rl._lstd import LSTD
-from foretrace.rl._method import Method
-from foretrace.rl._overshoot import ObGD
 
 
 def check_options(agent: Any) -> None:
     """Raise an error that names the option that is wrong, and what would be right."""
-    name, optimizer = type(agent).__name__, agent.optimizer
+    name = type(agent).__name__
     check_network(name, agent.network)
     if agent.network.cumulative_mean:
         raise ValueError(
@@ -23,49 +19,19 @@ def check_options(agent: Any) -> None:
         )
     if isinstance(agent.network, Network) and agent.network.blocks.dropout:
         raise ValueError(f"{name}: agents act without dropout; make the network with dropout=0")
-    # A class and `ft.kalman` also have an `update`, which this step cannot call.
-    updates = callable(getattr(optimizer, "update", None))
-    usable = updates and not isinstance(optimizer, type | Kalman)
-    if not (isinstance(optimizer, ObGD) or usable):
-        raise TypeError(
-            f"{name}(optimizer={optimizer!r:.80}) must be foretrace.rl.ObGD, foretrace.rl.LSTD, or "
-            "an Optax optimiser"
-        )
     if not callable(getattr(agent.method, "next_value", None)):
         raise TypeError(
             f"{name}(method={agent.method!r:.80}) must be foretrace.rl.ActorCritic(…), "
             "QLearning(…) or ValuePrediction()"
         )
     agent.method.check(agent.network.output_size)
-    if isinstance(optimizer, LSTD):
-        _check_least_squares(name, agent)
+    agent.optimizer.check(name, agent)
     for option in ("discount", "trace_decay"):
         if not 0 <= getattr(agent, option) <= 1:
             raise ValueError(f"{name}({option}={getattr(agent, option)}) must lie in [0, 1]")
     if agent.batch_size is not None and agent.batch_size < 1:
         raise ValueError(
             f"{name}(batch_size={agent.batch_size}) must be at least 1, or None for one environment"
-        )
-
-
-def _check_least_squares(name: str, agent: Any) -> None:
-    """Raise a ValueError if least squares cannot learn the values, or would not use an option."""
-    method, decoder = type(agent.method), agent.network.decoder
-    learns_value = getattr(method, "objective", None) is Method.objective
-    if agent.method.entropy or not learns_value:
-        raise ValueError(
-            f"{name}(method={method.__name__}) does not fit optimizer=LSTD, which learns values "
-            "alone; give QLearning(on_policy=True), ValuePrediction(), or a subclass of "
-            "foretrace.rl.Method with its own `objective` and `entropy`"
-        )
-    if agent.rule.trains_cells:
-        raise ValueError(
-            f"{name}(rule={agent.rule.name}) does not fit optimizer=LSTD, which trains the decoder "
-            "alone; give rule=foretrace.RESERVOIR"
-        )
-    if getattr(decoder, "hidden", None) is not None:
-        raise ValueError(
-            f"{name}: optimizer=LSTD needs a linear decoder; make the network without readout_size"
         )
 
 
@@ -108,7 +74,7 @@ def check_evaluation(agent: Any, environment: Any, episodes: Any, most_steps: An
     check_fits("evaluate", agent, environment.observation_size, environment.action_count)
 
 
-def check_numbers(
+def check_array(
     name: str,
     value: Any,
     shape: tuple[int, ...],
@@ -116,23 +82,25 @@ def check_numbers(
     low: float = -np.inf,
     high: float = np.inf,
 ) -> Any:
-    """Return finite numbers as an array. A single number is repeated, and traced arrays pass.
+    """Return finite numbers, or booleans, as an array. A single one is repeated.
+
+    The numbers of traced arrays are not looked at.
 
     Raises:
-        ValueError: another shape, NaN, infinity, or a number outside [low, high].
+        TypeError: not booleans where these are expected.
+        ValueError: no numbers, another shape, NaN, infinity, or a number outside [low, high].
     """
-    if isinstance(value, jax.core.Tracer):
-        _check_shape(name, value.shape, shape)
-        return jnp.broadcast_to(value, shape).astype(dtype)
-    try:
-        if (kind := np.asarray(value).dtype).kind in "cSU":
-            raise TypeError(f"they are {kind}")
-        array = np.asarray(value, dtype)
-    except (TypeError, ValueError) as error:
+    traced = isinstance(value, jax.core.Tracer)
+    array = value if traced else _as_array(name, value, dtype)
+    if dtype is bool and array.dtype != bool:
+        raise TypeError(f"{name} is {array.dtype}, expected booleans")
+    if array.shape not in ((), shape):
         raise ValueError(
-            f"{name} is a {type(value).__name__} that holds no numbers ({error})"
-        ) from error
-    _check_shape(name, array.shape, shape)
+            f"{name} has shape {array.shape}, expected {shape}: environments in front, if there is "
+            "a batch"
+        )
+    if traced:
+        return jnp.broadcast_to(array, shape).astype(dtype)
     bad = ~(np.isfinite(array) & (array >= low) & (array <= high))
     if bad.any():
         inside = "finite numbers" if low == -np.inf else f"numbers in [{low}, {high}]"
@@ -142,27 +110,16 @@ def check_numbers(
     return np.broadcast_to(array, shape)
 
 
-def check_flags(name: str, value: Any, shape: tuple[int, ...]) -> Any:
-    """Return booleans as an array of a shape; a single one stands for all. Traced arrays pass.
-
-    Raises:
-        TypeError: not booleans.
-        ValueError: another shape.
-    """
-    array = value if isinstance(value, jax.core.Tracer) else np.asarray(value)
-    if array.dtype != bool:
-        raise TypeError(f"{name} is {array.dtype}, expected booleans")
-    _check_shape(name, array.shape, shape)
-    return (
-        jnp.broadcast_to(array, shape)
-        if isinstance(array, jax.core.Tracer)
-        else np.broadcast_to(array, shape)
-    )
-
-
-def _check_shape(name: str, given: tuple[int, ...], shape: tuple[int, ...]) -> None:
-    if given not in ((), shape):
+def _as_array(name: str, value: Any, dtype: Any) -> np.ndarray:
+    """Return what is given as an array, numbers in a precision."""
+    try:
+        array = np.asarray(value)
+        if dtype is bool:
+            return array
+        if array.dtype.kind in "cSU":
+            raise TypeError(f"they are {array.dtype}")
+        return np.asarray(value, dtype)
+    except (TypeError, ValueError) as error:
         raise ValueError(
-            f"{name} has shape {given}, expected {shape}: environments in front, if there is a "
-            "batch"
-        )
+            f"{name} is a {type(value).__name__} that holds no numbers ({error})"
+        ) from error

@@ -1,6 +1,5 @@
 """How good an agent is: episodes in which it acts and does not learn."""
 
-from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -9,11 +8,12 @@ import numpy as np
 from jax import lax
 
 from foretrace._engine.carry import init_carry
+from foretrace._engine.forward import forward
 from foretrace._recurrence.chunk import Carry
 from foretrace._rule import BPTT
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 from foretrace.rl._environment import Environment, each_environment, step_or_reset
-from foretrace.rl._learning_step import LearningStep
+from foretrace.rl._learning_step import LearningStep, inputs_of
 from foretrace.rl._state import AgentState
 
 STEPS_OF_AN_EPISODE = 10_000
@@ -33,17 +33,16 @@ class Episodes(NamedTuple):
 
 
 class _Play(NamedTuple):
-    """Environments between two steps, and their episodes so far, at most Q of each."""
+    """One environment between two steps, and its episodes so far, at most Q."""
 
-    environments: Any
-    observation: Float[Array, "B I"]
-    begins: Bool[Array, "B"]
+    environment: Any
+    observation: Float[Array, "I"]
     carry: Carry | None
-    total: Float[Array, "B"]
-    length: Int[Array, "B"]
-    ended: Int[Array, "B"]
-    returns: Float[Array, "B Q"]
-    lengths: Int[Array, "B Q"]
+    total: Float[Array, ""]
+    length: Int[Array, ""]
+    ended: Int[Array, ""]
+    returns: Float[Array, "Q"]
+    lengths: Int[Array, "Q"]
     step: Int[Array, ""]
     finite: Bool[Array, ""]
 
@@ -59,73 +58,54 @@ def play(
     key: PRNGKeyArray,
 ) -> _Play:
     """Act until each environment has ended its wanted episodes, or for `limit` steps."""
-    streams = wanted.size
+    streams, method = wanted.size, learning.method
     reset_key, key = jax.random.split(key)
-    environments, observation = each_environment(environment, environment.reset)(
-        jax.random.split(reset_key, streams)
-    )
-    act_in = each_environment(environment, partial(step_or_reset, environment))
 
-    def step(now: _Play) -> _Play:
-        draw, step_key = jax.random.split(jax.random.fold_in(key, now.step))
-        action, output, carry = _acted(learning, state, now, draw if not greedy else None)
-        environments, after, observation = act_in(
-            now.environments, action, jax.random.split(step_key, streams)
+    def each(stream: Array, wanted: Array, reset_key: PRNGKeyArray) -> _Play:
+        def step(now: _Play) -> _Play:
+            draw, step_key = jax.random.split(jax.random.fold_in(key, now.step))
+            x = inputs_of(state.observations, now.observation)[None]
+            outputs, carry = forward(state.network, now.carry, x, reset=(now.length == 0)[None])
+            output = outputs[0]
+            if greedy:
+                action = method.greedy_action(output)
+            else:
+                alone = learning.batch_size is None
+                own = draw if alone else jax.random.split(draw, streams)[stream]
+                action = method.action(output, learning.noise(state, own))
+            place, after, observation = step_or_reset(
+                environment, now.environment, action, jax.random.split(step_key, streams)[stream]
+            )
+            total, length = now.total + after.reward, now.length + 1
+            done = after.terminated | after.truncated
+            # Beyond the last place nothing is written.
+            at = jnp.where(done, now.ended, most)
+            return _Play(
+                place,
+                observation,
+                carry,
+                jnp.where(done, 0, total),
+                jnp.where(done, 0, length),
+                now.ended + done,
+                now.returns.at[at].set(total, mode="drop"),
+                now.lengths.at[at].set(length, mode="drop"),
+                now.step + 1,
+                jnp.isfinite(after.reward) & jnp.isfinite(output).all(),
+            )
+
+        place, observation = environment.reset(reset_key)
+        nothing, zero = jnp.zeros((), observation.dtype), jnp.zeros((), jnp.int32)
+        returns, lengths = jnp.zeros(most, nothing.dtype), jnp.zeros(most, jnp.int32)
+        carry, yes = init_carry(state.network, BPTT), jnp.array(True)
+        return lax.while_loop(
+            lambda now: (now.ended < wanted) & (now.step < limit) & now.finite,
+            step,
+            _Play(place, observation, carry, nothing, zero, zero, returns, lengths, zero, yes),
         )
-        total, length = now.total + after.reward, now.length + 1
-        done = after.terminated | after.truncated
-        # Beyond the last place nothing is written: further steps of a finished environment are left
-        # out.
-        place = (jnp.arange(streams), jnp.where(done & (now.ended < wanted), now.ended, most))
-        counts = now.ended < wanted
-        fine = jnp.isfinite(after.reward) & jnp.isfinite(output).all(-1)
-        return _Play(
-            environments,
-            observation,
-            done,
-            carry,
-            jnp.where(done, 0, total),
-            jnp.where(done, 0, length),
-            now.ended + done,
-            now.returns.at[place].set(total, mode="drop"),
-            now.lengths.at[place].set(length, mode="drop"),
-            now.step + 1,
-            now.finite & (fine | ~counts).all(),
-        )
 
-    front, nothing = (
-        (streams,) if learning.batch_size is not None else (),
-        jnp.zeros(streams, observation.dtype),
+    return each_environment(environment, each)(
+        jnp.arange(streams), wanted, jax.random.split(reset_key, streams)
     )
-    zeros = jnp.zeros(streams, jnp.int32)
-    start = _Play(
-        environments,
-        observation,
-        jnp.ones(streams, bool),
-        init_carry(state.network, BPTT, *front),
-        nothing,
-        zeros,
-        zeros,
-        jnp.zeros((streams, most), nothing.dtype),
-        jnp.zeros((streams, most), jnp.int32),
-        jnp.zeros((), jnp.int32),
-        jnp.array(True),
-    )
-    return lax.while_loop(
-        lambda now: (now.ended < wanted).any() & (now.step < limit) & now.finite, step, start
-    )
-
-
-def _acted(
-    learning: LearningStep, state: AgentState, now: _Play, draw: PRNGKeyArray | None
-) -> tuple[Array, Array, Carry | None]:
-    """Return actions and outputs with a first axis of environments, and the network's carry."""
-    alone = learning.batch_size is None
-    observation, begins = (
-        (now.observation[0], now.begins[0]) if alone else (now.observation, now.begins)
-    )
-    action, output, carry = learning.act(state, now.carry, observation, begins, draw)
-    return (action[None], output[None], carry) if alone else (action, output, carry)
 
 
 def episodes_of(played: _Play, wanted: np.ndarray, limit: int) -> Episodes:
@@ -134,10 +114,10 @@ def episodes_of(played: _Play, wanted: np.ndarray, limit: int) -> Episodes:
     Raises:
         ValueError: too few of them ended, or something was NaN or infinite.
     """
-    if not played.finite:
+    if not played.finite.all():
         raise ValueError(
             "evaluate: a reward or an output of the network is NaN or infinite at step "
-            f"{int(played.step)}"
+            f"{int(played.step[~played.finite].min())}"
         )
     ended = np.minimum(played.ended, wanted)
     if (ended < wanted).any():

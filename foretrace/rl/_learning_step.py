@@ -3,8 +3,8 @@
 The step in the order of the code:
 
     delta = reward + discount * value' - value         both values with the parameters of before
-    theta <- theta + step * delta * z                  `ObGD`, or an optimiser on -delta * z;
-                                                       `LSTD` solves for the decoder instead
+    theta <- theta + step * delta * z                  any `Update`: `ObGD`, an optimiser of Optax
+                                                       on -delta * z; `LSTD` solves for the decoder
     observation -> outputs, gradient, carry            with the new parameters: eligibility in time
     z     <- discount * trace_decay * z + gradient     eligibility in value
 
@@ -16,7 +16,7 @@ stream diverged (dev/LOG.md).
 import dataclasses
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -27,25 +27,17 @@ from foretrace._engine.carry import is_finite
 from foretrace._engine.forward import forward
 from foretrace._engine.gradient import Evaluation
 from foretrace._learner.optimizer import norm
-from foretrace._network import AbstractNetwork
 from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Bool, Float, PRNGKeyArray
-from foretrace.rl._lstd import LSTD
 from foretrace.rl._method import Method
 from foretrace.rl._moments import Moments, RewardScale
 from foretrace.rl._monitors import real_parts
-from foretrace.rl._overshoot import ObGD
 from foretrace.rl._state import AgentInfo, AgentState
 from foretrace.rl._transition import Final, Outcome, Transition, along
+from foretrace.rl._update import Update
 
-
-class Update(NamedTuple):
-    """New parameters, and how large the step to them was."""
-
-    network: AbstractNetwork
-    opt_state: optax.OptState
-    step_size: Float[Array, "*B"]
-    norm: Float[Array, ""]
+_KEPT = {"carry": 1, "trace": 0, "entropy_grads": 0, "value": 0}
+"""What the state keeps of each stream's run of the network, and the axis of the streams."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -56,7 +48,7 @@ class LearningStep:
         method: method of learning, for one stream.
         gradient: function of network, carry, input, noise, reset and loss of one stream, which
             returns outputs, gradient and carry of one more step.
-        optimizer: `ObGD`, `LSTD` or an Optax optimiser.
+        optimizer: way to change the parameters.
         discount: discount of the value of the next state.
         trace_decay: decay of the trace beside the discount.
         batch_size: number of streams; None for one without a batch axis.
@@ -64,7 +56,7 @@ class LearningStep:
 
     method: Method
     gradient: Callable[..., Evaluation]
-    optimizer: ObGD | LSTD | optax.GradientTransformation
+    optimizer: Update
     discount: float
     trace_decay: float
     batch_size: int | None
@@ -73,29 +65,22 @@ class LearningStep:
         self, state: AgentState, transition: Transition, final: Final
     ) -> tuple[Array, AgentState, AgentInfo]:
         """Learn from the last action's outcome, and choose the next one."""
-        outcome, fine = self._outcome(state, transition, final)
+        told, fine = self._outcome(state, transition, final)
         observations, x = self._including(state.observations, transition.observation)
         key, draw = jax.random.split(state.key)
         noise = self._noises(draw, state)
-        rewards, reward = self._scaled(state.rewards, outcome)
-        td_error = self._td_error(state, outcome, reward, self._ahead(state, x), noise)
+        rewards, reward = self._scaled(state.rewards, told)
+        outcome = self._with_following(told._replace(reward=reward), state, x, noise)
+        error = reward + outcome.discount * outcome.final.value - state.value
+        td_error = jnp.where(outcome.known, error, 0.0)
         trace = self._with_entropy(state.trace, state.entropy_grads, td_error)
-        update = self._updated(state, outcome._replace(reward=reward), td_error, trace, x, noise)
-
-        of_stream = partial(self._differentiated, update.network)
-        axes = Evaluation(loss=0, grads=0, carry=1, outputs=0)  # type: ignore[arg-type]
-        each = self._each(of_stream, (1, 0, 0, 0), (axes, 0))
-        found, entropy_grads = each(state.carry, x, noise, outcome.done)
-        output = found.outputs[..., 0, :]
+        change = self.optimizer.update(state.opt_state, state.network, trace, td_error, outcome)
+        taken = self._each(partial(self._taken, change.network), (1, 0, 0, 0, 0), (_KEPT, 0))
+        kept, (action, output, gradient) = taken(state.carry, trace, x, noise, outcome)
         after = state._replace(
-            network=update.network,
-            opt_state=update.opt_state,
-            carry=found.carry,
-            trace=self._decayed(
-                trace, trained(self.optimizer, found.grads), outcome, output, noise
-            ),
-            entropy_grads=entropy_grads,
-            value=self._each(self.method.value)(output, noise),
+            **kept,
+            network=change.network,
+            opt_state=self.optimizer.remembering(change.state, gradient),
             outcome=jax.tree.map(jnp.zeros_like, outcome),
             awaited=jnp.ones_like(outcome.known),
             observations=observations,
@@ -103,18 +88,8 @@ class LearningStep:
             step=jnp.where(outcome.known.any(), optax.safe_increment(state.step), state.step),
             key=key,
         )
-        size = _sensitivity_norm(found.carry, jnp.zeros_like(update.norm))
-        tested: tuple[Any, ...] = (
-            output,
-            td_error,
-            found.carry.h,
-            norm(after.trace),
-            size,
-            update.norm,
-        )
-        if isinstance(self.optimizer, LSTD):
-            after = after._replace(opt_state=after.opt_state._replace(gradient=found.grads.decoder))
-            tested += self.optimizer.sums(after.opt_state)
+        size = _sensitivity_norm(after.carry, jnp.zeros_like(change.norm))
+        tested = (output, td_error, after.carry.h, norm(after.trace), size, change.norm)
         # One vector and one reduction: else XLA repeats the test at each element of the state.
         accepted = jnp.isfinite(
             jnp.concatenate([part.ravel() for part in real_parts(tested)])
@@ -124,14 +99,13 @@ class LearningStep:
             value=state.value,
             trace_norm=self._each(norm)(trace),
             sensitivity_norm=size,
-            step_size=update.step_size,
-            update_norm=jnp.where(accepted, update.norm, 0.0),
+            step_size=change.step_size,
+            update_norm=jnp.where(accepted, change.norm, 0.0),
             accepted=accepted,
         )
         # Every leaf of the state is chosen, so that nothing depends on a branch.
-        chosen = optax.tree.where(accepted, after, self._left(state, outcome))
+        chosen = optax.tree.where(accepted, after, self._left(state, told))
         skipped = jnp.where(accepted & fine, state.skipped, optax.safe_increment(state.skipped))
-        action = self._each(self.method.action)(output, noise)
         return action, chosen._replace(skipped=skipped), info
 
     def final(self, state: AgentState, observation: Array) -> Final:
@@ -139,40 +113,7 @@ class LearningStep:
         x = inputs_of(state.observations, observation)
         # Not the draw of the next action, which belongs to another observation.
         noise = self._noises(jax.random.fold_in(state.key, 2), state)
-        value = self._each(self.method.next_value)(self._ahead(state, x), noise)
-        solved = isinstance(self.optimizer, LSTD)
-        return Final(value, self._following(state, x, noise) if solved else None)
-
-    def act(
-        self,
-        state: AgentState,
-        carry: Carry | None,
-        observation: Array,
-        begins: Array,
-        key: PRNGKeyArray | None,
-    ) -> tuple[Array, Float[Array, "*B O"], Carry | None]:
-        """Choose an action, the greedy one without a key, and learn nothing.
-
-        Args:
-            state: state of the agent; its moments of observations stay as they are.
-            carry: states of the network.
-            observation: observation to act on.
-            begins: whether it begins an episode.
-            key: PRNG key of a sample of the policy.
-
-        Returns:
-            The action, the outputs of the network, and its next states.
-        """
-
-        def of_stream(carry: Carry, x: Array, begins: Array) -> tuple[Array, Carry | None]:
-            outputs, after = forward(state.network, carry, x[None], reset=begins[None])
-            return outputs[0], after
-
-        x = inputs_of(state.observations, observation)
-        output, after = self._each(of_stream, (1, 0, 0), (0, 1))(carry, x, begins)
-        if key is None:
-            return self._each(self.method.greedy_action)(output), output, after
-        return self._each(self.method.action)(output, self._noises(key, state)), output, after
+        return self._next(state, x, noise)
 
     def _outcome(
         self, state: AgentState, transition: Transition, final: Final
@@ -210,15 +151,6 @@ class LearningStep:
         rewards = optax.tree.where(outcome.known.any(), moved, rewards)
         return rewards.without(outcome.done), rewards.scaled(outcome.reward)
 
-    def _td_error(
-        self, state: AgentState, outcome: Outcome, reward: Array, ahead: Array, noise: Array
-    ) -> Float[Array, "*B"]:
-        """Return the errors. At the end of an episode the observation's value is not used."""
-        following = self._each(self.method.next_value)(ahead, noise)
-        following = jnp.where(outcome.truncated, outcome.final.value, following)
-        error = reward + outcome.discount * following - state.value
-        return jnp.where(outcome.known, error, 0.0)
-
     def _each(self, function: Any, in_axes: Any = 0, out_axes: Any = 0) -> Any:
         """Apply a function of one stream to all streams."""
         if self.batch_size is None:
@@ -230,17 +162,64 @@ class LearningStep:
     def _noises(self, key: PRNGKeyArray, state: AgentState) -> Float[Array, "*B K"]:
         """Draw the random part of each stream's next action."""
         keys = key if self.batch_size is None else jax.random.split(key, self.batch_size)
-        outputs, dtype = state.network.output_size, state.value.dtype
-        return self._each(lambda key: self.method.noise(key, state.step, outputs, dtype))(keys)
+        return self._each(partial(self.noise, state))(keys)
 
-    def _ahead(self, state: AgentState, x: Array) -> Float[Array, "*B O"]:
-        """Return the outputs for the next inputs; nothing is differentiated or carried on."""
+    def noise(self, state: AgentState, key: PRNGKeyArray) -> Float[Array, "K"]:
+        """Draw the random part of one stream's next action."""
+        return self.method.noise(key, state.step, state.network.output_size, state.value.dtype)
 
-        def of_stream(carry: Carry, x: Array) -> Array:
+    def _with_following(
+        self, outcome: Outcome, state: AgentState, x: Array, noise: Array
+    ) -> Outcome:
+        """Return the outcome with the value of what follows, whether or not the episode was cut."""
+
+        def chosen(last: Array, following: Array) -> Array:
+            return jnp.where(along(outcome.truncated, following), last, following)
+
+        following = self._next(state, x, noise)
+        return outcome._replace(final=jax.tree.map(chosen, outcome.final, following))
+
+    def _next(self, state: AgentState, x: Array, noise: Array) -> Final:
+        """Return the value of the next inputs; nothing is learned from them or carried on."""
+
+        def of_stream(carry: Carry, x: Array, noise: Array) -> Final:
             before = Carry(carry.h, None)
-            return forward(state.network, before, x[None], keep_carry=False)[0][0]
 
-        return self._each(of_stream, (1, 0))(state.carry, x)
+            def value(network: Any) -> Array:
+                output = forward(network, before, x[None], keep_carry=False)[0][0]
+                return self.method.next_value(output, noise)
+
+            def of_decoder(decoder: Any) -> Array:
+                network = state.network
+                return value(eqx.tree_at(lambda network: network.decoder, network, decoder))
+
+            if not self.optimizer.asks_following:
+                return Final(value(state.network), None)
+            return Final(*jax.value_and_grad(of_decoder)(state.network.decoder))
+
+        return self._each(of_stream, (1, 0, 0))(state.carry, x, noise)
+
+    def _taken(
+        self, network: Any, carry: Carry, trace: Any, x: Array, noise: Array, outcome: Outcome
+    ) -> tuple[dict[str, Any], tuple[Array, Array, Any]]:
+        """Run and differentiate one stream's network, and choose its action.
+
+        Returns:
+            What the state keeps; and action, outputs, and gradient of the objective.
+        """
+        found, entropy_grads = self._differentiated(network, carry, x, noise, outcome.done)
+        output, gradient = found.outputs[0], self.optimizer.trained(found.grads)
+        keep = outcome.discount * self.trace_decay
+        # Where an error is missing, later ones say nothing of earlier steps.
+        ended = outcome.done | ~outcome.known | self.method.cuts_trace(output, noise)
+        keep = jnp.where(ended, 0.0, keep)
+        kept = {
+            "carry": found.carry,
+            "trace": jax.tree.map(lambda z, g: keep * z + g, trace, gradient),
+            "entropy_grads": entropy_grads,
+            "value": self.method.value(output, noise),
+        }
+        return kept, (self.method.action(output, noise), output, gradient)
 
     def _differentiated(
         self, network: Any, carry: Carry, x: Array, noise: Array, reset: Array
@@ -270,77 +249,6 @@ class LearningStep:
             return trace
         sign = self.method.entropy * jnp.sign(td_error)
         return jax.tree.map(lambda z, g: z + along(sign, g) * g, trace, entropy_grads)
-
-    def _decayed(
-        self, trace: Any, grads: Any, outcome: Outcome, output: Array, noise: Array
-    ) -> Any:
-        """Return the decayed trace with one more gradient of each stream."""
-        keep = outcome.discount * self.trace_decay
-        # Where an error is missing, later ones say nothing of earlier steps.
-        ended = outcome.done | ~outcome.known
-        keep = jnp.where(ended | self._each(self.method.cuts_trace)(output, noise), 0.0, keep)
-        return jax.tree.map(lambda z, g: along(keep, z) * z + g, trace, grads)
-
-    def _updated(
-        self,
-        state: AgentState,
-        outcome: Outcome,
-        td_error: Array,
-        trace: Any,
-        x: Array,
-        noise: Array,
-    ) -> Update:
-        """Return the parameters after a step along the trace."""
-        step_size = jnp.ones_like(td_error)
-        if isinstance(self.optimizer, LSTD):
-            before, following = state.network.decoder, self._following(state, x, noise)
-            decoder, opt_state = self.optimizer.update(
-                state.opt_state, before, trace, following, outcome
-            )
-            change = norm(jax.tree.map(jnp.subtract, decoder, before))
-            network = eqx.tree_at(lambda network: network.decoder, state.network, decoder)
-            return Update(network, opt_state, step_size, change)
-        if isinstance(self.optimizer, ObGD):
-            step_size = self._each(self.optimizer.step_size)(td_error, trace)
-            updates = self._mean(state.network, step_size * td_error, trace)
-            network = optax.apply_updates(state.network, updates)
-            return Update(network, None, step_size, norm(updates))
-        gradient = self._mean(state.network, -td_error, trace)
-        updates, opt_state = self.optimizer.update(gradient, state.opt_state, state.network)
-        moves = outcome.known.any()
-        # Where nothing is known the optimiser must not move either.
-        updates = jax.tree.map(lambda leaf: jnp.where(moves, leaf, 0.0), updates)
-        opt_state = optax.tree.where(moves, opt_state, state.opt_state)
-        network = optax.apply_updates(state.network, updates)
-        return Update(network, opt_state, step_size, norm(updates))
-
-    def _following(self, state: AgentState, x: Array, noise: Array) -> Any:
-        """Return the gradient of each next value to the parameters of the decoder."""
-
-        def of_stream(carry: Carry, x: Array, noise: Array) -> Any:
-            before = Carry(carry.h, None)
-
-            def value(decoder: Any) -> Array:
-                network = eqx.tree_at(lambda network: network.decoder, state.network, decoder)
-                output = forward(network, before, x[None], keep_carry=False)[0][0]
-                return self.method.next_value(output, noise)
-
-            return jax.grad(value)(state.network.decoder)
-
-        return self._each(of_stream, (1, 0, 0))(state.carry, x, noise)
-
-    def _mean(self, network: Any, weights: Array, trace: Any) -> Any:
-        """Return the mean over streams of a weight times the trace."""
-        if self.batch_size in (None, 1):
-            return jax.tree.map(
-                lambda z, p: weights.reshape(()) * z.reshape(p.shape), trace, network
-            )
-        return jax.tree.map(lambda z: jnp.tensordot(weights, z, 1) / self.batch_size, trace)
-
-
-def trained(optimizer: Any, network: Any) -> Any:
-    """Return the part of a network that an optimiser trains, or of a tree in its structure."""
-    return network.decoder if isinstance(optimizer, LSTD) else network
 
 
 def inputs_of(observations: Moments | None, observation: Array) -> Array:

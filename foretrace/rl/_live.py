@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from foretrace.rl._checks import check_flags
+from foretrace.rl._checks import check_array
 
 MOST_STEPS = 10_000
 """Length of an episode that neither the environment nor the user limits."""
@@ -71,7 +71,7 @@ class Live:
             before.append(action)
             observation, reward, terminated, truncated, _ = given
             terminated, truncated = (
-                check_flags(name, flag, ())
+                check_array(name, flag, (), bool)
                 for name, flag in (("terminated", terminated), ("truncated", truncated))
             )
             truncated = ~terminated & (truncated | (len(before) >= self.limit))

@@ -1,18 +1,19 @@
 """Values by least squares on temporal differences: LSTD(lambda) on the decoder of a network."""
 
 import dataclasses
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.flatten_util import ravel_pytree
 
+from foretrace._learner.optimizer import norm
 from foretrace._types import Array, Arrays, Float, Int
-
-if TYPE_CHECKING:
-    from foretrace.rl._transition import Outcome
-
+from foretrace.rl._method import Method
+from foretrace.rl._transition import Outcome
+from foretrace.rl._update import Change, Update
 
 LARGEST = 10.0
 """Largest reward that counts in full, relative to the root of the sum of earlier squares."""
@@ -38,7 +39,7 @@ class LSTDState(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class LSTD:
+class LSTD(Update):
     """Values by least squares: the decoder solves the temporal-difference equations of all steps.
 
         A <- forget A + z d^T,  b <- forget b + z reward,  d = g - discount g'
@@ -84,6 +85,8 @@ class LSTD:
     forget: float = 0.99999
     prior: float = 1.0
 
+    asks_following: ClassVar[bool] = True
+
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
             if isinstance(value, bool) or not isinstance(value, int | float):
@@ -93,8 +96,34 @@ class LSTD:
         if not 0 < self.prior < float("inf"):
             raise ValueError(f"LSTD(prior={self.prior}) must be a finite number above 0")
 
-    def init(self, decoder: Any, front: tuple[int, ...]) -> LSTDState:
+    def check(self, name: str, agent: Any) -> None:
+        """Raise a ValueError if least squares cannot learn, or would not use, what an agent has."""
+        method, decoder = type(agent.method), agent.network.decoder
+        learns_value = getattr(method, "objective", None) is Method.objective
+        if agent.method.entropy or not learns_value:
+            raise ValueError(
+                f"{name}(method={method.__name__}) does not fit optimizer=LSTD, which learns "
+                "values alone; give QLearning(on_policy=True), ValuePrediction(), or a subclass of "
+                "foretrace.rl.Method with its own `objective` and `entropy`"
+            )
+        if agent.rule.trains_cells:
+            raise ValueError(
+                f"{name}(rule={agent.rule.name}) does not fit optimizer=LSTD, which trains the "
+                "decoder alone; give rule=foretrace.RESERVOIR"
+            )
+        if getattr(decoder, "hidden", None) is not None:
+            raise ValueError(
+                f"{name}: optimizer=LSTD needs a linear decoder; make the network without "
+                "readout_size"
+            )
+
+    def trained(self, network: Any) -> Any:
+        """Return the decoder."""
+        return network.decoder
+
+    def init(self, network: Any, front: tuple[int, ...]) -> LSTDState:
         """Return the state before the first step, for streams of a shape in front."""
+        decoder = network.decoder
         none = jax.tree.map(lambda leaf: jnp.zeros(front + leaf.shape, leaf.dtype), decoder)
         leaves = jax.tree.leaves(decoder)
         size, dtype = sum(leaf.size for leaf in leaves), leaves[0].dtype
@@ -102,27 +131,13 @@ class LSTD:
         return LSTDState(equations, equations, none, jnp.zeros((), dtype), jnp.int32(0))
 
     def update(
-        self,
-        state: LSTDState,
-        decoder: Any,
-        trace: Arrays,
-        following: Arrays,
-        outcome: "Outcome",
-    ) -> tuple[Any, LSTDState]:
-        """Return the decoder and the state after a step of each stream.
-
-        Args:
-            state: state before.
-            decoder: its parameters before.
-            trace: trace of each stream.
-            following: gradient of the value of each stream's next observation.
-            outcome: what followed the last actions, with the rewards as they are learned from.
-        """
-        trees = (trace, state.gradient, following, outcome.final.gradient)
-        z, g, following, final = (_rows(tree, outcome) for tree in trees)
-        cut, known = outcome.truncated.reshape(-1), outcome.known.reshape(-1)
-        discount = outcome.discount.reshape(-1)
-        d = g - discount[:, None] * jnp.where(cut[:, None], final, following)
+        self, state: Any, network: Any, trace: Any, td_error: Float[Array, "*B"], outcome: Outcome
+    ) -> Change:
+        """Return the network with the decoder that solves the equations of all steps."""
+        trees = (trace, state.gradient, outcome.final.gradient)
+        z, g, following = (_rows(tree, outcome) for tree in trees)
+        known, discount = outcome.known.reshape(-1), outcome.discount.reshape(-1)
+        d = g - discount[:, None] * following
         labels = known.sum(dtype=jnp.int32)
         keep = self.forget ** labels.astype(z.dtype)
         z = jnp.where(known[:, None], z, 0)
@@ -130,7 +145,7 @@ class LSTD:
         rows = jnp.concatenate([d, reward[:, None]], axis=1)
         recent = keep * state.recent + jnp.matmul(z.T, rows, precision="highest")
         waiting = state.waiting + labels
-        before, restored = ravel_pytree(decoder)
+        before, restored = ravel_pytree(network.decoder)
         due = waiting >= before.size
 
         def solved() -> tuple[Array, Array, Array]:
@@ -140,16 +155,21 @@ class LSTD:
 
         found, equations, recent = lax.cond(due, solved, lambda: (before, state.equations, recent))
         # Equations without a solution of finite size leave the parameters as they are.
-        is_solution = jnp.isfinite(jnp.linalg.norm(found - before))
-        found = jnp.where(is_solution, found, before)
-        waiting = jnp.where(due, 0, waiting)
-        after = LSTDState(equations, recent, state.gradient, size, waiting)
-        return restored(found), after
+        distance = jnp.linalg.norm(found - before)
+        found = jnp.where(jnp.isfinite(distance), found, before)
+        after = LSTDState(equations, recent, state.gradient, size, jnp.where(due, 0, waiting))
+        decoder = restored(found)
+        moved = norm(jax.tree.map(jnp.subtract, decoder, network.decoder))
+        # Finite only if everything that was summed is.
+        parts = (equations, recent)
+        sums = [size, *map(jnp.sum, parts), *(jnp.linalg.norm(part[:, -1]) for part in parts)]
+        moved = jnp.where(jnp.isfinite(jnp.stack(sums)).all(), moved, jnp.nan)
+        network = eqx.tree_at(lambda network: network.decoder, network, decoder)
+        return Change(network, after, jnp.ones_like(td_error), moved)
 
-    def sums(self, state: LSTDState) -> tuple[Float[Array, ""], ...]:
-        """Return numbers that are finite only if everything that was summed is."""
-        parts = (state.equations, state.recent)
-        return (state.size, *map(jnp.sum, parts), *(jnp.linalg.norm(part[:, -1]) for part in parts))
+    def remembering(self, state: LSTDState, gradient: Arrays) -> LSTDState:
+        """Return the state with the gradient of each stream's newest value."""
+        return state._replace(gradient=gradient)
 
 
 def _bounded(
@@ -165,7 +185,7 @@ def _bounded(
     return rewards, jnp.hypot(size, jnp.linalg.norm(rewards))
 
 
-def _rows(tree: Arrays, outcome: "Outcome") -> Float[Array, "B P"]:
+def _rows(tree: Arrays, outcome: Outcome) -> Float[Array, "B P"]:
     """Return the leaves of each stream as one row."""
     count = outcome.known.size
     return jnp.concatenate([leaf.reshape(count, -1) for leaf in jax.tree.leaves(tree)], axis=1)

@@ -1,15 +1,20 @@
 """The step size that cannot overshoot: ObGD."""
 
 import dataclasses
+from typing import Any
 
 import jax
 import jax.numpy as jnp
+import optax
 
+from foretrace._learner.optimizer import norm
 from foretrace._types import Array, Arrays, Float
+from foretrace.rl._transition import Outcome
+from foretrace.rl._update import Change, Update, mean
 
 
 @dataclasses.dataclass(frozen=True)
-class ObGD:
+class ObGD(Update):
     """Overshooting-bounded gradient descent: the error bounds the step along the trace.
 
         M        = learning_rate * kappa * max(|delta|, 1) * ||z||_1
@@ -43,8 +48,19 @@ class ObGD:
             if not value > 0:
                 raise ValueError(f"ObGD({name}={value}) must be positive")
 
-    def step_size(self, td_error: Float[Array, ""], trace: Arrays) -> Float[Array, ""]:
-        """Return the step size for a temporal-difference error and a trace of one stream."""
-        size = sum(jnp.abs(leaf).sum() for leaf in jax.tree.leaves(trace))
+    def step_size(self, td_error: Float[Array, "*B"], trace: Arrays) -> Float[Array, "*B"]:
+        """Return the step size of each stream for its temporal-difference error and trace."""
+        front = td_error.ndim
+        size = sum(
+            jnp.abs(leaf).sum(tuple(range(front, leaf.ndim))) for leaf in jax.tree.leaves(trace)
+        )
         bound = self.learning_rate * self.kappa * jnp.maximum(jnp.abs(td_error), 1.0) * size
         return self.learning_rate / jnp.maximum(bound, 1.0)
+
+    def update(
+        self, state: Any, network: Any, trace: Any, td_error: Float[Array, "*B"], outcome: Outcome
+    ) -> Change:
+        """Return the parameters after a bounded step along the trace."""
+        step_size = self.step_size(td_error, trace)
+        updates = mean(step_size * td_error, trace)
+        return Change(optax.apply_updates(network, updates), None, step_size, norm(updates))

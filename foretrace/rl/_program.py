@@ -29,6 +29,7 @@ from foretrace.rl._overshoot import ObGD
 from foretrace.rl._q_learning import QLearning
 from foretrace.rl._state import AgentState
 from foretrace.rl._transition import Transition
+from foretrace.rl._update import Update
 from foretrace.rl._value_prediction import ValuePrediction
 
 
@@ -87,7 +88,7 @@ def build(config: RLConfig, key: PRNGKeyArray | None = None) -> Agent:
     return Agent(network, method_of(agent), **options)
 
 
-def optimizer_of(config: AgentConfig) -> ObGD | LSTD | optax.GradientTransformation:
+def optimizer_of(config: AgentConfig) -> Update | optax.GradientTransformation:
     """Return the optimiser that a configuration describes."""
     if config.optimizer == "lstd":
         return LSTD()

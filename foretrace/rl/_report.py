@@ -12,8 +12,6 @@ from foretrace._runs.files import write_atomically
 from foretrace._runs.metrics import read_metrics
 from foretrace._runs.session import find_result
 from foretrace.rl._config import RLConfig
-from foretrace.rl._learning_step import trained
-from foretrace.rl._lstd import LSTD
 from foretrace.rl._metrics import TITLES
 from foretrace.rl._program import build
 from foretrace.rl._run import LAST, result_of
@@ -101,8 +99,8 @@ def _title(config: RLConfig) -> str:
 def _cost(config: RLConfig) -> str:
     agent = build(config)
     # The trace, and beside it the gradient of the entropy, or of the last and the final value.
-    gradients = 3 if isinstance(agent.optimizer, LSTD) else 2 if agent.method.entropy else 1
-    part = trained(agent.optimizer, agent.network)
+    gradients = 3 if agent.optimizer.asks_following else 2 if agent.method.entropy else 1
+    part = agent.optimizer.trained(agent.network)
     kept = gradients * parameter_count(part) + carry_size(agent.network, agent.rule)
     return (
         f"Each of {config.environments} environments carries {kept:,} numbers; seed {config.seed}."

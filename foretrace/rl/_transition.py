@@ -9,7 +9,7 @@ import numpy as np
 import optax
 
 from foretrace._types import Array, Arrays, Bool, Float
-from foretrace.rl._checks import check_flags, check_numbers
+from foretrace.rl._checks import check_array
 
 
 class Transition(NamedTuple):
@@ -133,15 +133,16 @@ def check_transition(
             f"transition is a {type(transition).__name__}, expected foretrace.rl.Transition("
             "observation, reward, terminated), or Transition(observation, first=True) at the start"
         )
-    number = partial(check_numbers, shape=front, dtype=dtype)
-    seen = partial(check_numbers, shape=(*front, size), dtype=dtype)
-    first, last = check_flags("first", transition.first, front), transition.final_observation
+    flag = partial(check_array, shape=front, dtype=bool)
+    number = partial(check_array, shape=front, dtype=dtype)
+    seen = partial(check_array, shape=(*front, size), dtype=dtype)
+    first, last = flag("first", transition.first), transition.final_observation
     truncated = False if transition.truncated is None else transition.truncated
     checked = Transition(
         observation=seen("observation", transition.observation),
         reward=number("reward", _reward(transition, first)),
-        terminated=check_flags("terminated", transition.terminated, front),
-        truncated=check_flags("truncated", truncated, front),
+        terminated=flag("terminated", transition.terminated),
+        truncated=flag("truncated", truncated),
         discount=number("discount", transition.discount, low=0.0, high=1.0),
         final_observation=None if last is None else seen("final_observation", last),
         first=first,

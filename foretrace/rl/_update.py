@@ -1,0 +1,123 @@
+"""How an agent's parameters change by what a step has taught: `Update`, and those of Optax."""
+
+import dataclasses
+from typing import Any, ClassVar, NamedTuple, Protocol
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from foretrace._learner.optimizer import norm
+from foretrace._types import Array, Float
+from foretrace.rl._transition import Outcome
+
+
+class Change(NamedTuple):
+    """New parameters, and how large the step to them was.
+
+    Args:
+        network: network with these parameters.
+        state: state of the update.
+        step_size: step size of each stream.
+        norm: norm of the change of the parameters; NaN refuses the step.
+    """
+
+    network: Any
+    state: Any
+    step_size: Float[Array, "*B"]
+    norm: Float[Array, ""]
+
+
+class Update(Protocol):
+    """A way to change parameters by temporal-difference errors and traces, as a value.
+
+    `ObGD`, `LSTD` and, for an optimiser of Optax, `Descent` are updates. What one needs beside
+    error and trace is in the outcome, by name.
+    """
+
+    asks_following: ClassVar[bool] = False
+    """Whether it asks for `following`, the gradient of the value of what follows."""
+
+    def check(self, name: str, agent: Any) -> None:
+        """Raise a ValueError if the agent of this name has options that do not fit."""
+        return
+
+    def trained(self, network: Any) -> Any:
+        """Return the part of a network that is trained, or of a tree in its structure."""
+        return network
+
+    def init(self, network: Any, front: tuple[int, ...]) -> Any:
+        """Return the state before the first step; None by default.
+
+        Args:
+            network: network before the first step.
+            front: shape that stands in front of what belongs to each stream.
+        """
+        return None
+
+    def update(
+        self, state: Any, network: Any, trace: Any, td_error: Float[Array, "*B"], outcome: Outcome
+    ) -> Change:
+        """Return the parameters after a step of each stream.
+
+        Args:
+            state: state before.
+            network: network before.
+            trace: trace of each stream.
+            td_error: error of each stream, 0 where there is nothing to learn from.
+            outcome: what followed the last actions, with the reward as it is learned from and, as
+                `final`, what follows in any case: with its gradient if `asks_following`.
+        """
+
+    def remembering(self, state: Any, gradient: Any) -> Any:
+        """Return the state with the gradient of each stream's newest step. Default: without."""
+        return state
+
+
+@dataclasses.dataclass(frozen=True)
+class Descent(Update):
+    """An optimiser of Optax on the mean of `-td_error * trace` over the streams."""
+
+    optimizer: optax.GradientTransformation | optax.MultiSteps
+
+    def init(self, network: Any, front: tuple[int, ...]) -> Any:
+        """Return the optimiser's state."""
+        return self.optimizer.init(network)
+
+    def update(
+        self, state: Any, network: Any, trace: Any, td_error: Float[Array, "*B"], outcome: Outcome
+    ) -> Change:
+        """Return the parameters after a step of the optimiser."""
+        updates, after = self.optimizer.update(mean(-td_error, trace), state, network)
+        moves = outcome.known.any()
+        # Where nothing is known the optimiser must not move either.
+        updates = jax.tree.map(lambda leaf: jnp.where(moves, leaf, 0.0), updates)
+        after = optax.tree.where(moves, after, state)
+        moved = optax.apply_updates(network, updates)
+        return Change(moved, after, jnp.ones_like(td_error), norm(updates))
+
+
+def as_update(name: str, optimizer: Any) -> Update:
+    """Return the update of an agent's optimiser.
+
+    Raises:
+        TypeError: neither an update nor an optimiser of Optax.
+    """
+    if isinstance(optimizer, optax.GradientTransformation | optax.MultiSteps):
+        return Descent(optimizer)
+    # A class has the functions of an update, but is none.
+    if isinstance(optimizer, type) or not callable(getattr(optimizer, "remembering", None)):
+        raise TypeError(
+            f"{name}(optimizer={optimizer!r:.80}) must be foretrace.rl.ObGD, foretrace.rl.LSTD, or "
+            "an Optax optimiser"
+        )
+    return optimizer
+
+
+def mean(weights: Float[Array, "*B"], trace: Any) -> Any:
+    """Return the mean over streams of a weight times the trace."""
+    if weights.size == 1:
+        return jax.tree.map(
+            lambda z: weights.reshape(()) * z.reshape(z.shape[weights.ndim :]), trace
+        )
+    return jax.tree.map(lambda z: jnp.tensordot(weights, z, 1) / weights.size, trace)
