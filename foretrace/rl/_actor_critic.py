@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from foretrace._types import Array, Float, PRNGKeyArray
 from foretrace.rl._method import Method
-from foretrace.rl._policies import Categorical, Gaussian, Policy
+from foretrace.rl._policies import Categorical, Gaussian
 
 
 @dataclasses.dataclass(frozen=True)
@@ -100,5 +100,5 @@ class ActorCritic(Method):
         """Return the entropy of the policy."""
         return self._policy(output.size).entropy(output[1:])
 
-    def _policy(self, outputs: int) -> Policy:
+    def _policy(self, outputs: int) -> Categorical | Gaussian:
         return Categorical(outputs - 1) if self.action_size is None else Gaussian(self.action_size)

@@ -1,7 +1,9 @@
 """Typed, frozen dataclasses of a run: options of `foretrace rl`, and its `config.json`."""
 
 import dataclasses
+import math
 import typing
+from collections.abc import Callable
 from typing import Annotated, Literal
 
 import tyro
@@ -9,25 +11,45 @@ import tyro
 from foretrace._rule import as_rule, rule_text
 from foretrace._runs.config_json import check_types, differences
 from foretrace._runs.options import Advanced, RuleText
-from foretrace.experiment._cells import LRU
+from foretrace.experiment._cells import GRU, LRU
 from foretrace.experiment._config import NetworkConfig
 from foretrace.rl._agent import LEARNING_RATE
 from foretrace.rl._environment import Environment
+from foretrace.rl._gymnasium import Gymnasium
+from foretrace.rl._gymnax import Gymnax
 from foretrace.rl._masked import Masked
-from foretrace.rl._registry import ENVIRONMENTS
+from foretrace.rl._memory_chain import MemoryChain
+from foretrace.rl._repeat import RepeatFirst, RepeatPrevious
+from foretrace.rl._t_maze import TMaze
 from foretrace.rl._task import Task
+from foretrace.rl._trace_conditioning import TraceConditioning
 
+_ENVIRONMENTS = (
+    MemoryChain,
+    TMaze,
+    TraceConditioning,
+    RepeatFirst,
+    RepeatPrevious,
+    Gymnax,
+    Gymnasium,
+)
 if typing.TYPE_CHECKING:
     EnvironmentConfig = Task
-    TaskName = str
     AgentNetwork = NetworkConfig
 else:
-    _TASKS = tuple(type(entry.environment) for entry in ENVIRONMENTS.values())
-    EnvironmentConfig = typing.Union[_TASKS]  # noqa: UP007
-    TaskName = Literal[tuple(ENVIRONMENTS)]
+    EnvironmentConfig = typing.Union[_ENVIRONMENTS]  # noqa: UP007
     # None is how config.json records a network that is not used; the command line has none.
     AgentNetwork = Annotated[NetworkConfig | None, tyro.conf.arg(constructor=NetworkConfig)]
 Method = Literal["actor-critic", "q-learning", "sarsa", "prediction"]
+
+
+_RANGES: tuple[tuple[tuple[str, ...], Callable[[float], bool], str], ...] = (
+    (("learning_rate", "kappa"), lambda x: 0 < x < math.inf, "be a finite number above 0"),
+    (("actor_weight", "entropy"), lambda x: 0 <= x < math.inf, "be a finite number of at least 0"),
+    (("discount", "trace_decay", "epsilon"), lambda x: 0 <= x <= 1, "lie in [0, 1]"),
+    (("epsilon_steps",), lambda x: x >= 1, "be at least 1"),
+)
+"""Settings of an agent, what they must be, and how a message says it."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -69,16 +91,10 @@ class AgentConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
-        positive = {"learning_rate": self.learning_rate, "kappa": self.kappa}
-        for name, value in positive.items():
-            if value is not None and not 0 < value < float("inf"):
-                raise ValueError(f"agent.{name}={value} must be a finite number above 0")
-        for name in ("actor_weight", "entropy"):
-            if not 0 <= (value := getattr(self, name)) < float("inf"):
-                raise ValueError(f"agent.{name}={value} must be a finite number of at least 0")
-        for name in ("discount", "trace_decay", "epsilon"):
-            if not 0 <= (value := getattr(self, name)) <= 1:
-                raise ValueError(f"agent.{name}={value} must lie in [0, 1]")
+        for names, fits, expected in _RANGES:
+            for name in names:
+                if (value := getattr(self, name)) is not None and not fits(value):
+                    raise ValueError(f"agent.{name}={value} must {expected}")
         if self.optimizer != "obgd" and self.kappa != 2.0:
             raise ValueError(
                 f"agent.kappa={self.kappa} does not fit agent.optimizer={self.optimizer}: it is an "
@@ -86,8 +102,6 @@ class AgentConfig:
             )
         if self.optimizer == "lstd":
             self._check_least_squares()
-        if self.epsilon_steps < 1:
-            raise ValueError(f"agent.epsilon_steps={self.epsilon_steps} must be at least 1")
 
     def _check_least_squares(self) -> None:
         """Raise a ValueError for options that least squares have no use for."""
@@ -141,9 +155,7 @@ class RLConfig:
             other; `build` checks the rest.
     """
 
-    environment: Annotated[EnvironmentConfig, tyro.conf.AvoidSubcommands] = ENVIRONMENTS[
-        "memory-chain"
-    ].environment
+    environment: Annotated[EnvironmentConfig, tyro.conf.AvoidSubcommands] = MemoryChain()
     hide: tuple[int, ...] = ()
     network: AgentNetwork = NetworkConfig(2, 32, LRU(32))
     agent: AgentConfig = AgentConfig()
@@ -227,16 +239,25 @@ class RLConfig:
         return Masked(self.environment, self.hide) if self.hide else self.environment
 
 
-TASKS: dict[TaskName, RLConfig] = {
-    name: RLConfig(
-        environment=entry.environment,
-        network=NetworkConfig(2, 32, entry.cell),
-        agent=AgentConfig(**entry.agent),
-        **entry.run,
-    )
-    for name, entry in ENVIRONMENTS.items()
+_SCALED = AgentConfig(normalize_observations=True, scale_rewards=True)
+
+TASKS = {
+    "memory-chain": RLConfig(),
+    "t-maze": RLConfig(TMaze()),
+    "trace-conditioning": RLConfig(
+        TraceConditioning(), agent=AgentConfig("prediction", discount=0.9)
+    ),
+    "repeat-first": RLConfig(RepeatFirst(), network=NetworkConfig(2, 32, GRU())),
+    "repeat-previous": RLConfig(RepeatPrevious()),
+    "gymnax": RLConfig(Gymnax(), agent=_SCALED),
+    "gymnasium": RLConfig(Gymnasium(), agent=_SCALED, steps=50_000, evaluation_episodes=20),
 }
 """The tasks on the command line, with the configuration that each begins with."""
+
+if typing.TYPE_CHECKING:
+    TaskName = str
+else:
+    TaskName = Literal[tuple(TASKS)]
 
 
 def without_network(given: list[str]) -> str:
@@ -250,7 +271,7 @@ def without_network(given: list[str]) -> str:
 def task_name(environment: EnvironmentConfig) -> TaskName:
     """Return the name of an environment on the command line.
 
-    >>> task_name(ENVIRONMENTS["t-maze"].environment)
+    >>> task_name(TMaze())
     't-maze'
     """
     return next(

@@ -1,8 +1,7 @@
 """Partial observability: an environment of which the agent sees less."""
 
 import dataclasses
-from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
@@ -16,7 +15,7 @@ class Masked:
 
         observation <- its elements whose positions are not in `hide`, in their order
 
-    The state is the wrapped environment's.
+    The state and all else, such as `value`, is that of the wrapped environment.
 
     Args:
         environment: environment that is wrapped.
@@ -36,6 +35,9 @@ class Masked:
     environment: Environment
     hide: tuple[int, ...]
 
+    action_count: ClassVar[int | None]
+    truncates: ClassVar[bool]
+
     def __post_init__(self) -> None:
         size, hide = self.environment.observation_size, self.hide
         if not isinstance(hide, tuple) or any(
@@ -52,35 +54,15 @@ class Masked:
                 f"Masked(hide={hide}) hides all {size} elements; leave at least one to be seen"
             )
 
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__") or name == "environment":  # as while it is copied or unpickled
+            raise AttributeError(name)
+        return getattr(self.environment, name)
+
     @property
     def observation_size(self) -> int:
         """Number of elements that are left."""
         return self.environment.observation_size - len(self.hide)
-
-    @property
-    def action_count(self) -> int | None:
-        """Number of actions; None for continuous ones."""
-        return self.environment.action_count
-
-    @property
-    def truncates(self) -> bool:
-        """Whether an episode can be cut."""
-        return self.environment.truncates
-
-    @property
-    def in_python(self) -> bool:
-        """Whether steps run in Python."""
-        return getattr(self.environment, "in_python", False)
-
-    @property
-    def value(self) -> Callable[[Any, float], Any] | None:
-        """Value of a state as the wrapped environment says it; None where it does not."""
-        return getattr(self.environment, "value", None)
-
-    @property
-    def spread(self) -> Callable[[float], float] | None:
-        """Variance of the value as the wrapped environment says it; None where it does not."""
-        return getattr(self.environment, "spread", None)
 
     def reset(self, key: PRNGKeyArray) -> tuple[Any, Float[Array, "I"]]:
         """Begin an episode."""

@@ -53,28 +53,15 @@ class Metric(NamedTuple):
     Args:
         name: name in the record.
         title: what it is, in a report.
-        of: function of a step, whose sum over steps and environments is measured.
-        share: name of the sum that it is divided by; None for the sum itself.
+        of: function of a `Moment`, whose sum over steps and environments is measured; of a monitor,
+            function of the `Block`, called at its end.
+        share: name of the sum that it is divided by; None for the number itself.
     """
 
     name: str
     title: str
-    of: Callable[[Moment], Array]
+    of: Callable[[Any], Array]
     share: str | None = "steps"
-
-
-class Monitor(NamedTuple):
-    """Measurement made once, at the end of a block.
-
-    Args:
-        name: name in the record.
-        title: what it is, in a report.
-        of: function of the block.
-    """
-
-    name: str
-    title: str
-    of: Callable[[Block], Array]
 
 
 METRICS = (
@@ -106,16 +93,18 @@ _COUNTS = (
 """What only divides others."""
 
 MONITORS = (
-    Monitor(
-        "spectral_radius", "largest |eigenvalue| of a layer", lambda block: _radii(block).max()
+    Metric(
+        "spectral_radius", "largest |eigenvalue| of a layer", lambda end: _radii(end).max(), None
     ),
-    Monitor("dead_modules", "share of modules dead", lambda block: block.seen.dead()),
-    Monitor(
+    Metric("dead_modules", "share of modules dead", lambda end: end.seen.dead(), None),
+    Metric(
         "untrained_modules",
         "share of modules untrained",
-        lambda block: untrained(block.before.network, block.after.network),
+        lambda end: untrained(end.before.network, end.after.network),
+        None,
     ),
 )
+"""Measurements made once, at the end of a block."""
 
 TITLES = {measured.name: measured.title for measured in (*METRICS, *MONITORS)}
 """What the names in the record mean."""
@@ -148,15 +137,11 @@ def means(tally: dict[str, float], spread: float | None) -> dict[str, float]:
             predictions with.
     """
     found = {}
-    for metric in METRICS:
+    for metric in (*METRICS, *MONITORS):
         share = 1.0 if metric.share is None else tally[metric.share]
         found[metric.name] = tally[metric.name] / share if share else float("nan")
     error = found.pop("error")
-    return (
-        found
-        | {m.name: tally[m.name] for m in MONITORS}
-        | ({} if spread is None else {"error": error / spread})
-    )
+    return found if spread is None else found | {"error": error / spread}
 
 
 def _radii(block: Block) -> Float[Array, "B"]:

@@ -5,7 +5,6 @@ where the log-probability is differentiated.
 """
 
 import dataclasses
-from typing import Protocol
 
 import jax
 import jax.numpy as jnp
@@ -15,25 +14,6 @@ from foretrace._types import Array, Float, Int, PRNGKeyArray
 
 LEAST_DEVIATION = 1e-3
 """Smallest standard deviation of a continuous action."""
-
-
-class Policy(Protocol):
-    """Interface of a distribution of actions to an actor-critic."""
-
-    def noise(self, key: PRNGKeyArray, dtype: jnp.dtype) -> Float[Array, "K"]:
-        """Draw the random part of the action."""
-
-    def action(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Array:
-        """Return the action."""
-
-    def mode(self, output: Float[Array, "O"]) -> Array:
-        """Return the most probable action."""
-
-    def log_probability(self, output: Float[Array, "O"], action: Array) -> Float[Array, ""]:
-        """Return the logarithm of the probability, or of its density, of an action."""
-
-    def entropy(self, output: Float[Array, "O"]) -> Float[Array, ""]:
-        """Return the entropy."""
 
 
 @dataclasses.dataclass(frozen=True)

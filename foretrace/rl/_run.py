@@ -92,7 +92,7 @@ def train(
             scores = {name: done[name] for name in done if name not in ("kind", "step", "seconds")}
             return RLResult(run.run, done["step"], scores, done["seconds"])
         run.begin(saved)
-        return _Training(run, loadable.agent, saved).run_from(world)
+        return _follow(run, loadable.agent, world, max(saved.step, 0))
 
 
 def agent_of(run_dir: str | os.PathLike[str]) -> tuple[Agent, AgentState]:
@@ -119,63 +119,50 @@ def _compiled(config: RLConfig) -> Any:
     return jax.jit(partial(advance, config.seen, build(config)), donate_argnums=0)
 
 
-class _Training:
-    """The loop, and the work that is due at each step."""
-
-    def __init__(self, run: Session[RLConfig], agent: Agent, saved: Saved):
-        self.agent = agent
-        self.session, self.run, self.config, self.clock = run, run.run, run.config, run.clock
-        self.log, self.show, self.stop = run.log, run.show, run.stop
-        config = self.config
-        self.step, self.schedule = max(saved.step, 0), Schedule(config.steps)
-        self.advance = _compiled(
-            dataclasses.replace(config, seed=0, steps=1, log_every=1, checkpoint_every=1)
-        )
-        spread = getattr(config.seen, "spread", None)
-        self.spread = None if spread is None else spread(config.agent.discount)
-
-    def run_from(self, world: World) -> RLResult:
-        """Act and learn from the present step on."""
-        while self.step < self.config.steps and not self.stop.asked:
-            block = self.schedule.steps_until_due(self.step, self.config.log_every)
-            self.show.compiling()
-            world, tally = self.advance(world, np.int32(block))
-            self.step += block
-            self._log_block(jax.tree.map(float, tally), world)
-            if self.schedule.is_due(self.step, self.config.checkpoint_every):
-                self._save(world)
-        if self.step < self.config.steps:
-            self._save(world)
-            return RLResult(self.run, self.step, None, self.clock.seconds)
-        return self._finish(world)
-
-    def _log_block(self, tally: dict[str, float], world: World) -> None:
-        values = means(tally, self.spread)
-        self.log.write("train", self.step, **values, seconds=self.clock.seconds)
-        if tally["refused"] * self.config.environments >= tally["steps"]:
-            self._save(world)
+def _follow(run: Session[RLConfig], agent: Agent, world: World, step: int) -> RLResult:
+    """Act and learn from a step on; record, save and finish what is due."""
+    config, schedule = run.config, Schedule(run.config.steps)
+    program = _compiled(
+        dataclasses.replace(config, seed=0, steps=1, log_every=1, checkpoint_every=1)
+    )
+    spread = getattr(config.seen, "spread", None)
+    spread = None if spread is None else spread(config.agent.discount)
+    while step < config.steps and not run.stop.asked:
+        block = schedule.steps_until_due(step, config.log_every)
+        run.show.compiling()
+        world, tally = program(world, np.int32(block))
+        step += block
+        values = means(jax.tree.map(float, tally), spread)
+        run.log.write("train", step, **values, seconds=run.clock.seconds)
+        has_diverged = bool(tally["refused"] * config.environments >= tally["steps"])
+        label = "return" if spread is None else "error"
+        run.show.reach(step, f"{label} {values[label]:.3g}")
+        if has_diverged or schedule.is_due(step, config.checkpoint_every):
+            run.save(world, step)
+        if has_diverged:
             raise DivergenceError(
                 "learning has diverged: an observation, reward, error or update was NaN or "
-                f"infinite in every step up to step {self.step}; the checkpoint has the last good "
-                f"state; {_advice(self.config.agent)}"
+                f"infinite in every step up to step {step}; the checkpoint has the last good "
+                f"state; {_advice(config.agent)}"
             )
-        label = "error" if "error" in values else "return"
-        self.show.reach(self.step, f"{label} {values[label]:.3g}")
+    if step < config.steps:
+        run.save(world, step)
+        return RLResult(run.run, step, None, run.clock.seconds)
+    return _finish(run, agent, world)
 
-    def _finish(self, world: World) -> RLResult:
-        lines = [r for r in read_metrics(self.run.metrics) if r["kind"] == "train"]
-        scores = result_of(lines, self.config.steps)
-        if count := self.config.evaluation_episodes:
-            key = jax.random.fold_in(jax.random.key(self.config.seed), 2)
-            scores["evaluation"] = float(
-                self.agent.evaluate(world.agent, self.config.seen, count, key=key).returns.mean()
-            )
-        seconds = self.clock.seconds
-        self.log.write("result", self.step, **scores, seconds=seconds)
-        return RLResult(self.run, self.step, scores, seconds)
 
-    def _save(self, world: World) -> None:
-        self.session.save(world, self.step)
+def _finish(run: Session[RLConfig], agent: Agent, world: World) -> RLResult:
+    """Record the result of the last step."""
+    config = run.config
+    lines = [r for r in read_metrics(run.run.metrics) if r["kind"] == "train"]
+    scores = result_of(lines, config.steps)
+    if count := config.evaluation_episodes:
+        key = jax.random.fold_in(jax.random.key(config.seed), 2)
+        found = agent.evaluate(world.agent, config.seen, count, key=key)
+        scores["evaluation"] = float(found.returns.mean())
+    seconds = run.clock.seconds
+    run.log.write("result", config.steps, **scores, seconds=seconds)
+    return RLResult(run.run, config.steps, scores, seconds)
 
 
 def _advice(config: AgentConfig) -> str:

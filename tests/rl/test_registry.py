@@ -7,31 +7,26 @@ from tiers import fast
 
 from foretrace._runs.config_json import from_json, to_json
 from foretrace.rl._config import TASKS, RLConfig, task_name
-from foretrace.rl._registry import ENVIRONMENTS
 
 PAGE = Path(__file__).parents[2] / "docs" / "agents.md"
 
 
 def test_every_environment_has_a_configuration_that_is_read_back():
-    assert list(TASKS) == list(ENVIRONMENTS)
     for name, config in TASKS.items():
         assert from_json(RLConfig, to_json(config)) == config
         assert task_name(config.environment) == name
-        assert config.environment == ENVIRONMENTS[name].environment
 
 
-@pytest.mark.parametrize("name", list(ENVIRONMENTS))
+@pytest.mark.parametrize("name", list(TASKS))
 def test_the_page_shows_how_each_is_run_and_what_it_asks_for(name):
     page = PAGE.read_text()
     assert f"foretrace rl {name}" in page
     assert f"| `{name}` |" in page
 
 
-@pytest.mark.parametrize(
-    "name", fast([n for n in ENVIRONMENTS if n not in ("gymnax", "gymnasium")])
-)
+@pytest.mark.parametrize("name", fast([n for n in TASKS if n not in ("gymnax", "gymnasium")]))
 def test_references_are_those_of_a_prediction_or_of_the_best_return(name):
-    environment = ENVIRONMENTS[name].environment
+    environment = TASKS[name].environment
     found = environment.references
     assert found == (
         {"the best constant prediction": 1.0}
