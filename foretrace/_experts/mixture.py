@@ -159,15 +159,14 @@ class Mixed(NamedTuple):
         newest: prediction of the new row: numbers, or logarithms of probabilities.
         margins: reach of the interval below and above each number.
         num_classes: number of classes that were known.
-        resolved: prediction that was made of the row whose label has come.
-        scores: scores of that prediction, by the names in `score`; NaN if no label came.
+        scores: scores of the prediction whose label came, by the names in `score`; NaN if none
+            did.
         errors: of each expert, for that row: mean absolute error, or 1 for a wrong class.
     """
 
     newest: Float[Array, "C O"]
     margins: Float[Array, "C 2 O"] | None = None
     num_classes: Float[Array, "C"] | None = None
-    resolved: Float[Array, "C O"] | None = None
     scores: Float[Array, "C S"] | None = None
     errors: Float[Array, "C E"] | None = None
 
@@ -602,7 +601,7 @@ class Mixture:
         if state.sums is not None:
             state = state._replace(sums=state.sums + of_row(self.scores, scores, wrong))
         told = self._told(newest)
-        return state, told._replace(resolved=old.mixed, scores=scores, errors=wrong)
+        return state, told._replace(scores=scores, errors=wrong)
 
     def _weighed(self, state: MixtureState, row: Row, rings: Waiting, turn: Array) -> MixtureState:
         """Return the state after a row's number, another row's label at each step ahead."""

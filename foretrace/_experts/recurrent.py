@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 import optax
 
 from foretrace._experts.ring import Ring
@@ -50,28 +49,14 @@ class RecurrentState(NamedTuple):
     turn: Int[Array, "*P"]
 
 
-class Measures(NamedTuple):
-    """Report of a step.
-
-    Args:
-        loss: mean loss over the rows that have a label.
-        gradient_norm: norm of the gradient before clipping.
-        update_norm: norm of the change of the parameters.
-        accepted: 1 if the step was accepted, 0 if it was refused because it was not finite.
-    """
-
-    loss: float
-    gradient_norm: float
-    update_norm: float
-    accepted: float
-
-
 class RecurrentStep(NamedTuple):
     """Result of a learning step.
 
     Args:
         outputs: outputs of the new rows.
-        measures: the fields of `Measures` as one array.
+        measures: mean loss over the rows that have a label, norm of the gradient before clipping,
+            norm of the change of the parameters, and 1 if the step was accepted, 0 if it was
+            refused because it was not finite.
     """
 
     outputs: Float[Array, "C M"]
@@ -232,11 +217,6 @@ class Recurrent:
 def num_bytes(tree: Any) -> int:
     """Return the memory of the arrays of a tree, or of their shapes."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
-
-
-def read_measures(measures: Any) -> Measures:
-    """Return measures as numbers; this waits for the device."""
-    return Measures(*np.asarray(measures, np.float64).tolist())
 
 
 def _stacked(info: Info) -> Float[Array, "4"]:

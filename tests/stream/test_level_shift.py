@@ -69,8 +69,9 @@ def rows(count, classes):
 @pytest.mark.parametrize("classes", [False, True])
 def test_what_is_predicted_is_what_is_scored(classes, options, config, tolerance):
     intake, state = make(ClassTarget(4) if classes else NumberTarget(), config, **options)
-    predicted, scored = [], []
+    predicted, scored, values = [], [], []
     for row, value in rows(60, classes):
+        values.append(value)
         before = intake.to_json()
         predicted.append(intake.predict(state, row).newest)
         assert intake.to_json() == before
@@ -80,6 +81,12 @@ def test_what_is_predicted_is_what_is_scored(classes, options, config, tolerance
         state, step = intake.learn(state, [(row, value)])
         np.testing.assert_allclose(step.newest[0], predicted[-1], rtol=tolerance, atol=tolerance)
         if len(predicted) > options.get("delay", 0):
-            scored.append(np.asarray(step.resolved)[0])
+            scored.append(np.asarray(step.scores)[0])
     assert len(scored) == 60 - options.get("delay", 0)
-    np.testing.assert_allclose(scored, predicted[: len(scored)], rtol=tolerance, atol=tolerance)
+    for output, value, found in zip(predicted, values, scored, strict=False):
+        label = intake.target.read(value, learn=False)
+        if not classes:
+            assert found[0] == pytest.approx(abs(output[0] - label), rel=tolerance, abs=tolerance)
+        elif found[0] == found[0]:  # NaN before the first class
+            loss = np.log(np.exp(np.asarray(output, float)).sum()) - output[int(label)]
+            assert found[1] == pytest.approx(float(loss), rel=tolerance, abs=tolerance)
