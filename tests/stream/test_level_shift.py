@@ -73,7 +73,7 @@ def test_what_is_predicted_is_what_is_scored(classes, options, config, tolerance
     for row, value in rows(60, classes):
         values.append(value)
         before = intake.to_json()
-        predicted.append(intake.predict(state, row).newest)
+        predicted.append(np.asarray(intake.predict(state, row).newest))
         assert intake.to_json() == before
         _, moved = intake.advance(copy_state(state), row, None)
         np.testing.assert_allclose(moved.newest[0], predicted[-1], rtol=tolerance, atol=tolerance)
