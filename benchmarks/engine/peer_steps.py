@@ -15,8 +15,7 @@ import optax
 from jax import lax
 
 import foretrace as ft
-from foretrace.bench._parts import compiled_step
-from foretrace.bench._timing import DEPTH, SHAPES, data, learner, network
+from benchmarks.engine.steps import DEPTH, SHAPES, compiled_step, data, learner, network
 from foretrace.experiment import GRU
 
 WIDTH, RATE, CLIP = 91, 1e-3, 1.0
@@ -37,7 +36,7 @@ def _ours(rule):
     made = learner(SHAPE, rule, cell=GRU().factory(), whole_sequences=True)
     xs, ys = data(SHAPE, SHAPE.batch, SHAPE.length)
     state = made.init()
-    program = compiled_step(made, state, xs, ys).program
+    program = compiled_step(made, state, xs, ys)
 
     def call():
         nonlocal state

@@ -23,7 +23,7 @@ from jax import lax
 import foretrace as ft
 from benchmarks import ledger
 from benchmarks.engine import peer_steps
-from foretrace.bench._timing import DEPTH, SHAPES, data, network, ratio, timed
+from benchmarks.engine.steps import DEPTH, SHAPES, data, network, ratio, timed
 
 STREAMS, STEPS = 8, 64
 """Beside braintrace."""

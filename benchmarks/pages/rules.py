@@ -91,7 +91,7 @@ def costs():
 
 @cache
 def bench():
-    """Return the record of `foretrace bench`."""
+    """Return the record of `benchmarks/engine/steps.py`."""
     return json.loads((ledger.ROOT / "benchmarks" / "engine" / "bench.json").read_text())["parts"]
 
 

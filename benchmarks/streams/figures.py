@@ -3,8 +3,8 @@
     python -m benchmarks.streams.figures
 
 draws the latter: memory of `benchmarks/engine/bench.json`, as XLA states it for the compiled step
-(`foretrace bench --parts memory`); and a learned memory, the same one untrained, and the default
-mixture with and without the experts that remember, on a made stream, run here.
+(`python -m benchmarks.engine.steps --parts memory`); and a learned memory, the same one untrained,
+and the default mixture with and without the experts that remember, on a made stream, run here.
 """
 
 import json

@@ -26,7 +26,6 @@ from foretrace.cli._options import (
     COMMANDS,
     RL,
     Align,
-    Bench,
     Check,
     Command,
     Export,
@@ -47,7 +46,7 @@ from foretrace.cli._recorded import (
     without_command,
 )
 from foretrace.cli._recorded import spelled_out as with_run_dir
-from foretrace.cli._reproduce import _bench, _report, _reproduce
+from foretrace.cli._reproduce import _report, _reproduce
 from foretrace.cli._stream import predict, stream
 from foretrace.cli._sweep import sweep
 from foretrace.cli._train import _align, _rl, _train
@@ -161,7 +160,6 @@ _DOES: dict[type, Callable[[Any], int]] = {
     Stream: stream,
     Predict: predict,
     Align: _align,
-    Bench: _bench,
     Report: _report,
     Check: check,
     Export: write_graph,

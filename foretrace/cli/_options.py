@@ -2,7 +2,7 @@
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union, get_args
+from typing import Annotated, Any, Literal, Union
 
 import tyro
 from tyro.conf import Positional
@@ -11,10 +11,7 @@ from foretrace._export.export import Format as ExportFormat
 from foretrace._rows.lines import Encoding
 from foretrace._rows.source import BadRows, Format
 from foretrace._runs.options import Advanced, RuleText
-from foretrace.bench._run import Part
-from foretrace.bench._timing import ShapeName
 from foretrace.experiment._config import Config, NetworkConfig, TaskConfig, TaskName
-from foretrace.experiment._precision import MatmulPrecision
 from foretrace.paper._catalogue import Name
 from foretrace.paper._experiment import Scale
 from foretrace.rl._config import RLConfig
@@ -230,36 +227,6 @@ class Reproduce:
 
 
 @dataclasses.dataclass(frozen=True)
-class Bench:
-    """Measure time and memory of every way of running, and compare them with the machine's floor.
-
-    The floor is the time of the matrix products alone, or of copying as many bytes, in the same
-    run. Run it on a machine that does nothing else; it takes about five minutes.
-
-    Args:
-        parts: measurements to make.
-        shapes: sizes of the training steps. Default: all that the device runs in minutes.
-        rounds: number of timed rounds, of which medians are reported.
-        chunks: numbers of steps of a chunk of a stream.
-        streams: numbers of streams side by side.
-        lengths: lengths of the sequences for which memory is reported; nothing of these sizes is
-            run.
-        matmul_precision: precision of matrix products, also of the floor. Default: JAX's for the
-            device. The part that starts processes (first) always uses the default.
-        out: folder for bench.json and bench.md. Default: runs/bench-<time>.
-    """
-
-    parts: tuple[Part, ...] = get_args(Part)
-    shapes: tuple[ShapeName, ...] | None = None
-    rounds: int = 15
-    chunks: tuple[int, ...] = (1, 16, 64, 1024)
-    streams: tuple[int, ...] = (1, 8)
-    lengths: tuple[int, ...] = (1024, 4096, 16384, 65536)
-    matmul_precision: MatmulPrecision | None = None
-    out: Path | None = None
-
-
-@dataclasses.dataclass(frozen=True)
 class Report:
     """Print a run's table and draw its curves, or make one page of the paper's records.
 
@@ -310,9 +277,7 @@ class Export:
     learning_rate: Annotated[float | None, tyro.conf.arg(aliases=("--lr",))] = None
 
 
-Subcommand = (
-    Train | Sweep | RL | Stream | Predict | Align | Reproduce | Bench | Report | Check | Export
-)
+Subcommand = Train | Sweep | RL | Stream | Predict | Align | Reproduce | Report | Check | Export
 
 COMMANDS: dict[str, type] = {
     "train": Train,
@@ -322,7 +287,6 @@ COMMANDS: dict[str, type] = {
     "predict": Predict,
     "align": Align,
     "reproduce": Reproduce,
-    "bench": Bench,
     "report": Report,
     "check": Check,
     "export": Export,

@@ -1,4 +1,4 @@
-"""What `foretrace reproduce`, `foretrace bench` and `foretrace report` do."""
+"""What `foretrace reproduce` and `foretrace report` do."""
 
 import dataclasses
 import shlex
@@ -7,12 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from foretrace import paper
-from foretrace._runs.directory import default_path
 from foretrace._runs.signals import STOPPED
-from foretrace.bench import _run as bench
-from foretrace.bench._report import markdown
 from foretrace.cli._kinds import report
-from foretrace.cli._options import Bench, Report, Reproduce
+from foretrace.cli._options import Report, Reproduce
 from foretrace.paper import _reproduce as reproduce
 from foretrace.paper._page import read_all, write_report
 from foretrace.paper._records import RECORDS_FILE
@@ -53,15 +50,6 @@ def _reproduce(command: Reproduce, arguments: Sequence[str]) -> int:
         + ("" if command.resume else " --resume")
     )
     return STOPPED if outcome.stopped == "stopped" else TIME_IS_UP
-
-
-def _bench(command: Bench) -> int:
-    out = command.out or default_path("bench")
-    options = {name: value for name, value in vars(command).items() if name != "out"}
-    print(markdown(bench.run(out, **options)))
-    written = [out / name for name in ("bench.md", bench.BENCH_FILE)]
-    print("written: " + ", ".join(str(path) for path in written if path.exists()))
-    return 0
 
 
 def _report(command: Report) -> int:

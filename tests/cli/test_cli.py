@@ -194,7 +194,7 @@ def test_a_reader_of_the_help_may_leave():
 
 
 @pytest.mark.parametrize(
-    "command", ["", "train copy", "train scifar", "sweep copy", "align copy", "reproduce", "bench"]
+    "command", ["", "train copy", "train scifar", "sweep copy", "align copy", "reproduce"]
 )
 def test_help_fits_two_screens_and_names_types_plainly(capsys, monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "80")
@@ -281,9 +281,7 @@ def test_what_needs_no_data_is_refused_before_any_are_read(
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.mark.parametrize(
-    "command", ["train copy --lerning-rate 1", "stream x --horison 3", "bench --round 3"]
-)
+@pytest.mark.parametrize("command", ["train copy --lerning-rate 1", "stream x --horison 3"])
 def test_a_wrong_option_is_compared_with_those_of_its_command_alone(capsys, monkeypatch, command):
     monkeypatch.setenv("COLUMNS", "80")
     code, _, err = run(capsys, *command.split())

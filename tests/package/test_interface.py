@@ -41,7 +41,6 @@ ORDER = [
     "stream",
     "rl",
     "sweep",
-    "bench",
     "cli",
     "__main__",
 ]
