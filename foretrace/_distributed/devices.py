@@ -132,7 +132,7 @@ class Steps:
 
     Args:
         devices: devices that it runs on.
-        function: `(state, step) -> (state, row of numbers)`; the state that is passed in is
+        function: `(state, at) -> (state, row of numbers)`; the state that is passed in is
             donated.
         stop: stop request of this process.
     """
@@ -143,11 +143,11 @@ class Steps:
             agreeing(function) if devices.several else function, donate_argnums=0
         )
 
-    def __call__(self, state: Any, step: np.int32) -> tuple[Any, Array]:
+    def __call__(self, state: Any, at: Any) -> tuple[Any, Array]:
         """Return the state after a step, and the row of the function for `look`."""
         if not self._devices.several:
-            return self._program(state, step)
-        return self._program(state, step, self._devices.gather_flags(self._stop.asked))
+            return self._program(state, at)
+        return self._program(state, at, self._devices.gather_flags(self._stop.asked))
 
     def look(self, row: Array) -> np.ndarray:
         """Return the row that the function returned."""

@@ -1,6 +1,7 @@
 """A run directory: configuration, environment, record, checkpoint, figure; never overwritten."""
 
 import datetime
+import hashlib
 import json
 import os
 from collections.abc import Collection, Mapping
@@ -69,6 +70,11 @@ def default_path(task: str) -> Path:
         number += 1
         path = first.with_name(f"{first.name}-{number}")
     return path
+
+
+def digest(config: Any) -> str:
+    """Return the name of a configuration's run directory; another configuration has another one."""
+    return hashlib.sha256(repr(config).encode()).hexdigest()[:12]
 
 
 def create(path: str | os.PathLike[str], config: Any, **begun: Any) -> Run:

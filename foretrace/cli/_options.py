@@ -210,7 +210,8 @@ class Reproduce:
         only: parts of the names of the entries to run, such as "online, LRU". Default: all entries.
         budget: time after which to save and stop, such as `90s`, `9m` or `2h`. Default: no limit.
         data_dir: folder of the data sets. Default: the one that FORETRACE_DATA names.
-        out: folder for the records. Default: results/<experiment>-<scale>.
+        out: folder for the records and the run directories. Default:
+            results/<experiment>-<scale>.
         resume: go on with the records that are there.
     """
 

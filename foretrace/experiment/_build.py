@@ -21,7 +21,11 @@ class TaskAndLearner(NamedTuple):
 
 
 def build(
-    config: Config, optimizer: optax.GradientTransformation | None = None, mesh: Mesh | None = None
+    config: Config,
+    optimizer: optax.GradientTransformation | None = None,
+    mesh: Mesh | None = None,
+    *,
+    warn: bool = True,
 ) -> TaskAndLearner:
     """Make the task and the learner of a configuration.
 
@@ -29,6 +33,7 @@ def build(
         config: configuration of a run.
         optimizer: optimiser that replaces the configuration's.
         mesh: one-dimensional mesh of the devices that share a batch.
+        warn: warning about parameters that can receive no gradient under the rule.
 
     Raises:
         ValueError: sizes, rates or probabilities out of range, or a rule without credit in depth.
@@ -55,6 +60,7 @@ def build(
         whole_sequences=not chunked,
         segment=config.segment,
         mesh=mesh,
+        warn=warn,
     )
     return TaskAndLearner(task, learner)
 

@@ -5,7 +5,7 @@ directory.
 """
 
 import dataclasses
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import tyro
 
@@ -127,6 +127,8 @@ class Config:
         checkpoint_every: number of steps between checkpoints.
         validation_sequences: number of sequences of an evaluation during training.
         final_sequences: number of sequences of the evaluation at the end.
+        keep_best: evaluate the network with the best validation score at the end, instead of the
+            last one. The score is the accuracy of sequences, or the loss where steps are recalled.
 
     Raises:
         ValueError: a value of another type, or a number out of range; `build` checks what depends
@@ -149,6 +151,7 @@ class Config:
     checkpoint_every: Advanced[int] = 500
     validation_sequences: Advanced[int] = 100
     final_sequences: Advanced[int] = 1000
+    keep_best: Advanced[bool] = False
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -168,6 +171,27 @@ class Config:
                 raise ValueError(f"{name}={value} must be {limit}")
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
+
+    def unobserved(self) -> Self:
+        """Return the configuration without the settings that say what is recorded on the way.
+
+        >>> Config(steps=7, log_every=3).unobserved() == Config(steps=7)
+        True
+        """
+        return dataclasses.replace(self, **_OBSERVED)
+
+
+_OBSERVED: dict[str, Any] = {
+    name: getattr(Config, name)
+    for name in (
+        "log_every",
+        "evaluate_every",
+        "align_every",
+        "checkpoint_every",
+        "validation_sequences",
+        "keep_best",
+    )
+}
 
 
 TaskName = Literal[

@@ -1,25 +1,89 @@
 """Compiled programs of an experiment: a training step with measurements, and an evaluation."""
 
+import dataclasses
+import functools
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import optax
 from jax import lax
 
+from foretrace._distributed.devices import Devices
 from foretrace._engine.alignment import Alignment, alignment
 from foretrace._engine.data import Data
 from foretrace._engine.forward import run
 from foretrace._learner.learner import Learner
+from foretrace._learner.optimizer import adamw
 from foretrace._learner.state import LearnerState
 from foretrace._network import Network
 from foretrace._rule import BPTT, LearningRule
 from foretrace._types import Array, Float
+from foretrace.experiment._build import build
 from foretrace.experiment._config import Config
 from foretrace.experiment._precision import matrix_products
-from foretrace.experiment._scores import Scores, StepMetrics, _Tally, _tally
+from foretrace.experiment._scores import StepMetrics, _Tally, _tally
 from foretrace.tasks import Batch, EvaluationSplit, Task
+
+
+class At(NamedTuple):
+    """What a compiled training step is told of the run.
+
+    Args:
+        step: number of steps done.
+        seed: seed of the run.
+        rate: largest learning rate of the run.
+    """
+
+    step: Any
+    seed: Any
+    rate: Any
+
+
+class Programs(NamedTuple):
+    """The programs of runs that differ in seed, learning rate and recorded values alone.
+
+    Args:
+        learn: `(state, at) -> (state, row of StepMetrics)`.
+        add_batch: `tally_batch` for the configuration.
+    """
+
+    learn: Callable[[LearnerState, At], tuple[LearnerState, Array]]
+    add_batch: Callable[..., _Tally]
+
+
+@functools.lru_cache(maxsize=2)
+def programs(config: Config, devices: Devices) -> Programs:
+    """Return the programs of a configuration; runs of equal ones are compiled once a process.
+
+    Args:
+        config: `shared` part of a configuration.
+        devices: devices that share a batch.
+    """
+    optimizer = adamw(**config.optimizer.settings(config.steps))
+
+    def step(state: LearnerState, at: At) -> tuple[LearnerState, Array]:
+        def update(*arguments: Any) -> tuple[Any, Any]:
+            updates, after = optimizer.update(*arguments)
+            return jax.tree.map(lambda leaf: at.rate * leaf, updates), after
+
+        scaled = optax.GradientTransformation(optimizer.init, update)
+        task, learner = build(config, scaled, devices.mesh, warn=False)
+        return learn(config, task, learner, state, at.step, at.seed, devices.shard)
+
+    def add(
+        network: Network, total: _Tally, index: Array, seed: Array, split: EvaluationSplit
+    ) -> _Tally:
+        return tally_batch(config, config.task, network, total, index, seed, split, devices.shard)
+
+    return Programs(step, devices.compile(add, static_argnames="split"))
+
+
+def shared(config: Config) -> Config:
+    """Return the part of a configuration that is compiled into the programs of its runs."""
+    optimizer = dataclasses.replace(config.optimizer, learning_rate=1.0)
+    return dataclasses.replace(config.unobserved(), seed=0, optimizer=optimizer)
 
 
 def _unchanged(batch: Batch) -> Batch:
@@ -85,23 +149,6 @@ def _learn_in_chunks(
     outputs = jnp.concatenate([first, last.outputs], axis=1)
     norm = jnp.append(infos.gradient_norm, last.gradient_norm).max()
     return state, infos.loss.sum() + last.loss, outputs, norm, accepted
-
-
-def evaluate(
-    config: Config,
-    task: Task,
-    network: Network,
-    batches: Array,
-    seed: int | Array,
-    split: EvaluationSplit = "validation",
-    shard: Callable[[Batch], Batch] = _unchanged,
-) -> Scores:
-    """Return the mean scores over the sequences of the first batches of a split."""
-
-    def add(index: Array, total: _Tally) -> _Tally:
-        return tally_batch(config, task, network, total, index, seed, split, shard)
-
-    return lax.fori_loop(0, batches, add, empty_tally()).scores()
 
 
 def empty_tally() -> _Tally:

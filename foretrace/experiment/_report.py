@@ -29,6 +29,7 @@ CONTENTS = {
     "config.json": "what was run, with versions and hardware",
     "metrics.jsonl": "loss, accuracy, alignment, a line each",
     "checkpoint.safetensors": "network, optimiser and progress",
+    "best.safetensors": "network with the best validation score",
     "curves.png": "loss, accuracy, alignment with BPTT",
 }
 """The files of a run directory."""

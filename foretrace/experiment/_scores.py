@@ -43,6 +43,14 @@ class StepMetrics(NamedTuple):
     accepted: float
 
 
+def selected_by(task: Task, scores: Scores) -> float:
+    """Return the score that networks are chosen by on validation; a larger one is better.
+
+    Only the class of a sequence counts; recalled bits saturate, their loss does not.
+    """
+    return float(scores.accuracy if task.labels == "sequence" else -scores.loss)
+
+
 class _Tally(NamedTuple):
     """Sums over sequences, so that batches that are not equally full can be added up."""
 

@@ -8,10 +8,11 @@ numbers leaves it.
 """
 
 import dataclasses
+import functools
 import os
 from collections.abc import Callable
-from functools import partial
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import NamedTuple
 
 import jax
 import numpy as np
@@ -22,7 +23,7 @@ from foretrace._learner.learner import Learner
 from foretrace._learner.optimizer import schedule
 from foretrace._learner.state import LearnerState
 from foretrace._network import Network
-from foretrace._runs.checkpoint import load
+from foretrace._runs.checkpoint import load, read_extra, restoring, save
 from foretrace._runs.directory import Run, read_config_as
 from foretrace._runs.loop import Pending, Refusals, Schedule
 from foretrace._runs.metrics import numbers_of
@@ -30,11 +31,23 @@ from foretrace._runs.session import RunKind, Saved, Session, session
 from foretrace._types import Array
 from foretrace.experiment._build import build
 from foretrace.experiment._config import Config
-from foretrace.experiment._program import align, empty_tally, evaluation_batches, learn, tally_batch
-from foretrace.experiment._scores import Scores, StepMetrics
+from foretrace.experiment._program import (
+    At,
+    align,
+    empty_tally,
+    evaluation_batches,
+    programs,
+    shared,
+)
+from foretrace.experiment._scores import Scores, StepMetrics, selected_by
 from foretrace.tasks import EvaluationSplit, Task
 
 KIND = RunKind(Config, may_grow=("steps",))
+BEST = "best.safetensors"
+"""File of the network with the best validation score, in runs that keep it."""
+
+# Runs that follow one another on the same devices share their programs.
+_devices = functools.lru_cache(maxsize=2)(Devices)
 
 Level = tuple[
     float | None, list[float], list[float], float | None, bool, tuple[int, float, float, float]
@@ -67,6 +80,14 @@ def read_config(path: str | os.PathLike[str]) -> Config:
         RunError: there is none, or it cannot be read.
     """
     return read_config_as(path, Config)
+
+
+class _Best(NamedTuple):
+    """Network with the best validation score so far, the score, and the step of both."""
+
+    network: Network
+    score: float
+    step: int
 
 
 class Result(NamedTuple):
@@ -125,7 +146,7 @@ def train(
         DivergenceError: nothing but NaN or infinity for a while.
         OSError: a file could not be written in the middle of the run.
     """
-    hardware = Devices(config.batch_size, devices)
+    hardware = _devices(config.batch_size, devices)
     writes = hardware.is_main_process
     with session(KIND, config, run_dir, resume, show_progress, writes=writes) as run:
         task, learner = build(config, mesh=hardware.mesh)
@@ -201,11 +222,9 @@ class _Training:
         self.level = LossWatch()
         if saved.level is not None:
             self.level.restore(list(saved.level))
-        given: dict[str, Any] = {"seed": config.seed, "shard": devices.shard}
-        self.learn = Steps(devices, partial(learn, config, task, learner, **given), self.stop)
-        self.add_batch = devices.compile(
-            partial(tally_batch, config, task, **given), static_argnames="split"
-        )
+        compiled = programs(shared(config), devices)
+        self.learn, self.add_batch = Steps(devices, compiled.learn, self.stop), compiled.add_batch
+        self.best = self._read_best() if config.keep_best else None
 
     def run_from(self, state: LearnerState) -> Result:
         """Train from the present step on."""
@@ -217,7 +236,8 @@ class _Training:
         elif not self.measured:
             self.measured = self._measure(state.network)
         while self.step < self.config.steps and not (self.learn.stopped or self.enough):
-            state, row = self.learn(state, np.int32(self.step))
+            at = At(np.int32(self.step), self.config.seed, self.config.optimizer.learning_rate)
+            state, row = self.learn(state, at)
             self.step += 1
             self.pending.add(self.step, row)
             due = self._anything_due()
@@ -231,13 +251,35 @@ class _Training:
         return self._finish(state)
 
     def _finish(self, state: LearnerState) -> Result:
-        scores = self._score(state.network, "test", self.config.final_sequences)
+        network = state.network if self.best is None else self.best.network
+        scores = self._score(network, "test", self.config.final_sequences)
         # The checkpoint of the last step is written; the evaluation is done again.
         if scores is None:
             return Result(self.run, self.step, None, self.clock.seconds)
         seconds = self.clock.seconds
-        self.log.write("result", self.step, **scores._asdict(), seconds=seconds)
+        chosen = {} if self.best is None else {"best_step": self.best.step}
+        self.log.write("result", self.step, **scores._asdict(), seconds=seconds, **chosen)
         return Result(self.run, self.step, scores, seconds)
+
+    def _read_best(self) -> _Best | None:
+        """Return the best network of an earlier part of the run."""
+        path = self.run.path / BEST
+        if not path.exists():
+            return None
+        network = load(path, SimpleNamespace(init=lambda: self.learner.network))
+        with restoring(path):
+            score, step = numbers_of(path, read_extra(path), ("score", "step"))
+        return _Best(self.devices.replicate(network), score, int(step))
+
+    def _keep_best(self, network: Network, scores: Scores) -> None:
+        """Keep a network that is better on validation than all before, in memory and in a file."""
+        score = selected_by(self.task, scores)
+        # The file may be of a later step than the checkpoint; then that step comes again.
+        if self.step and score > (-np.inf if self.best is None else self.best.score):
+            self.best = _Best(self.devices.replicate(network), score, self.step)
+            if self.devices.is_main_process:
+                extra = {"score": score, "step": self.step}
+                save(self.run.path / BEST, self.devices.unreplicate(network), extra=extra)
 
     def _due(self, every: int | None) -> bool:
         return self.schedule.is_due(self.step, every)
@@ -290,6 +332,8 @@ class _Training:
             if scores is None:
                 return False
             self.log.write("validation", self.step, **scores._asdict(), seconds=self.clock.seconds)
+            if self.config.keep_best:
+                self._keep_best(network, scores)
             self.enough = self.watch is not None and self.watch(self.step, scores)
         if self._due(self.config.align_every) and self.devices.is_main_process:
             found = align(
@@ -313,7 +357,7 @@ class _Training:
                 return None
             # Waiting for each batch keeps a device from being asked for all of them at once.
             total = jax.block_until_ready(
-                self.add_batch(network, total, np.int32(index), split=split)
+                self.add_batch(network, total, np.int32(index), self.config.seed, split=split)
             )
         return Scores(*map(float, total.scores()))
 

@@ -1,11 +1,13 @@
 """The experiments of the paper by name."""
 
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from foretrace.paper._experiment import SCALES, Experiment, Scale
+from foretrace.paper import figure2, table1, tables2_3
+from foretrace.paper._experiment import Experiment, Scale
 
 Name = Literal["figure2ab", "figure2cd", "figure2ef", "table1", "table2", "table3"]
 NAMES: tuple[Name, ...] = get_args(Name)
+_MODULES: dict[str, Any] = dict(zip(NAMES, [figure2] * 3 + [table1] + [tables2_3] * 2, strict=True))
 
 
 def load(name: str, scale: Scale = "cpu") -> Experiment:
@@ -19,21 +21,11 @@ def load(name: str, scale: Scale = "cpu") -> Experiment:
     >>> load("table1", "paper").entries[0].published
     0.00844
     """
-    from foretrace.paper import figure2, table1, tables2_3
-
-    makers = {
-        "table1": table1.experiment,
-        "table2": tables2_3.table2,
-        "table3": tables2_3.table3,
-        "figure2ab": figure2.depth,
-        "figure2cd": figure2.eigenvalues,
-        "figure2ef": figure2.approximations,
-    }
-    if name not in makers:
+    if name not in NAMES:
         raise ValueError(f"no experiment {name!r}; there are {', '.join(NAMES)}")
     if scale not in scales(name):
         raise ValueError(f"no scale {scale!r} of {name}; there are {', '.join(scales(name))}")
-    return makers[name](scale)
+    return _MODULES[name].experiment(name, scale)
 
 
 def scales(name: str) -> tuple[Scale, ...]:
@@ -42,8 +34,4 @@ def scales(name: str) -> tuple[Scale, ...]:
     >>> scales("table1")
     ('smoke', 'cpu', 'paper')
     """
-    return (
-        SCALES
-        if name in ("table2", "table3")
-        else tuple(scale for scale in SCALES if scale != "long")
-    )
+    return tuple(_MODULES[name].SCALES)

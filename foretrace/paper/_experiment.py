@@ -1,5 +1,6 @@
 """The paper's experiments as data: runs, cells of tables and figures, and the paper's numbers.
 
+    _copy.py        common parts of the experiments on the copy task
     figure2.py      Figure 2: depth (A, B), initial eigenvalues (C, D), approximations (E, F)
     table1.py       Table 1: recurrent layers and rules on the copy task
     tables2_3.py    Table 2: sequential CIFAR-10, IMDB, ListOps; Table 3: a linear RNN
@@ -13,15 +14,18 @@ Source: Zucchet et al., Online learning of long-range dependencies, NeurIPS 2023
 
 import dataclasses
 import os
-from typing import Any, Literal, NamedTuple, Self, get_args
+from typing import Literal, Self, get_args
 
-from foretrace.experiment._cells import LRU, LinearRNN
-from foretrace.experiment._config import Config, NetworkConfig
+from foretrace.experiment._config import Config
 
 Scale = Literal["smoke", "cpu", "long", "paper"]
 SCALES: tuple[Scale, ...] = get_args(Scale)
+RULES = ("online", "bptt", "truncated", "spatial")
+"""Rules of the paper's tables."""
 WITHIN_CHUNKS = "errors go through time within a chunk"
 """Note of the cells of HYBRID."""
+REST = "the rest without"
+"""Note of the cells in which some parameters alone get credit in depth."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,7 +63,7 @@ class Experiment:
         title: title of the table or figure.
         scale: size of the runs.
         entries: cells of the table, most valuable first.
-        metric: score that the paper reports: "training_loss", "loss" or "accuracy".
+        metric: score that the paper reports: "training_loss" or "accuracy".
         seeds: seeds of the reported runs.
         search_seed: seed of the search for the learning rate.
         search_share: length of a run of the search, as a share of the whole run.
@@ -71,7 +75,7 @@ class Experiment:
     title: str
     scale: Scale
     entries: tuple[Entry, ...]
-    metric: Literal["training_loss", "loss", "accuracy"]
+    metric: Literal["training_loss", "accuracy"]
     seeds: tuple[int, ...]
     search_seed: int = 1000
     search_share: float = 1.0
@@ -93,45 +97,11 @@ class Experiment:
         """
         if rates is not None and (not rates or min(rates) < 0):
             raise ValueError(f"rates={rates}: at least one is needed, and none may be negative")
-        return dataclasses.replace(
-            self, entries=tuple(_changed(entry, rates, data_dir) for entry in self.entries)
-        )
-
-
-class CopySize(NamedTuple):
-    """Sizes of the runs of an experiment on the copy task.
-
-    Args:
-        samples: number of training sequences.
-        epochs: number of times that a run goes through them.
-        batch: number of sequences of a batch.
-        seeds: seeds of the reported runs.
-        rates: learning rates to choose from.
-        search_share: length of a run of the search, as a share of a whole run.
-    """
-
-    samples: int
-    epochs: int
-    batch: int
-    seeds: tuple[int, ...]
-    rates: tuple[float, ...]
-    search_share: float
-
-
-def at_scale(network: NetworkConfig, scale: Scale) -> NetworkConfig:
-    """Return the network, or a tiny one of the same kind at the scale `smoke`."""
-    if scale != "smoke":
-        return network
-    small: dict[str, Any] = {"state_size": 8} if isinstance(network.cell, LRU | LinearRNN) else {}
-    cell = dataclasses.replace(network.cell, **small)
-    readout = None if network.readout_size is None else 16
-    return dataclasses.replace(network, model_size=12, cell=cell, readout_size=readout)
-
-
-def _changed(
-    entry: Entry, rates: tuple[float, ...] | None, data_dir: str | os.PathLike[str] | None
-) -> Entry:
-    config = entry.config
-    if data_dir is not None:
-        config = dataclasses.replace(config, task=config.task.with_data_dir(str(data_dir)))
-    return dataclasses.replace(entry, config=config, rates=entry.rates if rates is None else rates)
+        changed = []
+        for entry in self.entries:
+            task = entry.config.task
+            if data_dir is not None:
+                task = task.with_data_dir(str(data_dir))
+            config = dataclasses.replace(entry.config, task=task)
+            changed.append(dataclasses.replace(entry, config=config, rates=rates or entry.rates))
+        return dataclasses.replace(self, entries=tuple(changed))

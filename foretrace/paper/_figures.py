@@ -23,19 +23,12 @@ def png(found: ExperimentResults) -> bytes:
 def _curves(page: Any, found: ExperimentResults) -> None:
     cosine, loss = page.subplots(1, 2)
     for number, cell in enumerate(cell for cell in found.cells if cell.records):
-        color = f"C{number}"
         for record in cell.records:
-            first = record is cell.records[0]
-            label = cell.entry.row if first else None
-            steps = [point["step"] for point in record["curve"]]
-            aligned = [_mean_over_layers(point) for point in record["curve"]]
-            cosine.plot(steps, aligned, color=color, label=label)
-            loss.plot(
-                steps,
-                [point["training_loss"] for point in record["curve"]],
-                color=color,
-                label=label,
-            )
+            label = cell.entry.row if record is cell.records[0] else None
+            points = record["curve"]
+            for axes, values in ((cosine, _mean_over_layers), (loss, _training_loss)):
+                steps = [point["step"] for point in points]
+                axes.plot(steps, list(map(values, points)), color=f"C{number}", label=label)
     cosine.set(
         title="cosine with BPTT, mean over layers",
         xlabel="step",
@@ -47,9 +40,13 @@ def _curves(page: Any, found: ExperimentResults) -> None:
     loss.legend(loc="upper right")
 
 
+def _training_loss(point: dict[str, Any]) -> float:
+    return point["training_loss"]
+
+
 def _mean_over_layers(point: dict[str, Any]) -> float:
     layers = [value for value in point.get("alignment", {}).get("layers", []) if value is not None]
-    return float(np.mean(layers)) if layers else math.nan
+    return float(np.nanmean(layers)) if np.isfinite(layers).any() else math.nan
 
 
 def _comparison(page: Any, found: ExperimentResults) -> None:

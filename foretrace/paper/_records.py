@@ -1,19 +1,24 @@
 """Records of finished runs in `records.jsonl`, from which tables and figures are made."""
 
 import dataclasses
-import hashlib
 import json
+import math
 import os
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from foretrace._runs.config_json import from_json, to_json
+from foretrace._runs.directory import read_begun
 from foretrace._runs.metrics import MetricsLog, read_metrics
 from foretrace.experiment._config import Config
+from foretrace.experiment._scores import Scores
+from foretrace.experiment._train import Result
+from foretrace.paper._experiment import Entry, Experiment
 
 RECORDS_FILE = "records.jsonl"
-_ALL = sys.maxsize
+Purpose = Literal["search", "report"]
+"""Whether a run chooses a learning rate or is reported."""
 
 
 def read_records(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
@@ -26,37 +31,72 @@ def read_records(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
     return [r for r in read_metrics(path) if r["kind"] == "run"] if path.exists() else []
 
 
-def append_records(folder: str | os.PathLike[str], records: list[dict[str, Any]]) -> None:
-    """Append finished runs and wait for the disk. A torn line of an earlier attempt is cut off.
+def append_record(folder: str | os.PathLike[str], record: dict[str, Any]) -> None:
+    """Append a finished run and wait for the disk. A torn line of an earlier attempt is cut off.
 
     Raises:
         OSError: the file cannot be written.
         MetricsError: it holds something else.
     """
-    with MetricsLog(Path(folder) / RECORDS_FILE, resume_at=_ALL) as log:
-        for record in records:
-            log.write("run", record["step"], **{k: v for k, v in record.items() if k != "step"})
+    with MetricsLog(Path(folder) / RECORDS_FILE, resume_at=sys.maxsize) as log:
+        log.write("run", **record)
         log.sync()
 
 
-def recorded(config: Config) -> dict[str, Any]:
-    """Return a configuration as recorded, without the place of the data on this machine."""
+def record_of(
+    experiment: Experiment, entry: Entry, purpose: Purpose, config: Config, result: Result
+) -> dict[str, Any]:
+    """Return the record of a finished run, gathered from its run directory."""
+    lines, curve = read_metrics(result.run.metrics), dict[int, dict[str, Any]]()
+    for line in lines:
+        if line["step"]:
+            curve.setdefault(line["step"], {"step": line["step"]}).update(_seen(line))
+    scores, points = result.scores or Scores(*[math.nan] * 3), list(curve.values())
+    diverged = math.isnan(scores.loss)
+    best_step = lines[-1].get("best_step")
+    chosen = {} if diverged else curve[best_step or config.steps]
     plain = to_json(config)
-    plain["task"].pop("data_dir", None)
-    return plain
+    plain["task"].pop("data_dir", None)  # a place on this machine
+    return {
+        "step": config.steps,
+        "experiment": experiment.name,
+        "scale": experiment.scale,
+        "entry": entry.name,
+        "purpose": purpose,
+        "seed": config.seed,
+        "rate": config.optimizer.learning_rate,
+        "training_loss": math.nan if diverged else points[-1]["training_loss"],
+        "validation": {name: chosen.get(name, math.nan) for name in Scores._fields},
+        "test": scores._asdict() if purpose == "report" else None,
+        "best_step": best_step,
+        "curve": points,
+        "seconds": max(line.get("seconds", 0.0) for line in lines),
+        "config": plain,
+        "surroundings": read_begun(result.run, "surroundings"),
+    }
 
 
-def identity(experiment: str, scale: str, entry: str, purpose: str, config: Config) -> str:
-    """Return a digest that identifies a run: its purpose and its settings other than defaults.
+def _seen(line: dict[str, Any]) -> dict[str, Any]:
+    """Return what a line of a run says about a point of its curve."""
+    if line["kind"] == "train":
+        return {"training_loss": line["loss"], "refused": line["refused"]}
+    if line["kind"] == "validation":
+        return {name: line[name] for name in Scores._fields}
+    if line["kind"] == "alignment":
+        return {"alignment": {"layers": line["layers"], "total": line["total"]}}
+    return {}
+
+
+def identity(experiment: str, scale: str, entry: str, purpose: str, config: Config) -> tuple:
+    """Return what makes two runs the same run: their purpose, and the settings of what is learned.
 
     So a run stays the same run when a setting is added.
     """
-    plain = _chosen(config)
-    plain.get("task", {}).pop("data_dir", None)
-    return _digest(experiment, scale, entry, purpose, plain)
+    learned = dataclasses.replace(config.unobserved(), task=config.task.with_data_dir(""))
+    return experiment, scale, entry, purpose, learned
 
 
-def identity_of(record: dict[str, Any]) -> str:
+def identity_of(record: dict[str, Any]) -> tuple:
     """Return the identity of a recorded run.
 
     A run with a setting that this version does not have is none of those that this version plans.
@@ -65,17 +105,4 @@ def identity_of(record: dict[str, Any]) -> str:
     try:
         return identity(*purpose, from_json(Config, record["config"]))
     except ValueError:
-        return _digest(*purpose, record["config"])
-
-
-def _chosen(config: Any) -> Any:
-    """Return a configuration as JSON without the settings that have their default."""
-    if not dataclasses.is_dataclass(config):
-        return config
-    fields = ((field, getattr(config, field.name)) for field in dataclasses.fields(config))
-    values = {field.name: _chosen(value) for field, value in fields if value != field.default}
-    return {"type": type(config).__name__, **values}
-
-
-def _digest(*parts: Any) -> str:
-    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
+        return *purpose, json.dumps(record["config"], sort_keys=True)

@@ -65,24 +65,19 @@ def collect(records: Sequence[dict[str, Any]]) -> list[ExperimentResults]:
     Raises:
         ValueError: a record of an experiment that this version does not know.
     """
-    found = []
-    for name in NAMES:
-        for scale in scales(name):
-            mine = [r for r in records if (r["experiment"], r["scale"]) == (name, scale)]
-            if mine:
-                experiment = load(name, scale)
-                found.append(
-                    ExperimentResults(
-                        experiment, [_cell(experiment, entry, mine) for entry in experiment.entries]
-                    )
-                )
-    known = {(f.experiment.name, f.experiment.scale) for f in found}
+    recorded: dict[tuple[str, str], list[dict[str, Any]]] = {}
     for record in records:
-        if (record["experiment"], record["scale"]) not in known:
-            raise ValueError(
-                f"a record of {record['experiment']} at scale {record['scale']}, which is not "
-                "known here"
-            )
+        recorded.setdefault((record["experiment"], record["scale"]), []).append(record)
+    known = [(name, scale) for name in NAMES for scale in scales(name)]
+    if unknown := recorded.keys() - known:
+        name, scale = min(unknown)
+        raise ValueError(f"a record of {name} at scale {scale}, which is not known here")
+    found = []
+    for kind in known:
+        if mine := recorded.get(kind):
+            experiment = load(*kind)
+            cells = [_cell(experiment, entry, mine) for entry in experiment.entries]
+            found.append(ExperimentResults(experiment, cells))
     return found
 
 
@@ -125,33 +120,22 @@ def _section(found: ExperimentResults) -> str:
     experiment, cells = found
     columns = list(dict.fromkeys(cell.entry.column for cell in cells))
     rows = list(dict.fromkeys(cell.entry.row for cell in cells))
-    at = {(cell.entry.row, cell.entry.column): cell for cell in cells}
-    lines = [
+    at = {(cell.entry.row, cell.entry.column): _text(experiment, cell) for cell in cells}
+    paragraphs = [
         f"## {experiment.title}, scale `{experiment.scale}`",
-        "",
         experiment.note,
-        "",
         _legend(experiment),
-        "",
+        searches([(cell.entry, cell.searched) for cell in cells]),
+        about_test_data(experiment, [cell.entry for cell in cells]),
+        _table(["", *columns], [[row, *(at.get((row, c), "") for c in columns)] for row in rows]),
+        f"<details><summary>Every run</summary>\n\n{_every_run(experiment, cells)}\n\n</details>\n",
     ]
-    for sentence in (
-        searches([(c.entry, c.searched) for c in cells]),
-        about_test_data(experiment, [c.entry for c in cells]),
-    ):
-        lines += [sentence, ""] * bool(sentence)
-    lines += [_row(["", *columns]), _row(["---"] * (len(columns) + 1))]
-    lines += [
-        _row([row, *(_text(experiment, at.get((row, column))) for column in columns)])
-        for row in rows
-    ]
-    lines += ["", _details(experiment, cells)]
-    return "\n".join(lines)
+    return "\n\n".join(text for text in paragraphs if text)
 
 
 def _legend(experiment: Experiment) -> str:
     what = {
         "training_loss": "mean training loss over the last epoch",
-        "loss": "loss on new sequences",
         "accuracy": "test accuracy of the network that was best on validation",
     }[experiment.metric]
     return (
@@ -179,75 +163,60 @@ def verdict(experiment: Experiment, cell: Cell) -> str:
     return "agrees" if paper / 2 <= ours <= 2 * paper else "higher" if ours > paper else "lower"
 
 
-def _text(experiment: Experiment, cell: Cell | None) -> str:
-    if cell is None:
-        return ""
-    theirs = (
-        ""
-        if cell.entry.published is None
-        else f"; paper {number(experiment, cell.entry.published)}"
-    )
+def _text(experiment: Experiment, cell: Cell) -> str:
+    entry, records = cell.entry, cell.records
+    theirs = "" if entry.published is None else f"; paper {number(experiment, entry.published)}"
     theirs += f": {found}" if (found := verdict(experiment, cell)) else ""
     if not cell.values:
         return f"not run{theirs}"
     spread = "" if math.isnan(cell.spread) else f" ± {number(experiment, cell.spread)}"
-    count = len({record["seed"] for record in cell.records})
-    seeds = f"{count} seed{'s' * (count > 1)}"
-    rates = ", ".join(f"{rate:g}" for rate in sorted({r["rate"] for r in cell.records}))
-    notes = [gradient_mode(cell.entry.config), *([cell.entry.note] if cell.entry.note else [])]
+    count = len({record["seed"] for record in records})
+    rates = ", ".join(f"{rate:g}" for rate in sorted({record["rate"] for record in records}))
+    about = [f"{count} seed{'s' * (count > 1)}", f"rate {rates}", gradient_mode(entry.config)]
+    if entry.note:
+        about.append(entry.note)
     if cell.diverged:
-        notes.append(f"{cell.diverged} of {len(cell.values)} runs diverged, not in the mean")
-    if changed := sum(map(modified, cell.records)):
-        notes.append(f"{changed} of {len(cell.records)} from a modified tree")
-    return (
-        f"**{number(experiment, cell.mean)}**{spread} ({seeds}, rate {rates}, "
-        f"{', '.join(notes)}){theirs}"
-    )
+        about.append(f"{cell.diverged} of {len(cell.values)} runs diverged, not in the mean")
+    if changed := sum(map(modified, records)):
+        about.append(f"{changed} of {len(records)} from a modified tree")
+    return f"**{number(experiment, cell.mean)}**{spread} ({', '.join(about)}){theirs}"
 
 
-def _details(experiment: Experiment, cells: list[Cell]) -> str:
-    header = [
-        "entry",
-        "seed",
-        "rate",
-        "training loss",
-        "test loss",
-        "test accuracy",
-        "s",
-        "commit",
-        "hardware",
-    ]
-    lines = ["<details><summary>Every run</summary>", "", _row(header), _row(["---"] * len(header))]
+HEADER = "entry, seed, rate, training loss, test loss, test accuracy, s, commit, hardware"
+
+
+def _every_run(experiment: Experiment, cells: list[Cell]) -> str:
+    rows = []
     for cell in cells:
-        for record in cell.records:
-            test, place = record["test"], record["surroundings"]
-            values = [
-                f"{record['training_loss']:.2e}",
-                f"{test['loss']:.2e}",
-                f"{test['accuracy']:.2%}",
-            ]
-            commit = (place.get("commit") or "")[:8] + ", modified" * modified(record)
-            where = [commit, f"{place['cores']} cores, {place['devices']}"]
-            run = [cell.entry.name, str(record["seed"]), f"{record['rate']:g}"]
-            where = [for_markdown(text) for text in where]  # a record may come from anywhere
-            lines.append(
-                _row(
-                    [*run, *values, f"{record['seconds'] / record['runs_in_program']:.0f}", *where]
-                )
-            )
+        name = cell.entry.name
+        rows += [[name, *_run(record)] for record in cell.records]
         if cell.searched:
             tried = ", ".join(
                 f"{r['rate']:g}: {r['validation'][experiment.selected_by]:.3g}"
                 for r in sorted(cell.searched, key=lambda r: r["rate"])
             )
-            steps = cell.searched[0]["step"]
-            lines.append(
-                _row(
-                    [cell.entry.name, "search", f"{steps} steps", f"validation, by rate: {tried}"]
-                    + [""] * 5
-                )
-            )
-    return "\n".join([*lines, "", "</details>", ""])
+            steps = f"{cell.searched[0]['step']} steps"
+            rows.append([name, "search", steps, f"validation, by rate: {tried}", *[""] * 5])
+    return _table(HEADER.split(", "), rows)
+
+
+def _run(record: dict[str, Any]) -> list[str]:
+    test, place = record["test"], record["surroundings"]
+    commit = (place.get("commit") or "")[:8] + ", modified" * modified(record)
+    return [
+        str(record["seed"]),
+        f"{record['rate']:g}",
+        f"{record['training_loss']:.2e}",
+        f"{test['loss']:.2e}",
+        f"{test['accuracy']:.2%}",
+        f"{record['seconds']:.0f}",
+        for_markdown(commit),  # a record may come from anywhere
+        for_markdown(f"{place['cores']} cores, {place['devices']}"),
+    ]
+
+
+def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(map(_row, [head, ["---"] * len(head), *rows]))
 
 
 def _row(values: Sequence[str]) -> str:

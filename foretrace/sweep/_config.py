@@ -1,7 +1,6 @@
 """A sweep as typed data: one configuration, what of it is searched, and which score counts."""
 
 import dataclasses
-import hashlib
 import math
 from typing import Annotated, Any
 
@@ -103,8 +102,3 @@ class Sweep:
                     raise ValueError(
                         f"a trial with {option}={value} cannot run: {error}"
                     ) from error
-
-
-def digest(config: SweptConfig) -> str:
-    """Return the name of a configuration's run directory; another configuration has another one."""
-    return hashlib.sha256(repr(config).encode()).hexdigest()[:12]

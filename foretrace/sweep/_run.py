@@ -25,7 +25,7 @@ from foretrace._runs.escape import without_secrets
 from foretrace._runs.files import LockedError, locked
 from foretrace._runs.loop import DivergenceError
 from foretrace._runs.signals import Stop
-from foretrace.sweep._config import Sweep, digest
+from foretrace.sweep._config import Sweep
 from foretrace.sweep._kinds import scores_of
 from foretrace.sweep._report import told
 from foretrace.sweep._space import applied, library
@@ -179,7 +179,7 @@ def _attempt(trials: "optuna.Study", number: int, sweep: Sweep, folder: Path, sh
             if losses == LOSSES:
                 raise ValueError(f"its process was lost {losses} times")
             config = applied(sweep.config, values)
-            run = directory.Run(folder / "trials" / digest(config))
+            run = directory.Run(folder / "trials" / directory.digest(config))
             trial.set_user_attr("run", f"trials/{run.path.name}")
             scores = scores_of(config, run, show)
             if scores is None:
@@ -205,4 +205,4 @@ def _sampler(sweep: Sweep, number: int) -> Any:
     if sweep.grid:
         return samplers.GridSampler({option: d.choices for option, d in sweep.dimensions.items()})
     # A seed for each trial: with one for each process, a resumed sweep would repeat earlier draws.
-    return samplers.TPESampler(seed=(int(digest(sweep.config), 16) + number) % 2**32)
+    return samplers.TPESampler(seed=(int(directory.digest(sweep.config), 16) + number) % 2**32)

@@ -25,7 +25,7 @@ from foretrace import experiment
 from foretrace._distributed.devices import Devices, agreeing
 from foretrace._runs.progress import ProgressBar
 from foretrace._runs import session
-from foretrace.experiment._program import evaluate, learn
+from foretrace.experiment._program import empty_tally, learn, tally_batch
 
 config = experiment.Config(
     task=experiment.Copy(pattern_length=3, padding=1, bits=2),
@@ -57,8 +57,8 @@ for name, chunk in {"whole": None, "chunks": 3}.items():
     state, flags = devices.replicate(learner.init()), devices.gather_flags(False)
     found = exchanges(step, state, np.int32(0), flags)
     print(json.dumps([name, sorted(set(found)), len(found)]))
-scoring = partial(evaluate, config, task, seed=0, shard=devices.shard)
-scored = exchanges(scoring, devices.replicate(learner.init().network), 2)
+scoring = partial(tally_batch, config, task, index=0, seed=0, shard=devices.shard)
+scored = exchanges(scoring, devices.replicate(learner.init().network), empty_tally())
 print(json.dumps(["scores", sorted(set(scored))]))
 shown, session.ProgressBar = session.ProgressBar, lambda *_: Interrupting(False)
 assert experiment.train(config, folder / "moved", devices=8).scores is None

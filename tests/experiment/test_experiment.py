@@ -23,7 +23,7 @@ from foretrace.experiment import _report as report
 from foretrace.experiment import _train
 from foretrace.experiment._cells import CONFIGS
 from foretrace.experiment._config import TASKS
-from foretrace.experiment._program import learn
+from foretrace.experiment._program import learn, shared
 from foretrace.experiment._train import read_config
 from foretrace.tasks.listops import ListOps
 
@@ -148,7 +148,7 @@ def test_configurations_survive_json(cell):
         ({"chunk": 2.5}, r"^chunk=2.5 must be a whole number or None$"),
         (
             {"stepz": 3},
-            r"^stepz=3 is not a setting of Config; expected task, network, .*final_sequences$",
+            r"^stepz=3 is not a setting of Config; expected task, network, .*keep_best$",
         ),
         (
             {"network": {"type": "NetworkConfig", "glu": 1}},
@@ -394,6 +394,41 @@ def test_report(finished):
     assert report.published(experiment.Config()) == 8.44e-3
     assert report.published(experiment.Config(rule="rtrl")) is None
     assert report.published(dataclasses.replace(CONFIG, rule="bptt")) is None
+
+
+@pytest.mark.program
+def test_the_best_network_on_validation_is_tested_however_often_the_run_stops(
+    tmp_path, monkeypatch
+):
+    config = dataclasses.replace(
+        CONFIG,
+        optimizer=experiment.OptimizerConfig(0.1, schedule="constant"),
+        evaluate_every=4,
+        align_every=None,
+        keep_best=True,
+    )
+    whole = experiment.train(config, tmp_path / "whole", show_progress=False)
+    lines = [r for r in read_metrics(whole.run.metrics) if r["kind"] in ("validation", "result")]
+    best = min(lines[1:-1], key=lambda line: line["loss"])
+    assert lines[-1]["best_step"] == best["step"] < 40
+    upto = dataclasses.replace(config, steps=best["step"], keep_best=False)
+    assert experiment.train(upto, tmp_path / "upto", show_progress=False).scores == whole.scores
+    # Without a checkpoint the run begins anew, with the best network of a later step in its folder.
+    with monkeypatch.context() as patch:
+        patch.setattr("foretrace.experiment._train._Training._save", lambda *_: None)
+        interrupt_at(patch, best["step"] + 2)
+        experiment.train(config, tmp_path / "again", show_progress=False)
+    again = experiment.train(config, tmp_path / "again", resume=True, show_progress=False)
+    assert_same_run(again, whole)
+    files = [(run.run.path / "best.safetensors").read_bytes() for run in (again, whole)]
+    assert files[0] == files[1]
+
+
+def test_runs_that_differ_in_seed_and_rate_share_their_programs():
+    other = dataclasses.replace(
+        CONFIG, seed=7, optimizer=experiment.OptimizerConfig(0.1), log_every=1, keep_best=True
+    )
+    assert shared(other) == shared(CONFIG) != shared(dataclasses.replace(CONFIG, steps=41))
 
 
 @pytest.mark.program
