@@ -69,6 +69,9 @@ class Chunks:
             network, opt_state, update_norm = updated(
                 optimizer, state.network, state.opt_state, grads, **known
             )
-            after = after._replace(network=network, opt_state=opt_state)
+            # Within a sequence all chunks share one dropout mask, so its key may change only at the
+            # end.
+            key = jax.random.split(state.key)[0]
+            after = after._replace(network=network, opt_state=opt_state, key=key)
         # Masked steps leave no trace in loss and gradient, so the carry is checked as well.
         return after, Learned(found.loss, found.outputs, gradient_norm, update_norm, found.carry)

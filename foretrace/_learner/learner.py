@@ -314,9 +314,6 @@ class Learner:
         last: bool = False,
     ) -> tuple[LearnerState, Info]:
         check_state(self, state)
-        # Within a sequence all chunks share one dropout mask, so its key may change only at the
-        # end.
-        key = jax.random.split(state.key)[0] if end or not self.accumulate else state.key
         data = Data(x, y, mask, reset, jax.random.fold_in(state.key, 1))
         after, found = self._learning.learn(
             state, weighted(data, mean_loss=self.mean_loss, last=last), end=end
@@ -326,7 +323,6 @@ class Learner:
         accepted = is_finite((found.loss, found.gradient_norm, update_norm, found.kept))
         after = after._replace(
             step=optax.safe_increment(state.step),
-            key=key,
             counted=counted if self.accumulate else None,
         )
         before = state._replace(skipped=optax.safe_increment(state.skipped))
@@ -344,7 +340,7 @@ class Learner:
                 if s.carry is not None
             )
         chosen = choose(accepted, counted, after, before)
-        return self._ended(chosen, key) if end else chosen, Info(
+        return self._ended(chosen, after.key) if end else chosen, Info(
             found.loss,
             found.outputs,
             found.gradient_norm,

@@ -146,6 +146,7 @@ class Rows:
         covariances = after.opt_state if isinstance(self.optimizer, Kalman) else None
         kept = (after.carry, covariances, after.head, after.errors)
         outputs = jnp.moveaxis(outputs, 0, time)
+        after = after._replace(key=state.key)
         return after, Learned(losses.sum(), outputs, norm(gradient), norm(moved), kept)
 
     def unlabelled_row(self, before: LearnerState, row: Data) -> tuple[LearnerState, Seen]:
