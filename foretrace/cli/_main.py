@@ -5,7 +5,6 @@ import difflib
 import importlib.metadata
 import logging
 import os
-import shlex
 import sys
 import traceback
 import warnings
@@ -21,7 +20,6 @@ from foretrace._runs.loop import DivergenceError
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._check import check
 from foretrace.cli._export import write_graph
-from foretrace.cli._help import HelpRegistry
 from foretrace.cli._options import (
     COMMANDS,
     RL,
@@ -119,13 +117,15 @@ def _done(arguments: list[str]) -> int:
     if arguments == ["--version"]:
         print(f"foretrace {importlib.metadata.version('foretrace')}")
         return 0
-    if {"-h", "--help", "--help-all"} & set(arguments):
-        return _show_help(arguments)
+    if {"-h", "--help"} & set(arguments):
+        try:
+            _parse_with(arguments, default_of_task(arguments, source="FILE"))
+        except SystemExit as end:
+            return int(end.code or 0)
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         warnings.simplefilter("always", UntrainedParameters)
-        with HelpRegistry(only_common=False):
-            command = _parse(arguments)
+        command = _parse(arguments)
         return _run(command, arguments)
 
 
@@ -173,23 +173,6 @@ def _run(command: Subcommand, arguments: list[str]) -> int:
         if isinstance(command, Reproduce)
         else _DOES[type(command)](command)
     )
-
-
-def _show_help(arguments: list[str]) -> int:
-    """Print the help of a command: its common options, or all of them for `--help-all`."""
-    full = "--help-all" in arguments
-    words = [word for word in arguments if word not in ("-h", "--help", "--help-all")]
-    with HelpRegistry(only_common=not full):
-        try:
-            _parse_with([*words, "--help"], default_of_task(arguments, source="FILE"))
-        except SystemExit as end:
-            if not full and words and words[0] in ("train", "sweep", "align", "stream", "rl"):
-                print(
-                    f"These are the common options; all of them: foretrace {shlex.join(words)} "
-                    "--help-all"
-                )
-            return int(end.code or 0)
-    return 0
 
 
 def _parse(arguments: list[str]) -> Subcommand:

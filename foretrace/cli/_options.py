@@ -10,7 +10,7 @@ from tyro.conf import Positional
 from foretrace._export.export import Format as ExportFormat
 from foretrace._rows.lines import Encoding
 from foretrace._rows.source import BadRows, Format
-from foretrace._runs.options import Advanced, RuleText
+from foretrace._runs.options import RuleText
 from foretrace.experiment._config import Config, NetworkConfig, TaskConfig, TaskName
 from foretrace.paper._catalogue import Name
 from foretrace.paper._experiment import Scale
@@ -38,8 +38,8 @@ class Train:
     config: Annotated[Config, tyro.conf.arg(name="")] = Config()
     run_dir: Path | None = None
     resume: bool = False
-    devices: Advanced[int | None] = None
-    cluster: Advanced[bool] = False
+    devices: int | None = None
+    cluster: bool = False
 
     def __post_init__(self) -> None:
         if self.cluster and self.run_dir is None:
@@ -75,7 +75,7 @@ class Sweep:
     run_dir: Path | None = None
     resume: bool = False
     workers: int = 1
-    storage: Advanced[str | None] = None
+    storage: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

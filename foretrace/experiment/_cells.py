@@ -3,12 +3,11 @@
 import dataclasses
 import inspect
 import typing
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from foretrace._cells.abstract import AbstractCell
 from foretrace._cells.registry import CELLS, command_name
 from foretrace._runs.config_json import check_types
-from foretrace._runs.options import ADVANCED
 from foretrace._types import PRNGKeyArray
 
 STATE_SIZE = 64
@@ -46,10 +45,7 @@ def _config_of(cell: type[AbstractCell]) -> type[AbstractCellConfig]:
     for option in inspect.signature(cell).parameters.values():
         if option.name not in ("input_size", "key"):
             default = STATE_SIZE if option.default is option.empty else option.default
-            kind = hints[option.name]
-            if option.name != "state_size":
-                kind = Annotated[kind, ADVANCED]
-            fields.append((option.name, kind, dataclasses.field(default=default)))
+            fields.append((option.name, hints[option.name], dataclasses.field(default=default)))
     own = {"cell": cell, "__module__": __name__, "__doc__": _help(cell)}
     return dataclasses.make_dataclass(
         cell.__name__, fields, bases=(AbstractCellConfig,), namespace=own, frozen=True

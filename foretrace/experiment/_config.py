@@ -12,7 +12,7 @@ import tyro
 from foretrace._network import Network, NormPlace
 from foretrace._rule import rule_text
 from foretrace._runs.config_json import check_types
-from foretrace._runs.options import Advanced, RuleText
+from foretrace._runs.options import RuleText
 from foretrace._types import PRNGKeyArray
 from foretrace.experiment._cells import LRU, CellConfig, SelectiveSSM
 from foretrace.experiment._precision import MatmulPrecision
@@ -48,12 +48,12 @@ class NetworkConfig:
     depth: Annotated[int, tyro.conf.arg(aliases=("--depth",))] = 4
     model_size: Annotated[int, tyro.conf.arg(aliases=("--model-size",))] = 128
     cell: CellConfig = LRU()
-    glu: Advanced[bool] = True
-    norm: Advanced[NormPlace] = "pre"
-    norm_eps: Advanced[float] = 1e-5
-    dropout: Annotated[Advanced[float], tyro.conf.arg(aliases=("--dropout",))] = 0.0
-    readout_size: Advanced[int | None] = None
-    cumulative_mean: Advanced[bool] = False
+    glu: bool = True
+    norm: NormPlace = "pre"
+    norm_eps: float = 1e-5
+    dropout: Annotated[float, tyro.conf.arg(aliases=("--dropout",))] = 0.0
+    readout_size: int | None = None
+    cumulative_mean: bool = False
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -85,10 +85,10 @@ class OptimizerConfig:
     """
 
     learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 4e-3
-    schedule: Advanced[Schedule] = "cosine"
-    warmup_steps: Advanced[int] = 0
-    recurrent_factor: Advanced[float] = 1.0
-    weight_decay: Advanced[float] = 0.0
+    schedule: Schedule = "cosine"
+    warmup_steps: int = 0
+    recurrent_factor: float = 1.0
+    weight_decay: float = 0.0
     clip: float | None = 1.0
 
     def __post_init__(self) -> None:
@@ -142,16 +142,16 @@ class Config:
     steps: int = 4000
     batch_size: int = 20
     chunk: int | None = None
-    segment: Advanced[int | None] = None
-    matmul_precision: Advanced[MatmulPrecision | None] = None
+    segment: int | None = None
+    matmul_precision: MatmulPrecision | None = None
     seed: int = 0
-    log_every: Advanced[int] = 50
-    evaluate_every: Advanced[int] = 500
-    align_every: Advanced[int | None] = 500
-    checkpoint_every: Advanced[int] = 500
-    validation_sequences: Advanced[int] = 100
-    final_sequences: Advanced[int] = 1000
-    keep_best: Advanced[bool] = False
+    log_every: int = 50
+    evaluate_every: int = 500
+    align_every: int | None = 500
+    checkpoint_every: int = 500
+    validation_sequences: int = 100
+    final_sequences: int = 1000
+    keep_best: bool = False
 
     def __post_init__(self) -> None:
         check_types(self)

@@ -10,7 +10,7 @@ import tyro
 
 from foretrace._rule import as_rule, rule_text
 from foretrace._runs.config_json import check_types, differences
-from foretrace._runs.options import Advanced, RuleText
+from foretrace._runs.options import RuleText
 from foretrace.experiment._cells import GRU, LRU
 from foretrace.experiment._config import NetworkConfig
 from foretrace.rl._agent import LEARNING_RATE
@@ -81,13 +81,13 @@ class AgentConfig:
     trace_decay: float = 0.8
     optimizer: Literal["obgd", "adam", "lstd"] = "adam"
     learning_rate: Annotated[float | None, tyro.conf.arg(aliases=("--lr",))] = None
-    kappa: Advanced[float] = 2.0
-    actor_weight: Advanced[float] = 1.0
+    kappa: float = 2.0
+    actor_weight: float = 1.0
     entropy: float = 0.01
-    epsilon: Advanced[float] = 0.05
-    epsilon_steps: Advanced[int] = 10_000
-    normalize_observations: Advanced[bool] = False
-    scale_rewards: Advanced[bool] = False
+    epsilon: float = 0.05
+    epsilon_steps: int = 10_000
+    normalize_observations: bool = False
+    scale_rewards: bool = False
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -164,8 +164,8 @@ class RLConfig:
     environments: int = 1
     seed: int = 0
     evaluation_episodes: int = 0
-    log_every: Advanced[int] = 2000
-    checkpoint_every: Advanced[int] = 20_000
+    log_every: int = 2000
+    checkpoint_every: int = 20_000
 
     def __post_init__(self) -> None:
         check_types(self)

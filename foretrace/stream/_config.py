@@ -15,7 +15,6 @@ from foretrace._rows.lines import Encoding
 from foretrace._rows.schema import Kind
 from foretrace._rows.slots import WhenFull
 from foretrace._rows.source import BadRows, Format
-from foretrace._runs.options import Advanced
 from foretrace.stream._conditions import Needs, NoEffect, without_effect
 from foretrace.stream._model_config import ModelConfig
 
@@ -132,10 +131,10 @@ class StreamConfig:
     horizon: int = 0
     delay: int = 0
     chunk: int | None = None
-    previous: Advanced[bool] = True
+    previous: bool = True
     member: str | None = None
     members: Annotated[int, _MEMBERS] = 64
-    when_full: Annotated[Advanced[WhenFull], _MEMBERS] = "evict"
+    when_full: Annotated[WhenFull, _MEMBERS] = "evict"
     reset: str | None = None
     id: str | None = None
     predictions: str | None = None
@@ -144,20 +143,20 @@ class StreamConfig:
     time: Annotated[tuple[str, ...], _COLUMNS] = ()
     ignore: Annotated[tuple[str, ...], _COLUMNS] = ()
     format: Format = "auto"
-    delimiter: Annotated[Advanced[str | None], _DELIMITED] = None
-    encoding: Annotated[Advanced[Encoding], _TEXT_FILE] = "utf-8"
+    delimiter: Annotated[str | None, _DELIMITED] = None
+    encoding: Annotated[Encoding, _TEXT_FILE] = "utf-8"
     bad_rows: Annotated[BadRows, _UNREADABLE] = "stop"
     outliers: Annotated[Outliers, _COLUMNS, _ANY_NUMBER] = "clip"
-    bound: Annotated[Advanced[float], _COLUMNS, _ANY_NUMBER] = 10.0
-    categories: Annotated[Advanced[int], _COLUMNS, _CATEGORICAL] = 16
-    classes: Annotated[Advanced[int | None], _CLASS] = None
+    bound: Annotated[float, _COLUMNS, _ANY_NUMBER] = 10.0
+    categories: Annotated[int, _COLUMNS, _CATEGORICAL] = 16
+    classes: Annotated[int | None, _CLASS] = None
     coverage: Annotated[float, _NUMBER] = 0.9
-    look_ahead: Annotated[Advanced[int], _COLUMNS] = 200
+    look_ahead: Annotated[int, _COLUMNS] = 200
     model: Annotated[ModelConfig, tyro.conf.arg(name="")] = ModelConfig()
     backend: Backend = "jax"
     log_every: int = 1000
-    checkpoint_every: Advanced[int] = 10_000
-    checkpoint_seconds: Advanced[float] = 60.0
+    checkpoint_every: int = 10_000
+    checkpoint_seconds: float = 60.0
 
     def __post_init__(self) -> None:
         self._check_source()

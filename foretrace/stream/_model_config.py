@@ -10,7 +10,7 @@ import tyro
 from foretrace._cells.abstract import AbstractCell
 from foretrace._experts.by_name import EXPERTS
 from foretrace._rule import rule_text
-from foretrace._runs.options import Advanced, RuleText
+from foretrace._runs.options import RuleText
 from foretrace.experiment._cells import BY_NAME, CellName
 from foretrace.stream._conditions import Known, Needs, conditions
 
@@ -112,13 +112,13 @@ class ModelConfig:
     size: Annotated[Size, _SIZE] = "auto"
     experts: Annotated[tuple[ExpertName, ...] | None, _EXPERTS, _RAW] = None
     cell: Annotated[CellName | None, NETWORK] = None
-    depth: Annotated[Advanced[int | None], NETWORK] = None
-    model_size: Annotated[Advanced[int | None], NETWORK] = None
-    state_size: Annotated[Advanced[int | None], NETWORK, _STATE_SIZE] = None
+    depth: Annotated[int | None, NETWORK] = None
+    model_size: Annotated[int | None, NETWORK] = None
+    state_size: Annotated[int | None, NETWORK, _STATE_SIZE] = None
     rule: Annotated[RuleText | None, NETWORK] = None
     learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",)), NETWORK] = 1e-3
-    clip: Annotated[Advanced[float | None], NETWORK] = 1.0
-    train_encoder: Annotated[Advanced[bool | None], NETWORK] = None
+    clip: Annotated[float | None, NETWORK] = 1.0
+    train_encoder: Annotated[bool | None, NETWORK] = None
     seed: Annotated[int, NETWORK] = 0
 
     def __post_init__(self) -> None:

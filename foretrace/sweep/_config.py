@@ -6,7 +6,6 @@ from typing import Annotated, Any
 
 import tyro
 
-from foretrace._runs.options import Advanced
 from foretrace.experiment._config import Config
 from foretrace.sweep import _space
 from foretrace.sweep._kinds import KINDS, SweptConfig
@@ -37,7 +36,7 @@ class Sweep:
     4
     """
 
-    config: Advanced[_Config] = Config()
+    config: _Config = Config()
     grid: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     search: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = ()
     trials: int | None = None

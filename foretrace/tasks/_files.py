@@ -26,13 +26,6 @@ Arrays = dict[str, np.ndarray]
 DataDir = Annotated[str | None, tyro.conf.arg(aliases=("--data-dir",))]
 """Type of the option that names the data directory."""
 
-# The mark of `foretrace._runs.options.Advanced`, a room that comes after this one.
-Verify = Annotated[bool, "advanced"]
-"""Type of an option that decides whether files other than the public ones are refused."""
-
-Pool = Annotated[int, "advanced"]
-"""Type of the option that says how many pixels are averaged; `--help` leaves it out."""
-
 
 class DataError(ValueError):
     """Data that are missing, damaged or other than expected."""

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from foretrace._types import Array, Float
-from foretrace.tasks._files import Arrays, DataDir, DataError, Pool, Source, Verify
+from foretrace.tasks._files import Arrays, DataDir, DataError, Source
 from foretrace.tasks._formats import (
     import_extra,
     mnist_files,
@@ -98,10 +98,10 @@ class SequentialCIFAR10(AbstractImages):
     (3, 10, 1024)
     """
 
-    pool: Pool = 1
+    pool: int = 1
     samples: int | None = None
     data_dir: DataDir = None
-    verify: Verify = True
+    verify: bool = True
 
     side: ClassVar[int] = 32
 
@@ -148,10 +148,10 @@ class SequentialMNIST(AbstractImages):
     """
 
     permuted: bool = False
-    pool: Pool = 1
+    pool: int = 1
     samples: int | None = None
     data_dir: DataDir = None
-    verify: Verify = True
+    verify: bool = True
 
     side: ClassVar[int] = 28
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import numpy as np
 
 from foretrace._types import Array, Float
-from foretrace.tasks._files import Arrays, DataDir, Source, Verify
+from foretrace.tasks._files import Arrays, DataDir, Source
 from foretrace.tasks._formats import parquet_files, read_parquet
 from foretrace.tasks._stored import AbstractStoredTask, Rows, Split, SplitName, one_hot, split_of
 
@@ -35,7 +35,7 @@ class IMDB(AbstractStoredTask):
     max_length: int = 4000
     samples: int | None = None
     data_dir: DataDir = None
-    verify: Verify = True
+    verify: bool = True
 
     def __post_init__(self) -> None:
         if self.max_length < 1:
