@@ -213,7 +213,7 @@ def test_options_that_may_be_none(capsys):
     cell = "train copy network.cell:s5 --network.cell.timescales"
     assert cli._parse([*cell.split(), "1", "9.5"]).config.network.cell.timescales == (1.0, 9.5)
     code, _, err = run(capsys, *cell.replace("s5", "lru").split(), "1")
-    assert code == 2 and "2 values or None" in " ".join(err.split())
+    assert code == 2 and "--network.cell.timescales" in err
 
 
 @pytest.mark.parametrize(
