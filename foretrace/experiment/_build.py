@@ -1,5 +1,7 @@
 """The task, network and learner that a configuration describes."""
 
+import functools
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -8,8 +10,10 @@ from jax.sharding import Mesh
 
 from foretrace._learner.learner import Learner
 from foretrace._learner.optimizer import adamw
+from foretrace._network import Network
 from foretrace._rule import Depth, as_rule
-from foretrace.experiment._config import Config
+from foretrace._types import PRNGKeyArray
+from foretrace.experiment._config import Config, NetworkConfig
 from foretrace.tasks import Task
 
 
@@ -24,8 +28,7 @@ def build(
     config: Config,
     optimizer: optax.GradientTransformation | None = None,
     mesh: Mesh | None = None,
-    *,
-    warn: bool = True,
+    network: Network | None = None,
 ) -> TaskAndLearner:
     """Make the task and the learner of a configuration.
 
@@ -33,7 +36,8 @@ def build(
         config: configuration of a run.
         optimizer: optimiser that replaces the configuration's.
         mesh: one-dimensional mesh of the devices that share a batch.
-        warn: warning about parameters that can receive no gradient under the rule.
+        network: network of the learner, which then warns of no untrained parameters. Default: drawn
+            from the seed.
 
     Raises:
         ValueError: sizes, rates or probabilities out of range, or a rule without credit in depth.
@@ -49,7 +53,7 @@ def build(
     # Reports wrong sizes before anything is written. A task may read and decode its data here.
     jax.eval_shape(lambda: task.batch(config.seed, 0, config.batch_size))
     learner = Learner(
-        config.network.drawn(task.input_size, task.output_size, jax.random.key(config.seed)),
+        _drawn(config) if network is None else network,
         rule=config.rule,
         optimizer=adamw(**config.optimizer.settings(config.steps))
         if optimizer is None
@@ -60,9 +64,28 @@ def build(
         whole_sequences=not chunked,
         segment=config.segment,
         mesh=mesh,
-        warn=warn,
+        warn=network is None,
     )
     return TaskAndLearner(task, learner)
+
+
+def _drawn(config: Config) -> Network:
+    """Return the network of a configuration, by a program that serves all seeds."""
+    sizes = config.task.input_size, config.task.output_size
+    key = jax.random.key(config.seed)
+    try:
+        return _drawing(config.network, *sizes)(key)
+    except ValueError:
+        # Inside another program JAX refuses compiler options; any other error comes again.
+        return config.network.drawn(*sizes, key)
+
+
+@functools.lru_cache(maxsize=2)
+def _drawing(
+    network: NetworkConfig, input_size: int, output_size: int
+) -> Callable[[PRNGKeyArray], Network]:
+    draw = functools.partial(network.drawn, input_size, output_size)
+    return jax.jit(draw, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def _check(config: Config, *, scheduled: bool) -> None:

@@ -69,7 +69,7 @@ def programs(config: Config, devices: Devices) -> Programs:
             return jax.tree.map(lambda leaf: at.rate * leaf, updates), after
 
         scaled = optax.GradientTransformation(optimizer.init, update)
-        task, learner = build(config, scaled, devices.mesh, warn=False)
+        task, learner = build(config, scaled, devices.mesh, state.network)
         return learn(config, task, learner, state, at.step, at.seed, devices.shard)
 
     def add(
