@@ -132,8 +132,9 @@ class Rows:
             return (after, gradient), (seen.loss, seen.outputs)
 
         none = jax.tree.map(jnp.zeros_like, self._parameters(state.network))
-        # The key is not used, and stays out of loops and branches.
-        start: Any = (state._replace(key=jnp.zeros(0)), none)
+        # What rows do not change stays out of loops and branches.
+        bare: Any = state
+        start = (bare._replace(key=None, step=None, skipped=None), none)
         if rows.xs.shape[0] == 1:
             # No loop in the program of a single row, which may be exported as a plain graph.
             (after, gradient), seen = one(start, jax.tree.map(lambda leaf: leaf[0], rows))
@@ -146,7 +147,7 @@ class Rows:
         covariances = after.opt_state if isinstance(self.optimizer, Kalman) else None
         kept = (after.carry, covariances, after.head, after.errors)
         outputs = jnp.moveaxis(outputs, 0, time)
-        after = after._replace(key=state.key)
+        after = after._replace(key=state.key, step=state.step, skipped=state.skipped)
         return after, Learned(losses.sum(), outputs, norm(gradient), norm(moved), kept)
 
     def unlabelled_row(self, before: LearnerState, row: Data) -> tuple[LearnerState, Seen]:
