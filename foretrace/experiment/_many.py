@@ -2,7 +2,7 @@
 
 import math
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from foretrace._runs.directory import Run, digest
@@ -13,7 +13,11 @@ from foretrace.experiment._train import Result, train
 
 
 def many(
-    configs: Iterable[Config], folder: str | os.PathLike[str], *, show_progress: bool = True
+    configs: Iterable[Config],
+    folder: str | os.PathLike[str],
+    *,
+    show_progress: bool = True,
+    watch: Callable[[int, Scores], bool] | None = None,
 ) -> Iterator[Result]:
     """Train configurations one after another, and yield the result of each.
 
@@ -25,6 +29,7 @@ def many(
         configs: configurations of the runs.
         folder: folder of the run directories.
         show_progress: show the progress of each run on standard error.
+        watch: function that may end a run at an evaluation, as in `train`.
 
     Yields:
         The result of each run. The scores of a run that diverges are NaN. A run that is stopped has
@@ -37,7 +42,11 @@ def many(
         run = Run(Path(folder) / digest(config))
         try:
             result = train(
-                config, run.path, resume=run.config.exists(), show_progress=show_progress
+                config,
+                run.path,
+                resume=run.config.exists(),
+                show_progress=show_progress,
+                watch=watch,
             )
         except DivergenceError:
             result = Result(run, config.steps, Scores(*[math.nan] * 3), math.nan)

@@ -90,7 +90,13 @@ def run(
         warnings.simplefilter("ignore", UntrainedParameters)
         while not stop.asked and (left := next_jobs(experiment, entries, read_records(folder))):
             configs = _announced(left, stop, show_progress)
-            results = many(configs, folder / "runs", show_progress=show_progress)
+            results = many(
+                configs,
+                folder / "runs",
+                show_progress=show_progress,
+                # A request that came before the run listened to signals.
+                watch=lambda *_: stop.asked,
+            )
             for job, result in zip(left, results, strict=False):
                 if result.scores is not None:
                     append_record(folder, record_of(experiment, *job, result))
