@@ -86,10 +86,12 @@ class Health(NamedTuple):
 
     Args:
         in_a_row: number of the last steps that were refused, as they were not finite.
+        longest: largest such number so far.
         inputs: its last inputs.
     """
 
     in_a_row: Float[Array, ""]
+    longest: Float[Array, ""]
     inputs: Float[Array, "P I"]
 
 
@@ -108,7 +110,9 @@ class MixtureState(NamedTuple):
         weights: weights of the mixture.
         num_labels: number of labels that have come, at most `SETTLED`.
         members: number of members with a label; None for a single stream.
-        sums: sums over all rows, in the order of `Mixture.sums`; None in a program without them.
+        sums: sums in the order of `Mixture.sums`, of all rows, of those since the last line of the
+            record and of those since the last block: differences of large sums would lose what is
+            small. None in a program without them.
         network: state of the recurrent network; None without one.
         health: what is told of it; None likewise.
     """
@@ -124,7 +128,7 @@ class MixtureState(NamedTuple):
     weights: NumberWeights | ClassWeights | Compared
     num_labels: Int[Array, ""]
     members: Float[Array, ""] | None
-    sums: Float[Array, "T"] | None
+    sums: Float[Array, "3 T"] | None
     network: RecurrentState | None
     health: Health | None
 
@@ -180,14 +184,18 @@ class Report(NamedTuple):
     """What a line of the record tells of a state.
 
     Args:
-        sums: sums over all rows by their names.
+        total: sums over all rows by their names.
+        line: sums since the last line of the record.
+        block: sums since the last block.
         weights: weight of each expert, the mean over the steps ahead.
         scales: running deviation of each number of a row; 0 before some differed.
         outliers: number of outliers so far, of columns and of labels.
         health: what is told of the network; None without one.
     """
 
-    sums: Any
+    total: dict[str, float]
+    line: dict[str, float]
+    block: dict[str, float]
     weights: Any
     scales: Any
     outliers: Any
@@ -256,6 +264,7 @@ class Mixture:
         self._predict = compiled(taking(self._traced_predict))
         self._newest = compiled(taking(self._traced_newest))
         self._report = compiled(taking(self._traced_report))
+        self._ended = compiled(keeping(self._traced_ended), donate_argnums=0)
         self._outliers = compiled(taking(self._traced_outliers))
         self._margins = compiled(taking(self._traced_margins))
 
@@ -305,11 +314,13 @@ class Mixture:
                 weights,
                 jnp.zeros((), jnp.int32),
                 jnp.zeros(()) if self.shape.slots > 1 else None,
-                jnp.zeros(len(self.sums)),
+                jnp.zeros((3, len(self.sums))),
                 jax.tree.map(jnp.copy, network),  # the state is donated, the network's own is not
                 None
                 if network is None
-                else Health(jnp.zeros(()), jnp.zeros((PROBE, self.shape.network_inputs))),
+                else Health(
+                    jnp.zeros(()), jnp.zeros(()), jnp.zeros((PROBE, self.shape.network_inputs))
+                ),
             )
 
     def step(self, state: S, rows: Any) -> tuple[S, Mixed]:
@@ -339,8 +350,19 @@ class Mixture:
     def report(self, state: MixtureState | Packed) -> Report:
         """Return what a line of the record tells of a state."""
         with jax.enable_x64(True):
-            found = jax.tree.map(np.asarray, self._report(state))
-        return found._replace(sums=dict(zip(self.sums, found.sums.tolist(), strict=True)))
+            sums, *parts = jax.tree.map(np.asarray, self._report(state))
+        total, line, block = (dict(zip(self.sums, row, strict=True)) for row in sums.tolist())
+        return Report(total, line, block, *parts)
+
+    def ended(self, state: S, *, block: bool) -> S:
+        """Return a state whose sums since the last line begin again; `state` is donated.
+
+        Args:
+            state: the state.
+            block: whether those since the last block do, too.
+        """
+        with jax.enable_x64(True):
+            return self._ended(state, np.array([True, False, not block]))[0]
 
     def margins(self, state: MixtureState | Packed, coverage: float) -> Float[np.ndarray, "2 O"]:
         """Return the reach of intervals below and above numbers, by the present errors."""
@@ -391,10 +413,14 @@ class Mixture:
 
         return lax.scan(body, state.arrived, rows)[1]
 
-    def _traced_report(self, state: MixtureState) -> Report:
+    def _traced_ended(self, state: MixtureState, kept: Array) -> tuple[MixtureState, tuple[()]]:
+        assert state.sums is not None
+        return state._replace(sums=jnp.where(kept[:, None], state.sums, 0.0)), ()
+
+    def _traced_report(self, state: MixtureState) -> tuple[Any, ...]:
         weights = self.mixture.weights(state.weights).reshape(len(self.names), -1).mean(axis=1)
         scales = settled_scale(state.arrived.columns)
-        return Report(state.sums, weights, scales, state.arrived.outliers, state.health)
+        return state.sums, weights, scales, state.arrived.outliers, state.health
 
     def _traced_margins(self, state: MixtureState) -> Array:
         scale: Any = state.arrived.target
@@ -426,9 +452,10 @@ class Mixture:
             accepted = jnp.where(measures[3] > 0, 1.0, 0.0)
             count = jnp.stack([accepted, 1 - accepted])
             found = jnp.concatenate([jnp.where(accepted > 0, measures[:3], 0.0), count])
-            state = state._replace(sums=state.sums.at[-len(OF_NETWORK) :].add(found))
+            state = state._replace(sums=state.sums.at[:, -len(OF_NETWORK) :].add(found[None]))
             inputs = jnp.concatenate([health.inputs, rows.x])[-PROBE:]
-            health = Health((1 - accepted) * (health.in_a_row + 1), inputs)
+            in_a_row = (1 - accepted) * (health.in_a_row + 1)
+            health = Health(in_a_row, jnp.maximum(health.longest, in_a_row), inputs)
         state = state._replace(network=None, health=None, arrived=arrived)
         state, mixed = _each(body, state, (rows, outputs))
         return state._replace(network=network, health=health), mixed
@@ -599,7 +626,8 @@ class Mixture:
             state = state._replace(weights=weights)
         scores = jnp.where(row.is_scored, scores, jnp.nan)
         if state.sums is not None:
-            state = state._replace(sums=state.sums + of_row(self.scores, scores, wrong))
+            row_sums = of_row(self.scores, scores, wrong)
+            state = state._replace(sums=state.sums + row_sums[None])
         told = self._told(newest)
         return state, told._replace(scores=scores, errors=wrong)
 
@@ -629,11 +657,14 @@ class Mixture:
             # One slot more than there are members, for missing rows.
             each = of_members / (self.shape.slots + 1)
             room = int((MAX_BYTES - size + of_members) / each) - 1
+            there = f"with this delay there is room for {max(room, 0)} members"
+            if self.shape.members is None and self.ring.delay:
+                # Nearly all is what waits, as long as the delay.
+                there = f"the delay can be {self.shape.delay * MAX_BYTES // size} rows"
             raise ValueError(
                 f"members={self.shape.slots}, delay={self.shape.delay}: a mixture of experts would "
                 f"take {size / 2**20:.0f} MiB, but at most {MAX_BYTES / 2**20:.0f} MiB are "
-                f"allowed; with this delay there is room for {max(room, 0)} members; use fewer "
-                "members, a shorter delay or a smaller model"
+                f"allowed; {there}; use fewer members, a shorter delay or a smaller model"
             )
 
 

@@ -72,13 +72,15 @@ class Waiting:
     Args:
         num_gaps: number of columns that hold the time since the row before.
 
-    `pending` are the labels of the last rows that are not due. `num_rows` is
-    counted up to the number of rows whose labels are awaited.
+    `pending` are the labels of the last rows that are not due. `num_rows` is counted up to the
+    number of rows whose labels are awaited. `answer` is what was said of the last row, where
+    someone asks for it later.
     """
 
     def __init__(self, num_gaps: int) -> None:
         self.pending: deque[Awaited] = deque()
         self.times: list[float | None] = [None] * num_gaps
+        self.answer: Any = None
         self.num_rows = 0
 
 

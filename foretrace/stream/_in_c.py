@@ -55,10 +55,10 @@ class NativeMixture:
     """A mixture whose learning step is a compiled C program.
 
     Args:
-        mixture: the mixture; its learner draws nothing, and learns one row of one stream at a time.
+        mixture: the mixture; its learner draws nothing, and learns row by row.
 
     Raises:
-        ValueError: the network learns rows together, or draws.
+        ValueError: the network learns in chunks, or draws.
         foretrace.CompilerError: there is no C compiler.
     """
 
@@ -110,6 +110,11 @@ class NativeMixture:
     def report(self, kept: _Kept) -> Report:
         """Return what a line of the record tells of a state."""
         return self.mixture.report(self.packing.unpack(kept))
+
+    def ended(self, kept: _Kept, *, block: bool) -> _Kept:
+        """Return a state whose sums since the last line begin again, and since the last block."""
+        state = jax.tree.map(jnp.asarray, self.packing.unpack(kept))
+        return self.packing.pack(self.mixture.ended(state, block=block))
 
 
 def _graph(mixture: Mixture) -> Graph:

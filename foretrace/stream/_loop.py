@@ -93,7 +93,6 @@ class StreamLoop:
         )
         self.behind_checkpoint = False
         self.is_resumed = saved.step >= 0
-        self.line = dict.fromkeys(self.mixture.sums, 0.0)
         if self.is_resumed:
             self.state: State = self._restore(saved)
         else:
@@ -145,13 +144,14 @@ class StreamLoop:
             # been there: neither the short chunk nor a last line that was not complete.
             self._learn(chunk, last=True)
         report = self._checked_report()
+        self.monitors.look(report.block)
         if not self.stop.asked and not self._has_result():
-            worse = not_better(self.scores, report.sums)
-            self._write("result", report, means(self.scores, report.sums), not_better_than=worse)
+            worse = not_better(self.scores, report.total)
+            self._write("result", report, means(self.scores, report.total), not_better_than=worse)
         return StreamResult(
             self.session.run,
             self.position,
-            means(self.scores, report.sums),
+            means(self.scores, report.total),
             self.stop.asked,
             **self._of_experts(report),
             forecast=forecast(self.config, self.intake, self.state),
@@ -253,11 +253,11 @@ class StreamLoop:
         """
         report = self.mixture.report(self.state)
         self.parts.end("mixture")
-        if report.health is not None and report.health.in_a_row >= REFUSED_IN_A_ROW:
+        if report.health is not None and report.health.longest >= REFUSED_IN_A_ROW:
             model = self.config.model
             raise DivergenceError(
                 f"training has diverged: loss or gradient was NaN or infinite in "
-                f"{report.health.in_a_row:.0f} steps in a row, up to row {self.position.row}; try "
+                f"{report.health.longest:.0f} steps in a row, up to row {self.position.row}; try "
                 f"a smaller --learning-rate (now {model.learning_rate}) or a smaller --clip (now "
                 f"{model.clip})"
             )
@@ -274,9 +274,9 @@ class StreamLoop:
     def _report(self) -> None:
         """Write a line of metrics: new scores, the network's health, speed and memory."""
         report = self._checked_report()
-        window = {name: value - self.line[name] for name, value in report.sums.items()}
-        self.line = report.sums
-        scores = means(self.scores, window)
+        ends = self.monitors.look(report.block)
+        self.state = self.mixture.ended(self.state, block=ends)
+        scores = means(self.scores, report.line)
         now = time.monotonic()
         speed = (self.position.row - self.rows_at_last_log) / max(now - self.time_of_last_log, 1e-9)
         parts = self.parts.microseconds(self.position.row - self.rows_at_last_log)
@@ -294,10 +294,10 @@ class StreamLoop:
         if network is not None and report.health is not None:
             state, told = self.mixture.packing.unpack(self.state).network, report.health
             carry = network.carry_of(state, self.intake.newest_slot)
-            if count := window["accepted"]:
+            if count := report.line["accepted"]:
                 names = ("loss", "gradient_norm", "update_norm")
-                steps = {name: window[name] / count for name in names}
-            seen = (report.sums["accepted"] + report.sums["refused"]) * network.chunk
+                steps = {name: report.line[name] / count for name in names}
+            seen = (report.total["accepted"] + report.total["refused"]) * network.chunk
             health = self.monitors.measure(
                 state.learner.network,
                 carry,
@@ -307,14 +307,12 @@ class StreamLoop:
             chosen = {"rule": config.rule, "train_encoder": config.train_encoder}
             values |= chosen | steps | health
         warnings = self.intake.changed_scales(report.scales)
-        lost = self.monitors.look(report.sums)
         warnings += self.monitors.warnings(health | self.monitors.recent_coverage())
-        warnings += [] if lost is None else [lost]
         for line in warnings:
             self.show.say(f"warning: row {self.position.row}: {line}")
         if warnings:
             values["warnings"] = warnings
-        total = means(self.scores, report.sums)
+        total = means(self.scores, report.total)
         self._write("stream", report, scores, total=total, **values)
         shown = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
         self.show.tick(f"row {self.position.row}: {shown}; {speed:.0f} rows/s, {memory:.0f} MiB")
@@ -332,8 +330,8 @@ class StreamLoop:
         values = {
             **scores,
             **more,
-            "scored": int(report.sums["rows"]),
-            "refused": int(report.sums["refused"]),
+            "scored": int(report.total["rows"]),
+            "refused": int(report.total["refused"]),
             "counts": counts,
         }
         values |= self.intake.counts() | self._of_experts(report) | self.monitors.recent_coverage()
@@ -347,8 +345,8 @@ class StreamLoop:
 
     def _of_experts(self, report: Report) -> dict[str, Any]:
         """Return the scores of the experts over all rows, and their present weights."""
-        rows, names = report.sums["rows"], self.mixture.names
-        errors = {name: report.sums[name] / rows for name in names if rows}
+        rows, names = report.total["rows"], self.mixture.names
+        errors = {name: report.total[name] / rows for name in names if rows}
         found = {name: 1 - one if self.plan.classes else one for name, one in errors.items()}
         return {
             "experts": found,
@@ -365,7 +363,6 @@ class StreamLoop:
             pipe=None if self.pipe is None else self.pipe.to_json(position.offset, end=end),
             intake=self.intake.to_json(),
             monitors=self.monitors.to_json(),
-            line=self.line,
             predictions=predictions,
         )
         self.saved_row, self.saved_at = position.row, time.monotonic()
@@ -389,7 +386,4 @@ class StreamLoop:
             self.position = self.position._replace(offset=0)  # every process counts its own bytes
         self.intake.restore(saved.intake)
         self.monitors.restore(saved.monitors)
-        self.line = saved.line
-        if self.line.keys() != {*self.mixture.sums}:
-            raise ValueError("line has other sums than this run's")
         return load_state(self.session.run.checkpoint, self.mixture)

@@ -7,7 +7,7 @@
 | `sensitivity_norm` | norm of e, over all layers | up to 10^6 |
 | `update_ratio` | mean norm of an update over the parameters' norm | 10^-8 to 10^-2 |
 | `dead_units` | share of features to which a layer adds a constant | up to 0.5 |
-| `recent_coverage` | share of the last `LABELS` labels in intervals | within ten errors |
+| `recent_coverage` | share of the last labels in intervals | within ten errors |
 
 A unit is dead if what its block adds to it had a standard deviation below 10^-6 over the last
 32 inputs.
@@ -71,35 +71,39 @@ class Monitors:
         self.ranges = RANGES | {"recent_coverage": (max(lowest, 0.0), 1.0)}
         self.outside: set[str] = set()
         self.watch = LossWatch(_LEAST_RISE)
-        self.block: list[float] = [0.0] * 5
-        self.coverage: float | None = None
+        self.lost: list[str] = []
+        self.last = [0.0, 0.0]  # labels of the last block, and how many were in their intervals
+        self.recent: dict[str, float] = {}
 
-    def look(self, sums: Mapping[str, float]) -> str | None:
-        """See the sums of all scores so far; return a sentence if a level has been lost.
+    def look(self, block: Mapping[str, float]) -> bool:
+        """See the sums of scores since the last block; return whether a block ends here.
 
-        Coverage, and log loss or error relative to the last value's, are those of the labels since
-        there were `LABELS` more.
+        Levels are means over blocks. The recent coverage is that of the present block, with the
+        last one before `LABELS` labels.
         """
-        is_class = "log_loss" in sums
+        is_class = "log_loss" in block
         names = "rows log_loss squared rows" if is_class else "rows mae squared no_change_mae"
-        now = [*(sums[name] for name in names.split()), sums.get("coverage", 0.0)]
-        count, *found, inside = (b - a for a, b in zip(self.block, now, strict=True))
-        if count < LABELS:
-            return None
-        self.block = now
-        self.coverage = None if is_class else round(inside / count, 6)
-        if (lost := self.watch.add_block(count, *found)) is None:
-            return None
-        what = "log loss" if is_class else "error, relative to that of the last known number,"
-        return (
-            f"the {what} was {lost[0]:.3g} in the last {HELD * count:,.0f} rows with a label, and "
-            f"at most {lost[1]:.3g} for as long before: the stream has changed, or what was "
-            "learned is lost"
-        )
+        count, *loss = (block[name] for name in names.split())
+        inside, ends = block.get("coverage", 0.0), count >= LABELS
+        seen = [count, inside] if ends else [self.last[0] + count, self.last[1] + inside]
+        if not is_class and seen[0] >= LABELS:
+            share = round(seen[1] / seen[0], 6)
+            self.recent = {"recent_coverage": share, "recent_labels": int(seen[0])}
+        if not ends:
+            return False
+        self.last = [count, inside]
+        if (lost := self.watch.add_block(count, *loss)) is not None:
+            what = "log loss" if is_class else "error, relative to that of the last known number,"
+            self.lost.append(
+                f"the {what} was {lost[0]:.3g} in the last {HELD * count:,.0f} rows with a label, "
+                f"and at most {lost[1]:.3g} for as long before: the stream has changed, or what "
+                "was learned is lost"
+            )
+        return True
 
     def recent_coverage(self) -> dict[str, float]:
         """Return the share of the last labels in their intervals, none before `LABELS`."""
-        return {} if self.coverage is None else {"recent_coverage": self.coverage}
+        return dict(self.recent)
 
     def measure(
         self, network: Network, carry: Carry, update_norm: float | None, inputs: np.ndarray | None
@@ -122,7 +126,7 @@ class Monitors:
         return values
 
     def warnings(self, values: dict[str, float]) -> list[str]:
-        """Return a line for each monitor that has newly left its range."""
+        """Return a line for each monitor that has newly left its range, and for a lost level."""
         ranges = self.ranges
         out = {
             name
@@ -135,15 +139,16 @@ class Monitors:
             for name in sorted(out - self.outside)
         ]
         self.outside = out | (self.outside - values.keys())
-        return lines
+        lost, self.lost = self.lost, []
+        return lines + lost
 
     def to_json(self) -> list[Any]:
         """Return the state."""
-        return [sorted(self.outside), self.watch.to_json(), self.block, self.coverage]
+        return [sorted(self.outside), self.watch.to_json(), self.last]
 
     def restore(self, state: list[Any]) -> None:
         """Restore what `to_json` returned."""
-        outside, watch, self.block, self.coverage = state
+        outside, watch, self.last = state
         self.outside = set(outside)
         self.watch.restore(watch)
 

@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from foretrace._experts.intervals import check_coverage
+from foretrace._rows.streams import Waiting
 from foretrace._rows.target import NumberTarget
 from foretrace._runs.thread_lock import locked
 from foretrace.stream._arrays import Row
@@ -61,7 +62,9 @@ class NextSteps(OnlineEstimator):
         """
         x = {} if x is None else x
         self._check([x], [y])
-        self._learn(x, y)
+        answer = self._learn(x, y)
+        if (latest := self._latest(None if self.member is None else x[self.member])) is not None:
+            latest.answer = np.asarray(answer.newest)
         self._say_news(4)
 
     @locked
@@ -124,10 +127,16 @@ class NextSteps(OnlineEstimator):
             )
         if member is not None and self.member is None:
             raise ValueError(f"forecast(member={member!r}): the model was made without `member`")
-        if self._intake is None or self._state is None:
+        if member is None and self._intake is not None:
+            member = self._intake.streams.table.latest
+        latest = self._latest(member)
+        return None if latest is None else latest.answer
+
+    def _latest(self, name: Hashable) -> Waiting | None:
+        """Return what waits of a member; None if it has no rows."""
+        if self._intake is None:
             return None
-        table = self._intake.streams.table
-        slot = table.find(table.latest if member is None else member)
+        slot = self._intake.streams.table.find(name)
         if slot is None or slot.is_new:
             return None
-        return self._intake.mixture.newest(self._state, [slot.number])[0][0]
+        return self._intake.streams.waiting[slot.number]

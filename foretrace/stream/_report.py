@@ -10,7 +10,6 @@ from foretrace._runs.directory import Run, RunError, read_config_as
 from foretrace._runs.escape import for_rich
 from foretrace._runs.metrics import read_metrics
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._monitors import LABELS
 
 OWN_NAME = "the mixture"
 """Title of what a run predicts."""
@@ -104,7 +103,7 @@ def _intervals(config: StreamConfig, record: dict[str, Any]) -> str:
     return (
         f"{asked}. "
         if recent is None
-        else f"{asked}; they held {recent:.1%} of the last {LABELS:,}. "
+        else f"{asked}; they held {recent:.1%} of the last {record['recent_labels']:,}. "
     )
 
 

@@ -38,7 +38,6 @@ class StreamSaved(Saved):
         pipe: bytes of standard input that are to be read first; None for other sources.
         intake: columns, classes, members and the labels that wait.
         monitors: state of the monitors.
-        line: sums over all rows up to the last line of the record, by their names.
         predictions: size and digest of the file of predictions; None without one.
 
     Raises:
@@ -50,7 +49,6 @@ class StreamSaved(Saved):
     pipe: dict[str, Any] | None = None
     intake: dict[str, Any] = dataclasses.field(default_factory=dict)
     monitors: list[Any] = dataclasses.field(default_factory=list)
-    line: dict[str, float] = dataclasses.field(default_factory=dict)
     predictions: FileMark | None = None
 
     def __post_init__(self) -> None:

@@ -206,7 +206,7 @@ def test_an_error_in_the_middle_of_a_step_keeps_a_state_between_two_rows(
     cut, whole = (
         read_extra(tmp_path / name / "checkpoint.safetensors") for name in ("cut", "whole")
     )
-    assert cut["intake"] == whole["intake"] and cut["line"] == whole["line"]
+    assert cut["intake"] == whole["intake"] and cut["monitors"] == whole["monitors"]
 
 
 @pytest.fixture
@@ -248,7 +248,7 @@ def test_a_resumed_pipe_that_is_stopped_while_it_waits_loses_nothing(
         read_extra(tmp_path / name / "checkpoint.safetensors") for name in ("cut", "whole")
     )
     assert cut["position"][0] == undisturbed["position"][0] == 60
-    assert cut["intake"] == undisturbed["intake"] and cut["line"] == undisturbed["line"]
+    assert cut["intake"] == undisturbed["intake"] and cut["monitors"] == undisturbed["monitors"]
 
 
 def test_a_pipe_of_other_columns_does_not_get_into_the_checkpoint(config, tmp_path, monkeypatch):

@@ -117,9 +117,9 @@ def test_inside_the_program_in_float64_the_network_learns_as_in_one_of_its_own()
         for t in range(12):
             x, y = draw.normal(size=(1, 2)), draw.integers(3) if t else np.nan
             ys = np.array([y if t else 0], np.int32)
-            before = model.report(state).sums if t else dict.fromkeys(model.sums, 0.0)
+            before = model.report(state).total if t else dict.fromkeys(model.sums, 0.0)
             state, _ = model.step(state, pack(shape, [RawRow(x[0], np.zeros(2), y)]))
-            sums = model.report(state).sums
+            sums = model.report(state).total
             alone, own = step(alone, x, ys, np.array([t > 0]), np.int32(0), np.bool_(False))
             found = [sums[name] - before[name] for name in OF_NETWORK[:4]]
             np.testing.assert_allclose(found, own.measures, rtol=1e-5, atol=1e-9)

@@ -97,45 +97,38 @@ def sums(rows, loss, **more):
     return {name: rows * value for name, value in of_each.items()}
 
 
-def added(before, more):
-    return {name: before.get(name, 0.0) + value for name, value in more.items()}
-
-
 @pytest.mark.parametrize("kind", ["classes", "numbers"])
 def test_a_level_of_the_scores_that_was_lost_is_told_once_and_survives_a_checkpoint(kind):
-    def look(monitors, total, lost):
-        """See blocks of rows with a level; return the sums, and what was told."""
-        told = []
-        for _ in range(HELD):
-            block = sums(BLOCK, 0.6 if lost else 0.2)
-            if kind == "numbers":
-                block = sums(BLOCK, 9.0 + 9 * lost, no_change_mae=10.0)
-            total = added(total, block)
-            told.append(monitors.look(total))
-        return total, [line for line in told if line]
+    def look(monitors, lost):
+        """See blocks of rows with a level; return what was told."""
+        block = sums(BLOCK, 0.6 if lost else 0.2)
+        if kind == "numbers":
+            block = sums(BLOCK, 9.0 + 9 * lost, no_change_mae=10.0)
+        assert all(monitors.look(block) for _ in range(HELD))
+        return monitors.warnings({})
 
     monitors = Monitors()
-    total, told = look(monitors, {}, False)
+    assert not look(monitors, False)
     again = Monitors()
     again.restore(json.loads(json.dumps(monitors.to_json())))
-    assert not told
-    total, (line,) = look(again, total, True)
+    (line,) = look(again, True)
     assert "lost" in line and ("log loss was 0.6 " if kind == "classes" else "was 1.8 ") in line
-    assert not look(again, total, True)[1]
+    assert not look(again, True)
 
 
 def test_a_coverage_that_is_clearly_too_small_is_said_once():
     monitors = Monitors(0.9)
-    good, bad = (sums(LABELS, 1.0, no_change_mae=1.0, coverage=share) for share in (0.9, 0.765))
-    monitors.look(sums(LABELS - 1, 1.0, no_change_mae=1.0, coverage=0.9))
-    assert monitors.recent_coverage() == {}
-    monitors.look(good)
-    assert monitors.recent_coverage() == {"recent_coverage": 0.9}
+    few = sums(LABELS - 1, 1.0, no_change_mae=1.0, coverage=0.9)
+    assert not monitors.look(few) and monitors.recent_coverage() == {}
+    assert monitors.look(sums(LABELS, 1.0, no_change_mae=1.0, coverage=0.9))
+    assert monitors.recent_coverage() == {"recent_coverage": 0.9, "recent_labels": LABELS}
     assert not monitors.warnings(monitors.recent_coverage())
-    monitors.look(added(good, bad))
     again = Monitors(0.9)
     again.restore(json.loads(json.dumps(monitors.to_json())))
     for one in (monitors, again):
+        # A block that is not whole counts with the one before it.
+        assert not one.look(sums(LABELS // 2, 1.0, no_change_mae=1.0, coverage=0.495))
+        assert one.recent_coverage() == {"recent_coverage": 0.765, "recent_labels": 1500}
         lines = one.warnings(one.recent_coverage())
         assert lines == ["recent_coverage is 0.765, outside its range of 0.8051 to 1"]
         assert not one.warnings(one.recent_coverage())
