@@ -17,6 +17,7 @@ import foretrace.stream as stream_package
 from foretrace._experts.mixture import Mixture
 from foretrace._experts.recurrent import Recurrent
 from foretrace._experts.shape import Shape
+from foretrace._runs.loop import DivergenceError
 from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
 from foretrace.stream import _report
@@ -308,3 +309,32 @@ def test_a_missing_label_teaches_intervals_nothing(files, tmp_path):
     )
     scores = stream_package.run(config, tmp_path / "run").scores
     assert 0.8 < scores["coverage"] < 0.98 and np.isfinite(scores["width"])
+
+
+def test_scores_of_a_line_lose_nothing_to_larger_ones_before(tmp_path):
+    draw = np.random.default_rng(0)
+    ys = 1e9 + draw.normal(size=300)
+    (tmp_path / "a.csv").write_text("y\n" + "".join(f"{y!r}\n" for y in ys.tolist()))
+    model = ModelConfig(experts=("baselines",))
+    config = StreamConfig(str(tmp_path / "a.csv"), target="y", log_every=100, model=model)
+    follow(config, tmp_path / "run", show_progress=False)
+    first, *others = read_metrics(tmp_path / "run" / "metrics.jsonl")[:3]
+    assert first["no_change_mae"] > 1e6  # nothing is known before the first number
+    for at, line in zip((100, 200), others, strict=True):
+        steps = np.abs(np.diff(ys))[at - 1 : at + 99]
+        assert line["no_change_mae"] == pytest.approx(steps.mean(), rel=1e-9)
+        assert line["no_change_rmse"] == pytest.approx(np.sqrt((steps**2).mean()), rel=1e-9)
+
+
+@pytest.mark.program
+def test_a_network_that_diverged_is_seen_where_the_last_rows_have_no_label(tmp_path):
+    draw = np.random.default_rng(0)
+    rows = [
+        f"{x:.3f},{'' if i % 100 > 79 else f'{2 * x:.3f}'}"
+        for i, x in enumerate(draw.normal(size=300))
+    ]
+    (tmp_path / "a.csv").write_text("\n".join(["x,y", *rows]) + "\n")
+    model = ModelConfig("tiny", learning_rate=1e30, clip=1e30)
+    config = StreamConfig(str(tmp_path / "a.csv"), target="y", log_every=100, model=model)
+    with pytest.raises(DivergenceError, match="steps in a row, up to row 100; try a smaller"):
+        follow(config, tmp_path / "run", show_progress=False)
