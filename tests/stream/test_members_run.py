@@ -51,7 +51,6 @@ RUNS = {
         "target": "class",
         "member": "who",
         "members": 4,
-        "chunk": 3,
         "delay": 2,
     },
     "episodes": {"target": "z", "task": "regression", "reset": "start", "horizon": 2},
@@ -60,17 +59,25 @@ RUNS = {
         "member": "who",
         "members": 3,
         "reset": "start",
-        "chunk": 2,
         "horizon": 2,
         "delay": 1,
+    },
+    "in chunks": {
+        "target": "class",
+        "member": "who",
+        "members": 3,
+        "reset": "start",
+        "delay": 2,
+        "chunk": 4,
+        "model": ModelConfig(experts=("row",)),
     },
 }
 
 
 @pytest.mark.program
-@pytest.mark.parametrize("name", fast(["everything", "late", "episodes"]))
+@pytest.mark.parametrize("name", fast(["in chunks", "everything", "late", "episodes"]))
 def test_a_resumed_run_is_the_undisturbed_one_bit_for_bit(files, tmp_path, name):
-    config = StreamConfig(str(files / "a.csv"), **TINY, **RUNS[name])
+    config = StreamConfig(str(files / "a.csv"), **TINY | RUNS[name])
     whole = follow(config, tmp_path / "whole", show_progress=False)
     assert whole.position.row == COUNT
     for i, rows in enumerate((33, 101, 222, None)):
@@ -114,7 +121,7 @@ def test_one_member_of_many_is_a_stream_of_its_own(files, tmp_path):
 
 @pytest.mark.full
 def test_predicting_changes_nothing_and_knows_whose_row_it_is(files, tmp_path):
-    config = StreamConfig(str(files / "a.csv"), **TINY, **RUNS["late"])
+    config = StreamConfig(str(files / "a.csv"), **TINY | RUNS["late"])
     follow(config, tmp_path / "run", rows=300, show_progress=False)
     before = (tmp_path / "run" / "checkpoint.safetensors").read_bytes()
     names, rows = predictions(tmp_path / "run", str(files / "a.csv"), rows=20)
@@ -128,7 +135,7 @@ def test_predicting_changes_nothing_and_knows_whose_row_it_is(files, tmp_path):
 
 @pytest.mark.full
 def test_a_source_without_the_column_of_episodes_is_refused(files, tmp_path):
-    config = StreamConfig(str(files / "a.csv"), **TINY, **RUNS["episodes"])
+    config = StreamConfig(str(files / "a.csv"), **TINY | RUNS["episodes"])
     follow(config, tmp_path / "run", rows=50, show_progress=False)
     lines = (files / "a.csv").read_text().splitlines()
     at = lines[0].split(",").index("start")
