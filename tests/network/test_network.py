@@ -322,4 +322,4 @@ def test_a_cumulative_mean_is_decoded_and_differentiated_straight_through():
         got.decoder.linear.weight, np.einsum("bto,bth->oh", weights, means), rtol=1e-9
     )
     with pytest.raises(ValueError, match="whole sequences only"):
-        ft.forward(averaged, ft.init_carry(averaged, ft.ONLINE, 2), xs)
+        ft.forward(averaged, ft.init_carry(averaged, ft.BPTT, 2), xs)
