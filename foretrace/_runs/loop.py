@@ -80,11 +80,25 @@ class Refusals:
             DivergenceError: too many in a row were refused.
         """
         self.in_a_row = 0 if accepted else self.in_a_row + 1
-        if self.in_a_row >= REFUSED_IN_A_ROW:
-            raise DivergenceError(
-                f"training has diverged: loss or gradient was NaN or infinite in {self.in_a_row} "
-                f"steps in a row, up to {place}; {self._advice}"
-            )
+        check_refused(self.in_a_row, place, self._advice)
+
+
+def check_refused(in_a_row: int, place: str, advice: str) -> None:
+    """Check how many steps in a row were refused because loss or gradient was not finite.
+
+    Args:
+        in_a_row: their number.
+        place: place of the last step.
+        advice: what to try when the run diverges.
+
+    Raises:
+        DivergenceError: they are too many.
+    """
+    if in_a_row >= REFUSED_IN_A_ROW:
+        raise DivergenceError(
+            f"training has diverged: loss or gradient was NaN or infinite in {in_a_row} steps in a "
+            f"row, up to {place}; {advice}"
+        )
 
 
 class Clock:

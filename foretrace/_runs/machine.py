@@ -23,14 +23,6 @@ def resident_mib() -> float:
     return round(size / 2**20, 1)
 
 
-def peak_memory_mib() -> dict[str, float]:
-    """Return the largest memory of this process so far, and of its accelerators if known."""
-    found = {"host": round(peak_bytes() / 2**20, 1)}
-    stats = [device.memory_stats() or {} for device in jax.local_devices()]
-    peaks = [s["peak_bytes_in_use"] for s in stats if "peak_bytes_in_use" in s]
-    return found | ({"device": round(max(peaks) / 2**20, 1)} if peaks else {})
-
-
 def peak_bytes() -> int:
     """Return the largest memory of this process so far; systems count it in different units."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (

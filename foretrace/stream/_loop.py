@@ -11,7 +11,7 @@ from foretrace._experts.mixture import PROBE, Mixed, Mixture, Report
 from foretrace._rows.scores import means, not_better
 from foretrace._rows.source import SYMBOL, Position, Row, Source
 from foretrace._runs.directory import Run
-from foretrace._runs.loop import REFUSED_IN_A_ROW, DivergenceError
+from foretrace._runs.loop import check_refused
 from foretrace._runs.machine import resident_mib
 from foretrace._runs.session import Session
 from foretrace._runs.signals import Interrupted
@@ -246,21 +246,21 @@ class StreamLoop:
             raise
 
     def _checked_report(self) -> Report:
-        """Return what is told of the state; this waits for the mixture.
+        """Return the report of the state; this waits for the mixture.
 
         Raises:
-            DivergenceError: the network's last steps were refused.
+            DivergenceError: too many of the network's steps in a row were refused.
         """
         report = self.mixture.report(self.state)
         self.parts.end("mixture")
-        if report.health is not None and report.health.longest >= REFUSED_IN_A_ROW:
+        if report.health is not None:
             model = self.config.model
-            raise DivergenceError(
-                f"training has diverged: loss or gradient was NaN or infinite in "
-                f"{report.health.longest:.0f} steps in a row, up to row {self.position.row}; try "
-                f"a smaller --learning-rate (now {model.learning_rate}) or a smaller --clip (now "
-                f"{model.clip})"
+            advice = (
+                f"try a smaller --learning-rate (now {model.learning_rate}) or a smaller --clip "
+                f"(now {model.clip})"
             )
+            place = f"row {self.position.row}"
+            check_refused(int(report.health.longest), place, advice)
         return report
 
     def _do_what_is_due(self, before: int) -> None:
@@ -292,7 +292,7 @@ class StreamLoop:
         steps: dict[str, float] = {}
         network, config = self.mixture.network, self.intake.config
         if network is not None and report.health is not None:
-            state, told = self.mixture.packing.unpack(self.state).network, report.health
+            state = self.mixture.packing.unpack(self.state).network
             carry = network.carry_of(state, self.intake.newest_slot)
             if count := report.line["accepted"]:
                 names = ("loss", "gradient_norm", "update_norm")
@@ -302,7 +302,7 @@ class StreamLoop:
                 state.learner.network,
                 carry,
                 steps.get("update_norm"),
-                np.asarray(told.inputs) if seen >= PROBE else None,
+                np.asarray(report.health.inputs) if seen >= PROBE else None,
             )
             chosen = {"rule": config.rule, "train_encoder": config.train_encoder}
             values |= chosen | steps | health
