@@ -82,7 +82,7 @@ class Waiting(NamedTuple):
 
 
 class Health(NamedTuple):
-    """What is told of the network beside sums.
+    """Values that a run reports of the network, beside sums.
 
     Args:
         in_a_row: number of the last steps that were refused, as they were not finite.
@@ -114,7 +114,7 @@ class MixtureState(NamedTuple):
             record and of those since the last block: differences of large sums would lose what is
             small. None in a program without them.
         network: state of the recurrent network; None without one.
-        health: what is told of it; None likewise.
+        health: values that a run reports of it; None likewise.
     """
 
     arrived: Arrived
@@ -190,7 +190,7 @@ class Report(NamedTuple):
         weights: weight of each expert, the mean over the steps ahead.
         scales: running deviation of each number of a row; 0 before some differed.
         outliers: number of outliers so far, of columns and of labels.
-        health: what is told of the network; None without one.
+        health: values of the network beside sums; None without one.
     """
 
     total: dict[str, float]
@@ -394,7 +394,7 @@ class Mixture:
         rows = jax.tree.map(lambda leaf: leaf[None], arrived)
         _, outputs, _ = self._observed(state, rows, None, learning=False)
         maps = self._maps if maps is None else maps
-        return self._told(self._forward(state, maps, arrived, outputs[0]).new)
+        return self._mixed(self._forward(state, maps, arrived, outputs[0]).new)
 
     def _traced_predict(self, state: MixtureState, maps: Maps, row: Any) -> Mixed:
         return self.traced_predict(state, unpack(self.shape, row), maps)
@@ -530,7 +530,7 @@ class Mixture:
             parts = zip(self.experts, _with_carries(state.experts, carries), strict=True)
             carries = tuple(expert.move(now, features, is_there) for expert, now in parts)
         if not learning:
-            return self._put(state, row, carries, None), self._told(new)
+            return self._put(state, row, carries, None), self._mixed(new)
         if state.rings is not None:
             rings = self.ring.write(state.rings, (slot,), turn, new)
             if self.shape.first_delay is not None:
@@ -565,8 +565,8 @@ class Mixture:
             carries=carries, late_carries=state.late_carries if late is None else late
         )
 
-    def _told(self, new: Waiting) -> Mixed:
-        """Return what is told of a new row."""
+    def _mixed(self, new: Waiting) -> Mixed:
+        """Return the prediction of a new row, without scores."""
         if self.shape.classes:
             return Mixed(new.mixed, num_classes=new.seen.moments[0])
         return Mixed(new.mixed, margins=new.margins)
@@ -611,10 +611,10 @@ class Mixture:
             lesson = Lesson(features, mine, label, known, has_row, members)
             learned.append(expert.learn(now, lesson))
             at += len(expert.names)
-        after = tuple(one.carry if isinstance(one, Remembered) else None for one in learned)
-        ahead = tuple(one.ahead if isinstance(one, Remembered) else None for one in learned)
-        learned = [one.learned if isinstance(one, Remembered) else one for one in learned]
-        state = state._replace(experts=tuple(learned))
+        parts = [one if isinstance(one, Remembered) else Remembered(one, None) for one in learned]
+        after = tuple(one.carry for one in parts)
+        ahead = tuple(one.ahead for one in parts)
+        state = state._replace(experts=tuple(one.learned for one in parts))
         is_late = state.late_carries is not None
         state = self._put(state, row, ahead if is_late else after, after if is_late else None)
         if self.shape.first_delay is None:
@@ -628,8 +628,7 @@ class Mixture:
         if state.sums is not None:
             row_sums = of_row(self.scores, scores, wrong)
             state = state._replace(sums=state.sums + row_sums[None])
-        told = self._told(newest)
-        return state, told._replace(scores=scores, errors=wrong)
+        return state, self._mixed(newest)._replace(scores=scores, errors=wrong)
 
     def _weighed(self, state: MixtureState, row: Row, rings: Waiting, turn: Array) -> MixtureState:
         """Return the state after a row's number, another row's label at each step ahead."""

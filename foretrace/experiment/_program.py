@@ -28,7 +28,7 @@ from foretrace.tasks import Batch, EvaluationSplit, Task
 
 
 class At(NamedTuple):
-    """What a compiled training step is told of the run.
+    """Values of a run that a compiled training step takes.
 
     Args:
         step: number of steps done.

@@ -65,12 +65,12 @@ class LearningStep:
         self, state: AgentState, transition: Transition, final: Final
     ) -> tuple[Array, AgentState, AgentInfo]:
         """Learn from the last action's outcome, and choose the next one."""
-        told, fine = self._outcome(state, transition, final)
+        given, fine = self._outcome(state, transition, final)
         observations, x = self._including(state.observations, transition.observation)
         key, draw = jax.random.split(state.key)
         noise = self._noises(draw, state)
-        rewards, reward = self._scaled(state.rewards, told)
-        outcome = self._with_following(told._replace(reward=reward), state, x, noise)
+        rewards, reward = self._scaled(state.rewards, given)
+        outcome = self._with_following(given._replace(reward=reward), state, x, noise)
         error = reward + outcome.discount * outcome.final.value - state.value
         td_error = jnp.where(outcome.known, error, 0.0)
         trace = self._with_entropy(state.trace, state.entropy_grads, td_error)
@@ -104,7 +104,7 @@ class LearningStep:
             accepted=accepted,
         )
         # Every leaf of the state is chosen, so that nothing depends on a branch.
-        chosen = optax.tree.where(accepted, after, self._left(state, told))
+        chosen = optax.tree.where(accepted, after, self._left(state, given))
         skipped = jnp.where(accepted & fine, state.skipped, optax.safe_increment(state.skipped))
         return action, chosen._replace(skipped=skipped), info
 
