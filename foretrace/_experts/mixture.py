@@ -5,8 +5,9 @@
     for each row:   predict it, and its interval; then learn the row of the same stream, `delay`
                     rows ago, whose label came with it
 
-A row is predicted before its own label is learned, also inside of a chunk. Values that a late label
-needs wait in a ring. The experts and their weights are shared by all streams; each stream has its
+A row is predicted before its own label is learned, also inside of a chunk. With a horizon, the
+label with a row is one of earlier rows, and is learned first. Values that a late label needs wait
+in a ring. The experts and their weights are shared by all streams; each stream has its
 own past. Everything but the network is computed in float64, whatever JAX is set to, by
 `jax.enable_x64` around each call.
 """
@@ -131,26 +132,6 @@ class MixtureState(NamedTuple):
     sums: Float[Array, "3 T"] | None
     network: RecurrentState | None
     health: Health | None
-
-
-class Passed(NamedTuple):
-    """A row on its way through the experts.
-
-    Args:
-        kept: past in the slot of its stream.
-        turn: turn of the ring of its stream.
-        after: past of the stream behind the row.
-        carries: carries of the stream before the row.
-        features: features of the row.
-        new: predictions, which wait for the label.
-    """
-
-    kept: Past
-    turn: Int[Array, ""]
-    after: Past
-    carries: tuple[Any, ...]
-    features: Any
-    new: Waiting
 
 
 S = TypeVar("S", bound=MixtureState | Packed)
@@ -394,7 +375,8 @@ class Mixture:
         rows = jax.tree.map(lambda leaf: leaf[None], arrived)
         _, outputs, _ = self._observed(state, rows, None, learning=False)
         maps = self._maps if maps is None else maps
-        return self._mixed(self._forward(state, maps, arrived, outputs[0]).new)
+        carries = self._carries_of(state.carries, arrived)
+        return self._mixed(self._forward(state, maps, arrived, outputs[0], carries)[0])
 
     def _traced_predict(self, state: MixtureState, maps: Maps, row: Any) -> Mixed:
         return self.traced_predict(state, unpack(self.shape, row), maps)
@@ -480,7 +462,9 @@ class Mixture:
         kind = rows.x.dtype
         return network, step.outputs.astype(kind), step.measures.astype(kind)
 
-    def _forward(self, state: MixtureState, maps: Maps, row: Row, outputs: Array) -> Passed:
+    def _forward(
+        self, state: MixtureState, maps: Maps, row: Row, outputs: Array, carries: tuple[Any, ...]
+    ) -> tuple[Waiting, Any, Past, Past]:
         """Predict a row.
 
         Args:
@@ -488,14 +472,17 @@ class Mixture:
             maps: random matrices.
             row: the row.
             outputs: outputs of the network for it.
+            carries: carries of its stream before it.
+
+        Returns:
+            The predictions, which wait for the label; the row's features; the past in the slot of
+            its stream, and the past behind the row.
         """
-        fresh = row.is_new
-        kept, turn = read((state.pasts, state.turns), row.slot)
-        past = optax.tree.where(fresh, new_past(self.shape), kept)
+        kept = read(state.pasts, row.slot)
+        past = optax.tree.where(row.is_new, new_past(self.shape), kept)
         x = row.x[: self.shape.inputs]
         seen, after = look(self.shape, maps, past, x, row.last, row.moments, outputs, row.raw)
         features = expand(self.shape, maps, seen)
-        carries = self._carries_of(state.carries, row)
         experts = _with_carries(state.experts, carries)
         predicted = [
             expert.predict(now, features) for expert, now in zip(self.experts, experts, strict=True)
@@ -513,39 +500,64 @@ class Mixture:
         waiting = Waiting(
             seen, state.num_labels, found.T, candidates.T, mixed, row.baselines, margins
         )
-        return Passed(kept, jnp.where(fresh, 0, turn), after, carries, features, waiting)
+        return waiting, features, kept, after
 
     def _row(
         self, maps: Maps, learning: bool, state: MixtureState, row: Row, outputs: Array
     ) -> tuple[MixtureState, Mixed]:
-        slot = row.slot
-        kept, turn, after, carries, features, new = self._forward(state, maps, row, outputs)
-        old, is_there = new, row.slot < self.shape.slots
+        slot, is_there = row.slot, row.slot < self.shape.slots
+        is_late, is_first = learning and self.ring.delay > 0, self.shape.horizon > 0
+        carries = self._carries_of(state.carries, row)
+        turn = jnp.where(row.is_new, 0, read(state.turns, slot))
+        scored: dict[str, Any] = {}
+        if is_late and is_first:
+            state, carries, scored = self._learn_due(maps, state, row, turn, carries)
+        new, features, kept, after = self._forward(state, maps, row, outputs, carries)
         if state.members is not None:
             # Counted row by row: a sum over all members would cost the more the more there may be.
             more = after.has_label(self.shape) - kept.has_label(self.shape)
             state = state._replace(members=state.members + jnp.where(is_there, more, 0.0))
         state = state._replace(pasts=write(state.pasts, slot, after))
-        if not learning or state.rings is not None:
-            parts = zip(self.experts, _with_carries(state.experts, carries), strict=True)
-            carries = tuple(expert.move(now, features, is_there) for expert, now in parts)
-        if not learning:
-            return self._put(state, row, carries, None), self._mixed(new)
-        if state.rings is not None:
-            rings = self.ring.write(state.rings, (slot,), turn, new)
-            if self.shape.first_delay is not None:
-                state = self._weighed(state, row, rings, turn)
-            old = self.ring.oldest(rings, (slot,), turn)
-            features = expand(self.shape, maps, old.seen)
-            late = self._carries_of(state.late_carries, row)
-            state = state._replace(
-                rings=rings, turns=state.turns.at[slot].set(self.ring.next_turn(turn))
-            )
-            experts = _with_carries(state.experts, late, carries)
-            has_row = is_there & (turn >= self.ring.delay)
+        experts = _with_carries(state.experts, carries)
+        if learning and not is_late:
+            state, (carries, _), scored = self._learned(state, row, new, features, experts, is_there)
         else:
-            experts, has_row = _with_carries(state.experts, carries), is_there
-        return self._learned(state, row, old, features, new, experts, has_row)
+            pairs = zip(self.experts, experts, strict=True)
+            carries = tuple(expert.move(now, features, is_there) for expert, now in pairs)
+        if is_late:
+            if not is_first:
+                state, carries, scored = self._learn_due(maps, state, row, turn, carries)
+            rings = self.ring.write(state.rings, (slot,), turn, new)
+            turns = state.turns.at[slot].set(self.ring.next_turn(turn))
+            state = state._replace(rings=rings, turns=turns)
+        state = state._replace(carries=self._put(state.carries, row, carries))
+        return state, self._mixed(new)._replace(**scored)
+
+    def _learn_due(
+        self,
+        maps: Maps,
+        state: MixtureState,
+        row: Row,
+        turn: Int[Array, ""],
+        ahead: tuple[Any, ...],
+    ) -> tuple[MixtureState, tuple[Any, ...], dict[str, Any]]:
+        """Learn the row whose label came with a row; return the next carries, and the scores.
+
+        Args:
+            maps: random matrices.
+            state: present state.
+            row: the row.
+            turn: turn of the ring of its stream.
+            ahead: carries before the next row that is predicted.
+        """
+        if self.shape.first_delay is not None:
+            state = self._weighed(state, row, turn)
+        old = self.ring.oldest(state.rings, (row.slot,), turn)
+        features = expand(self.shape, maps, old.seen)
+        experts = _with_carries(state.experts, self._carries_of(state.late_carries, row), ahead)
+        has_row = (row.slot < self.shape.slots) & (turn >= self.ring.delay)
+        state, (late, ahead), scored = self._learned(state, row, old, features, experts, has_row)
+        return state._replace(late_carries=self._put(state.late_carries, row, late)), ahead, scored
 
     def _new_carries(self) -> tuple[Any, ...]:
         return tuple(expert.new_carry() for expert in self.experts)
@@ -556,14 +568,9 @@ class Mixture:
             return carries
         return optax.tree.where(row.is_new, self._new_carries(), read(carries, row.slot))
 
-    def _put(self, state: MixtureState, row: Row, carries: Any, late: Any) -> MixtureState:
-        """Return the state with new carries of the stream of a row; late ones as before if None."""
-        if self.shape.members is not None:
-            carries = write(state.carries, row.slot, carries)
-            late = None if late is None else write(state.late_carries, row.slot, late)
-        return state._replace(
-            carries=carries, late_carries=state.late_carries if late is None else late
-        )
+    def _put(self, carries: Any, row: Row, new: tuple[Any, ...]) -> Any:
+        """Return carries with those of the stream of a row."""
+        return new if self.shape.members is None else write(carries, row.slot, new)
 
     def _mixed(self, new: Waiting) -> Mixed:
         """Return the prediction of a new row, without scores."""
@@ -577,10 +584,19 @@ class Mixture:
         row: Row,
         old: Waiting,
         features: Any,
-        newest: Waiting,
         experts: tuple[Any, ...],
         has_row: Array,
-    ) -> tuple[MixtureState, Mixed]:
+    ) -> tuple[MixtureState, tuple[tuple[Any, ...], tuple[Any, ...]], dict[str, Any]]:
+        """Learn the label that came with a row; return the carries, and the scores.
+
+        Args:
+            state: present state.
+            row: the row.
+            old: predictions of the row whose label it is.
+            features: features of that row.
+            experts: states of the experts, with the carry before it.
+            has_row: whether there is such a row.
+        """
         known = row.known
         predicted = old.predicted.T
         if self.shape.classes:
@@ -612,11 +628,8 @@ class Mixture:
             learned.append(expert.learn(now, lesson))
             at += len(expert.names)
         parts = [one if isinstance(one, Remembered) else Remembered(one, None) for one in learned]
-        after = tuple(one.carry for one in parts)
-        ahead = tuple(one.ahead for one in parts)
+        carries = tuple(one.carry for one in parts), tuple(one.ahead for one in parts)
         state = state._replace(experts=tuple(one.learned for one in parts))
-        is_late = state.late_carries is not None
-        state = self._put(state, row, ahead if is_late else after, after if is_late else None)
         if self.shape.first_delay is None:
             scale_of: tuple[Array, ...] = (features.num_classes,)
             if not self.shape.classes:
@@ -628,10 +641,11 @@ class Mixture:
         if state.sums is not None:
             row_sums = of_row(self.scores, scores, wrong)
             state = state._replace(sums=state.sums + row_sums[None])
-        return state, self._mixed(newest)._replace(scores=scores, errors=wrong)
+        return state, carries, {"scores": scores, "errors": wrong}
 
-    def _weighed(self, state: MixtureState, row: Row, rings: Waiting, turn: Array) -> MixtureState:
+    def _weighed(self, state: MixtureState, row: Row, turn: Array) -> MixtureState:
         """Return the state after a row's number, another row's label at each step ahead."""
+        rings: Any = state.rings
         slot, steps = row.slot, jnp.arange(self.shape.outputs, dtype=jnp.int32)
         delays = jnp.asarray(self.shape.delays, jnp.int32)
         places = jnp.mod(turn - delays, self.ring.places)
