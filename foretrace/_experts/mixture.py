@@ -520,7 +520,9 @@ class Mixture:
         state = state._replace(pasts=write(state.pasts, slot, after))
         experts = _with_carries(state.experts, carries)
         if learning and not is_late:
-            state, (carries, _), scored = self._learned(state, row, new, features, experts, is_there)
+            state, (carries, _), scored = self._learned(
+                state, row, new, features, experts, is_there
+            )
         else:
             pairs = zip(self.experts, experts, strict=True)
             carries = tuple(expert.move(now, features, is_there) for expert, now in pairs)

@@ -1,22 +1,19 @@
 """Compile a C program once, with the machine's compiler or the wheel `ziglang`."""
 
-import atexit
 import contextlib
 import ctypes
-import functools
 import hashlib
 import importlib.util
 import os
 import platform
 import shlex
 import shutil
-import stat
 import subprocess
 import sys
 import tempfile
-import warnings
 from pathlib import Path
 
+from foretrace._cache import is_own, processor, program_folder
 from foretrace._runs.files import write_atomically
 
 FLAGS = (
@@ -94,46 +91,6 @@ def code_size(source: Path, compiler: list[str]) -> int | None:
     return int(numbers[0].split()[0]) if found.returncode == 0 and numbers else None
 
 
-def cache_folder() -> Path:
-    """Return the folder of compiled programs: FORETRACE_CACHE, else the user's cache folder.
-
-    Where others may write to it, or this user may not, it is a folder of this process alone.
-
-    Warns:
-        UserWarning: the folder is not used.
-    """
-    try:
-        root = os.environ.get("FORETRACE_CACHE") or os.path.join(
-            os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "foretrace"
-        )
-        folder = Path(root) / "native"
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    except (OSError, RuntimeError) as error:  # Path.home() finds none, or a file is in the way
-        return _private_folder(str(error))
-    if _is_own(folder.stat()) and os.access(folder, os.W_OK):
-        return folder
-    return _private_folder(f"{folder} belongs to another user, or others may write to it")
-
-
-@functools.cache
-def _private_folder(reason: str) -> Path:
-    warnings.warn(
-        f"{reason}; compiled programs are kept until this process ends, in a folder of its own: "
-        "choose a folder that only you can write to by the variable FORETRACE_CACHE",
-        stacklevel=2,
-    )
-    folder = tempfile.mkdtemp(prefix="foretrace-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
-
-
-def _is_own(found: os.stat_result) -> bool:
-    """Say whether nobody else can have written a file or to a folder; Windows does not say."""
-    return not hasattr(os, "getuid") or (
-        found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
-    )
-
-
 def compiled(source: str, header: str, name: str) -> ctypes.CDLL:
     """Return a loaded program, compiled unless its text was compiled before on such a machine.
 
@@ -149,9 +106,9 @@ def compiled(source: str, header: str, name: str) -> ctypes.CDLL:
     command = [*compiler, *FLAGS]
     version = _run([*compiler, "--version"]).stdout.split("\n")[0]
     key = _digest(
-        "\0".join((source, header, *command, version, platform.machine(), _processor())).encode()
+        "\0".join((source, header, *command, version, platform.machine(), processor())).encode()
     )[:32]
-    folder = cache_folder()
+    folder = program_folder("native")
     path = _kept(folder, key)
     if path is None:
         program = _compile(command, source, header, name)
@@ -174,7 +131,7 @@ def _kept(folder: Path, key: str) -> Path | None:
     """
     for path in folder.glob(f"{key}-*.so"):
         with contextlib.suppress(OSError):
-            trusted = not path.is_symlink() and _is_own(path.stat())
+            trusted = not path.is_symlink() and is_own(path.stat())
             if trusted and path.stem == f"{key}-{_digest(path.read_bytes())}":
                 return path
     return None
@@ -205,12 +162,3 @@ def _run(
         )
     except OSError as error:
         raise CompilerError(f"{shlex.join(call)} cannot be started: {error}") from error
-
-
-def _processor() -> str:
-    """Return what tells the processor's instructions; the flag -march=native uses all of them."""
-    try:
-        text = Path("/proc/cpuinfo").read_text()
-    except OSError:
-        return platform.processor()
-    return next((line for line in text.split("\n") if line.startswith(("flags", "Features"))), "")

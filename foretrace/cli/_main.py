@@ -13,6 +13,7 @@ from typing import Any, NamedTuple, NoReturn
 
 import tyro
 
+from foretrace._cache import keep_compiled
 from foretrace._distributed.processes import LostProcessError
 from foretrace._learner.state import UntrainedParameters
 from foretrace._native.compiler import CompilerError
@@ -55,6 +56,7 @@ _READER_LEFT = 141
 
 def run() -> NoReturn:
     """Be the `foretrace` command: run the command line and end the process."""
+    keep_compiled()
     end = _main(sys.argv[1:])
     if end.at_once:
         _exit_at_once(end.code)

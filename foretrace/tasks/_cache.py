@@ -3,27 +3,15 @@
 import hashlib
 import os
 import shutil
-import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 
-VARIABLE = "FORETRACE_CACHE"
-"""Environment variable that names the cache directory."""
+from foretrace._cache import cache_root
 
 _NAMES = "names"
-
-
-def cache_root() -> Path:
-    """Return the cache directory: `FORETRACE_CACHE`, else `foretrace` in the user's cache."""
-    if chosen := os.environ.get(VARIABLE):
-        return Path(chosen).expanduser()
-    if chosen := os.environ.get("XDG_CACHE_HOME"):
-        return Path(chosen) / "foretrace"
-    places = {"darwin": "~/Library/Caches", "win32": "~/AppData/Local"}
-    return Path(places.get(sys.platform, "~/.cache")).expanduser() / "foretrace"
 
 
 def cached(name: str, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:

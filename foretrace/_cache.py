@@ -1,0 +1,120 @@
+"""The user's cache: folders of what is costly to make, and the programs that commands compile.
+
+What is loaded as a program comes only from a folder to which nobody else can write.
+"""
+
+import atexit
+import contextlib
+import functools
+import hashlib
+import os
+import platform
+import shutil
+import stat
+import sys
+import tempfile
+import warnings
+from pathlib import Path
+
+VARIABLE = "FORETRACE_CACHE"
+"""Environment variable that names the cache directory."""
+
+MOST_BYTES = 2**29
+"""Size of JAX's compiled programs above which the oldest ones go."""
+
+
+def cache_root() -> Path:
+    """Return the cache directory: `FORETRACE_CACHE`, else `foretrace` in the user's cache.
+
+    Raises:
+        RuntimeError: the user has no home directory.
+    """
+    if chosen := os.environ.get(VARIABLE):
+        return Path(chosen).expanduser()
+    if chosen := os.environ.get("XDG_CACHE_HOME"):
+        return Path(chosen) / "foretrace"
+    places = {"darwin": "~/Library/Caches", "win32": "~/AppData/Local"}
+    return Path(places.get(sys.platform, "~/.cache")).expanduser() / "foretrace"
+
+
+def program_folder(name: str) -> Path:
+    """Return a folder of compiled programs in the cache directory.
+
+    Where others may write to it, or this user may not, it is a folder of this process alone.
+
+    Args:
+        name: name of the folder.
+
+    Warns:
+        UserWarning: the folder is not used.
+    """
+    try:
+        folder = cache_root() / name
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    except (OSError, RuntimeError) as error:  # there is no home, or a file is in the way
+        return _private_folder(name, str(error))
+    if is_own(folder.stat()) and os.access(folder, os.R_OK | os.W_OK):
+        return folder
+    return _private_folder(name, f"{folder} belongs to another user, or others may write to it")
+
+
+@functools.cache
+def _private_folder(name: str, reason: str) -> Path:
+    warnings.warn(
+        f"{reason}; compiled programs are kept until this process ends, in a folder of its own: "
+        f"choose a folder that only you can write to by the variable {VARIABLE}",
+        stacklevel=3,
+    )
+    folder = tempfile.mkdtemp(prefix=f"foretrace-{name}-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
+
+
+def is_own(found: os.stat_result) -> bool:
+    """Say whether nobody else can have written a file or to a folder; Windows does not say."""
+    return not hasattr(os, "getuid") or (
+        found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
+    )
+
+
+def processor() -> str:
+    """Return what tells the processor's instructions, of which programs use all."""
+    try:
+        text = Path("/proc/cpuinfo").read_text()
+    except OSError:
+        return platform.processor()
+    return next((line for line in text.split("\n") if line.startswith(("flags", "Features"))), "")
+
+
+def keep_compiled() -> None:
+    """Let JAX keep the programs of this process and its children, and use those of earlier ones.
+
+    A cache that JAX was told of stays as it is; `JAX_ENABLE_COMPILATION_CACHE=0` switches it off.
+    """
+    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+        return
+    import jax
+
+    kind = hashlib.sha256(f"{platform.machine()} {processor()}".encode()).hexdigest()[:12]
+    folder = program_folder(f"jax-{kind}")
+    _prune(folder)
+    for name, value in (
+        ("jax_compilation_cache_dir", str(folder)),
+        ("jax_persistent_cache_min_compile_time_secs", 0.0),
+    ):
+        jax.config.update(name, value)
+        os.environ.setdefault(name.upper(), str(value))
+
+
+def _prune(folder: Path) -> None:
+    """Remove the oldest files of a folder until those that stay are not too large together."""
+    found = []
+    for path in folder.iterdir():
+        with contextlib.suppress(FileNotFoundError):  # another process may remove it, too
+            found.append((path, path.stat()))
+    size = sum(one.st_size for _, one in found)
+    for path, one in sorted(found, key=lambda pair: pair[1].st_mtime):
+        if size <= MOST_BYTES:
+            break
+        path.unlink(missing_ok=True)
+        size -= one.st_size

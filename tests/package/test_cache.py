@@ -1,0 +1,67 @@
+"""What commands compile is kept for the next one, in a folder that nobody else can write to."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from foretrace import _cache
+
+PROGRAM = """
+from foretrace._cache import keep_compiled
+
+keep_compiled()
+import jax
+
+print(jax.jit(lambda x: 2 * x + 1)(1.0), jax.config.jax_compilation_cache_dir)
+"""
+
+
+def ran(cache, **variables):
+    kept = {name: value for name, value in os.environ.items() if "CACHE" not in name}
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM],
+        env=kept | {"FORETRACE_CACHE": str(cache)} | variables,
+        check=True,
+        capture_output=True,
+        text=True,
+    )
+    value, folder = done.stdout.split()
+    assert value == "3.0"
+    return folder, done.stderr
+
+
+def programs(cache):
+    return {path.name for path in cache.rglob("*-cache")}
+
+
+def test_the_second_process_compiles_nothing(tmp_path):
+    folder, said = ran(tmp_path)
+    kept = programs(tmp_path)
+    assert folder.startswith(str(tmp_path)) and kept and not said
+    assert ran(tmp_path) == (folder, "") and programs(tmp_path) == kept
+
+
+def test_a_cache_that_jax_was_told_of_stays(tmp_path):
+    chosen = tmp_path / "chosen"
+    assert ran(tmp_path, JAX_COMPILATION_CACHE_DIR=str(chosen))[0] == str(chosen)
+
+
+@pytest.mark.skipif(not hasattr(os, "getuid"), reason="Windows does not say who may write")
+def test_a_folder_that_others_can_write_to_is_not_used(tmp_path):
+    folder, _ = ran(tmp_path)
+    before = programs(tmp_path)
+    os.chmod(folder, 0o777)
+    other, said = ran(tmp_path)
+    assert other != folder and "others may write to it" in said and "FORETRACE_CACHE" in said
+    assert programs(tmp_path) == before
+
+
+def test_the_oldest_programs_go(tmp_path, monkeypatch):
+    monkeypatch.setattr(_cache, "MOST_BYTES", 250)
+    for age, name in enumerate(("new", "middle", "old", "oldest")):
+        (tmp_path / name).write_bytes(bytes(100))
+        os.utime(tmp_path / name, (1e9 - age, 1e9 - age))
+    _cache._prune(tmp_path)
+    assert {path.name for path in tmp_path.iterdir()} == {"new", "middle"}
