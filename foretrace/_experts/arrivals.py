@@ -11,7 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from foretrace._experts.answer import FAR
 from foretrace._experts.moments import Moments, new_moments
 from foretrace._experts.rows import RawRow
 from foretrace._experts.shape import Shape
@@ -36,8 +35,6 @@ class Row(NamedTuple):
             row before it.
         label: label that came with the row, of the row `delay` rows before: numbers, or the index
             of a class.
-        late: label for the network: an index; or the numbers, and behind them the last one when
-            they were predicted, in standard deviations of then. Empty without a network.
         raw: numbers of the row as they are, the mean in place of a missing one.
         x: inputs, then the last known label's inputs if there is a network.
     """
@@ -51,7 +48,6 @@ class Row(NamedTuple):
     is_new: Bool[Array, ""]
     came: Float[Array, ""]
     label: Float[Array, "L"]
-    late: Float[Array, "M"]
     raw: Float[Array, "N"]
     x: Float[Array, "I"]
 
@@ -77,14 +73,11 @@ class Stream(NamedTuple):
         last: last known label; NaN before the first number, -1 before the first class.
         recent: last numbers, the newest last; NaN where one is missing. Empty for classes.
         num_rows: number of rows so far, counted up to the number of those that wait for a label.
-        contexts: last number, mean and scale when each of the last rows was predicted, the newest
-            first; none unless a network needs them.
     """
 
     last: Float[Array, ""]
     recent: Float[Array, "S"]
     num_rows: Int[Array, ""]
-    contexts: Float[Array, "D 3"]
 
 
 class Arrived(NamedTuple):
@@ -94,15 +87,12 @@ class Arrived(NamedTuple):
         columns: moments of the numbers at their places in a row.
         target: moments of the numbers, or what is known of the classes.
         streams: labels of each stream; the last slot belongs to rows that are missing.
-        late: labels for the network that wait for a whole chunk, and whether each is known; None if
-            none ever do.
         outliers: number of outliers among the columns, and among the labels.
     """
 
     columns: Moments
     target: Moments | Classes
     streams: Stream
-    late: tuple[Float[Array, "R M"], Bool[Array, "R"]] | None
     outliers: Float[Array, "2"]
 
 
@@ -122,11 +112,6 @@ class Arrivals:
 
     def __init__(self, shape: Shape):
         self.shape = shape
-        has_contexts = shape.has_network and not shape.classes
-        self._kept = shape.delay if has_contexts else 0
-        self._late_size = 0
-        if shape.has_network:
-            self._late_size = 1 if shape.classes else shape.outputs + 1
 
     def init(self) -> Arrived:
         """Return what is known before the first row."""
@@ -135,14 +120,8 @@ class Arrivals:
             target: Moments | Classes = Classes(zero, jnp.zeros(shape.outputs), zero - 1)
         else:
             target = new_moments(1)
-        wait = shape.waiting_labels
-        return Arrived(
-            new_moments(shape.inputs),
-            target,
-            in_slots(self._new_stream(), shape.slots + 1),
-            (jnp.zeros((wait, self._late_size)), jnp.zeros(wait, bool)) if wait else None,
-            jnp.zeros(2),
-        )
+        streams = in_slots(self._new_stream(), shape.slots + 1)
+        return Arrived(new_moments(shape.inputs), target, streams, jnp.zeros(2))
 
     def _new_stream(self) -> Stream:
         empty = -1.0 if self.shape.classes else jnp.nan
@@ -150,7 +129,6 @@ class Arrivals:
             jnp.asarray(empty),
             jnp.full(0 if self.shape.classes else self.shape.outputs, jnp.nan),
             jnp.zeros((), jnp.int32),
-            jnp.ones((self._kept, 3)),
         )
 
     def next(
@@ -194,20 +172,6 @@ class Arrivals:
         )
         return row, behind, found
 
-    def for_network(self, arrived: Arrived, rows: Row) -> tuple[Any, Arrived]:
-        """Return the labels that the network learns in this step, whole chunks of them.
-
-        Args:
-            arrived: what is known behind the rows of the step.
-            rows: these rows.
-        """
-        if arrived.late is None:
-            return (rows.late, rows.known), arrived
-        pairs = zip(arrived.late, (rows.late, rows.known), strict=True)
-        late, known = (jnp.concatenate([before, new]) for before, new in pairs)
-        count = len(rows.late)
-        return (late[:count], known[:count]), arrived._replace(late=(late[count:], known[count:]))
-
     def _encoded(self, columns: Moments, raw: RawRow) -> tuple[Array, Array, Moments, Array]:
         bound, given = self.shape.bound, jnp.asarray(raw.x)
         is_number = jnp.asarray(raw.is_number) > 0
@@ -241,9 +205,6 @@ class Arrivals:
         now, units = (after, learned) if shape.horizon else (stream, moments)
         mean, scale = units.all.mean[0], units.scale[0]
         has_last = jnp.isfinite(now.last)
-        contexts = stream.contexts
-        if shape.has_network:
-            contexts = jnp.concatenate([jnp.stack([now.last, mean, scale])[None], contexts])
         complete = (stream.num_rows >= shape.delay) & jnp.isfinite(after.recent).all()
         score = jnp.where(has_last, units.score(now.last, shape.bound)[0], 0.0)
         previous = jnp.stack([score, jnp.where(has_last, 0.0, 1.0)])
@@ -255,18 +216,10 @@ class Arrivals:
             is_scored=complete,
             came=came if shape.horizon else jnp.asarray(jnp.nan),
             label=after.recent,
-            late=self._in_deviations(after.recent, contexts[-1]) if shape.has_network else None,
             inputs=inputs,
             previous=previous,
         )
-        return row, learned, after._replace(contexts=contexts[: self._kept]), outlier
-
-    def _in_deviations(self, label: Array, context: Array) -> Array:
-        """Return the network's label: numbers and the last one, standardised as at that time."""
-        last, mean, scale = context
-        here = jnp.isfinite(last) if self.shape.previous else jnp.zeros((), bool)
-        found = jnp.where(here, last - mean, 0.0) / scale
-        return jnp.concatenate([(label - mean) / scale, jnp.clip(found, -FAR, FAR)[None]])
+        return row, learned, after, outlier
 
     def _classes(
         self, classes: Classes, stream: Stream, inputs: Array, y: Array
@@ -290,18 +243,16 @@ class Arrivals:
             is_scored=jnp.isfinite(y),
             came=jnp.zeros(()),
             label=jnp.where(jnp.isfinite(y), y, 0.0)[None],
-            late=label[None],
             inputs=inputs,
             previous=(indices == stream.last).astype(inputs.dtype),
         )
         return row, learned, stream._replace(last=jnp.where(known, y, stream.last))
 
-    def _row(self, *, last: Array, late: Any, inputs: Array, previous: Array, **parts: Any) -> Row:
+    def _row(self, *, last: Array, inputs: Array, previous: Array, **parts: Any) -> Row:
         missing = -1.0 if self.shape.classes else jnp.nan
         with_last = self.shape.has_network and self.shape.previous
         return Row(
             last=last if self.shape.previous else jnp.asarray(missing),
-            late=late if self.shape.has_network else jnp.zeros(0),
             slot=jnp.zeros((), jnp.int32),
             is_new=jnp.zeros((), bool),
             raw=jnp.zeros(0),

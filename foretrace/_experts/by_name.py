@@ -10,8 +10,9 @@ from foretrace._experts.gradient import ClassGradient, NumberGradient
 from foretrace._experts.least_squares import RAW_PRIORS, RawSquares, Squares
 from foretrace._experts.memory import memory
 from foretrace._experts.neighbours import Neighbours
-from foretrace._experts.network import ClassNetwork, NumberNetwork
+from foretrace._experts.network import RecurrentNetwork
 from foretrace._experts.shape import LABELS, WIDE, Shape
+from foretrace._learner.learner import Learner
 
 SETS = ("row", "short", "lags", "wide", "waves", "steps")
 """Sets of features on which least squares are learned."""
@@ -37,11 +38,16 @@ EXPERTS = (
 
 
 def experts_of(
-    shape: Shape, wanted: tuple[str, ...]
-) -> tuple[tuple[AbstractExpert, ...], tuple[str, ...]]:
-    """Return the experts of a shape, and the names of the groups that would be too large.
+    shape: Shape, wanted: tuple[str, ...], network: Learner | None = None
+) -> tuple[tuple[AbstractExpert, ...], tuple[AbstractExpert, ...], tuple[str, ...]]:
+    """Return the experts of a shape, those behind the guard, and the names of left out groups.
 
-    The baselines come first, and last those with a memory of their own, behind the network's.
+    The baselines come first. A group is left out if it would be too large.
+
+    Args:
+        shape: sizes of the stream.
+        wanted: names of groups.
+        network: learner of the recurrent network; None if it takes no part.
     """
     sizes = {
         "row": shape.size(0) + shape.code_size,
@@ -49,7 +55,6 @@ def experts_of(
         "lags": shape.size(shape.depth),
         "steps": shape.steps_size,
         "events": shape.events_size,
-        "network": shape.size(0) + shape.code_size + shape.network_features,
     }
     outputs, first, answer = shape.outputs, shape.first_outputs, answer_of(shape)
     groups: dict[str, tuple[AbstractExpert, ...]] = dict.fromkeys(SETS, ())
@@ -65,8 +70,6 @@ def experts_of(
     if 1 < shape.size(0) < sizes["short"]:
         # Where the past does not matter, it only hides which rows are alike.
         groups["neighbours"] += (Neighbours("row neighbours", shape.size(0), answer),)
-    if shape.network_features:
-        groups["network"] = (Squares(("network_features",), (sizes["network"],), answer),)
     if isinstance(answer, Classes):
         groups["contexts"] = (
             Contexts(outputs, ORDERS if shape.previous else 0, 18 if first > 32 else 16),
@@ -79,7 +82,7 @@ def experts_of(
     chosen: list[str] = []
     left_out: list[str] = []
     for name in EXPERTS:
-        if name not in groups or not (name in wanted or name == "network"):
+        if name not in groups or name not in wanted:
             continue
         columns = first if name == "neighbours" else first * (1 if shape.classes else 2)
         is_large = name != "contexts" and sizes.get(name, WIDE) * columns > MAX_COEFFICIENTS
@@ -88,13 +91,8 @@ def experts_of(
         groups[sets[0]] = (Squares(sets, tuple(sizes.get(name, WIDE) for name in sets), answer),)
     for name in chosen:
         found += groups[name]
-    if shape.has_network:
-        found.append(ClassNetwork() if shape.classes else NumberNetwork(outputs))
-    for name, make in REMEMBERING.items():
-        if name in wanted:
-            expert = make(shape)
-            if expert is None:
-                left_out.append(name)
-            else:
-                found.append(expert)
-    return tuple(found), tuple(left_out)
+    if network is not None:
+        found.append(RecurrentNetwork(network, answer))
+    guarded = {name: make(shape) for name, make in REMEMBERING.items() if name in wanted}
+    left_out += [name for name, expert in guarded.items() if expert is None]
+    return tuple(found), tuple(filter(None, guarded.values())), tuple(left_out)

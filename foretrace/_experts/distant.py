@@ -126,7 +126,7 @@ class Distant(AbstractExpert):
             jnp.zeros((), jnp.int32),
         )
 
-    def new_carry(self) -> Rows:
+    def new_carry(self, learned: Found) -> Rows:
         """Return the inputs before the first row, zeros."""
         values = jnp.zeros((self.size, 2 * self.reach), jnp.float32)
         return Rows(values, values[:, 0], jnp.zeros((), jnp.int32), values[:, 0])

@@ -29,9 +29,8 @@ class Features(NamedTuple):
         steps: inputs of the row, and soft steps of its numbers at a few thresholds.
         events: inputs of the row and of the last unusual rows, and how long ago these were.
         wide_events: random tanh features of `events`.
-        network_features: inputs of the row and the features in front of the network's decoder;
-            empty without one.
-        network_outputs: outputs of the network for the row; empty without one.
+        inputs: inputs of the row, and of the last known label, as a network takes them; empty
+            without one.
         has_events: whether unusual rows are known and rare; if not, their features are zero.
         labels: last known labels, the newest first: numbers in standard deviations, NaN where none
             is known; of classes their indices, -1 where none is known.
@@ -51,8 +50,7 @@ class Features(NamedTuple):
     steps: Float[Array, "T"]
     events: Float[Array, "V"]
     wide_events: Float[Array, "F"]
-    network_features: Float[Array, "N"]
-    network_outputs: Float[Array, "M"]
+    inputs: Float[Array, "I"]
     has_events: Bool[Array, ""]
     labels: Float[Array, "K"] | Int[Array, "K"]
     num_classes: Int[Array, ""]
@@ -124,8 +122,12 @@ class AbstractExpert(eqx.Module):
     def init(self) -> Any:
         """Return what is learned before the first row, a tree of arrays."""
 
-    def new_carry(self) -> Any:
-        """Return the carry of a stream before its first row; None if they have no memory."""
+    def new_carry(self, learned: Any) -> Any:
+        """Return the carry of a stream before its first row; None if they have no memory.
+
+        Args:
+            learned: what is learned of all streams.
+        """
         return None
 
     @abc.abstractmethod

@@ -71,8 +71,7 @@ class Seen(NamedTuple):
         row: inputs of the row, after the projection.
         lags: earlier inputs and labels.
         events: unusual rows and their ages.
-        network: features in front of the network's decoder.
-        outputs: outputs of the network.
+        inputs: inputs of the row and of the last label, as a network takes them; empty without.
         has_events: whether there are some, and not too many.
         labels: last known labels, in standard deviations.
         moments: mean and standard deviation of numbers, or number of classes and 1.
@@ -83,8 +82,7 @@ class Seen(NamedTuple):
     row: Float[Array, "R"]
     lags: Float[Array, "L"]
     events: Float[Array, "V"]
-    network: Float[Array, "N"]
-    outputs: Float[Array, "M"]
+    inputs: Float[Array, "I"]
     has_events: Bool[Array, ""]
     labels: Float[Array, "K"]
     moments: Float[Array, "2"]
@@ -193,14 +191,12 @@ def new_seen(shape: Shape) -> Seen:
     lags = shape.size(shape.depth) - 1 - shape.row_size
     events = jnp.zeros(shape.events_size - shape.size(0))
     no = jnp.zeros((), bool)
-    network, outputs = jnp.zeros(shape.network_features), jnp.zeros(shape.network_outputs)
-    labels = jnp.zeros(LABELS)
+    inputs, labels = jnp.zeros(shape.network_inputs), jnp.zeros(LABELS)
     return Seen(
         jnp.zeros(shape.row_size),
         jnp.zeros(lags),
         events,
-        network,
-        outputs,
+        inputs,
         no,
         labels,
         jnp.zeros(2),
@@ -216,7 +212,6 @@ def look(
     x: Float[Array, "I"],
     last: Float[Array, ""],
     moments: Float[Array, "2"],
-    network: Float[Array, "M+N"],
     raw: Float[Array, "N"],
 ) -> tuple[Seen, Past]:
     """Return a row's values for its features, and the past behind it.
@@ -225,16 +220,16 @@ def look(
         shape: sizes of the stream.
         maps: random matrices.
         past: past of the stream.
-        x: inputs of the row.
+        x: inputs of the row, then those of the last known label if there is a network.
         last: last known label when the row is predicted; NaN or -1 if none is known.
         moments: mean and standard deviation of numbers, or number of classes and 1.
-        network: outputs of the network, and the features in front of its decoder.
         raw: numbers of the row as they are.
     """
     # Before the first row, numbers were as they are in it: zero may be far from all of them.
     earlier = jnp.where(jnp.isnan(past.raw), raw[None], past.raw)
     raws = jnp.concatenate([raw[None], earlier])
     labels = jnp.concatenate([last[None], past.labels[:-1]])
+    inputs, x = x[: shape.network_inputs], x[: shape.inputs]
     is_clipped = (jnp.abs(x) > _BOUND).any()
     x = jnp.clip(jnp.nan_to_num(x), -_BOUND, _BOUND)
     row = _projected(maps.row, x)
@@ -249,15 +244,12 @@ def look(
         known = (labels - moments[0]) / moments[1]
         if shape.code_size:
             parts.append(jnp.clip(jnp.nan_to_num(known[: shape.depth]), -_BOUND, _BOUND))
-    outputs = network[: shape.network_outputs]
-    network = jnp.clip(jnp.nan_to_num(network[shape.network_outputs :]), -_BOUND, _BOUND)
     events = event_features(past.events)
     seen = Seen(
         row,
         jnp.concatenate(parts),
         events,
-        network,
-        outputs,
+        inputs,
         has_events(past.events),
         known,
         moments,
@@ -302,8 +294,7 @@ def expand(shape: Shape, maps: Maps, seen: Seen) -> Features:
             lambda: jnp.concatenate([one, _narrow(jnp.tanh, maps.wide_events @ events)]),
             lambda: jnp.zeros(WIDE),
         ),
-        jnp.concatenate([row, seen.network]) if shape.network_features else jnp.zeros(0),
-        seen.outputs,
+        seen.inputs,
         seen.has_events,
         seen.labels.astype(jnp.int32) if classes else seen.labels,
         _count(seen) if classes else jnp.zeros((), jnp.int32),

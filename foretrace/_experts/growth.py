@@ -5,18 +5,17 @@ later class is as unknown as before the first row. Features and experts stay tho
 (`Shape.first_outputs`), so that all other arrays keep their sizes.
 """
 
-from functools import partial
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from foretrace._experts.mix_classes import unseen
 from foretrace._experts.mixture import Mixture, MixtureState
-from foretrace._experts.recurrent import RecurrentState
+from foretrace._experts.network import NetworkState
 from foretrace._learner.optimizer import packing_of
 from foretrace._learner.packing import Packed
+from foretrace._learner.state import LearnerState
 
 
 def grown(new: Mixture, state: MixtureState) -> MixtureState:
@@ -32,10 +31,17 @@ def grown(new: Mixture, state: MixtureState) -> MixtureState:
             # A row that waits was predicted when no later class had been seen.
             mixed = jnp.full_like(fresh.rings.mixed, unseen(new.shape.outputs))
             fresh = fresh._replace(rings=fresh.rings._replace(mixed=mixed))
-        found = _wider(state._replace(network=None), fresh._replace(network=None))
-        if state.network is None:
-            return found
-        return found._replace(network=_learned(new, state.network, fresh.network))
+        pairs = zip(state.experts, fresh.experts, strict=True)
+        experts = tuple(_expert(one, other) for one, other in pairs)
+        found = _wider(state._replace(experts=()), fresh._replace(experts=()))
+        return found._replace(experts=experts)
+
+
+def _expert(old: Any, fresh: Any) -> Any:
+    """Return what an expert has learned, with room for more classes."""
+    if not isinstance(old, NetworkState):
+        return _wider(old, fresh)
+    return NetworkState(_learned(old.learner, fresh.learner), *_wider(old[1:], fresh[1:]))
 
 
 def _wider(old: Any, fresh: Any) -> Any:
@@ -48,34 +54,18 @@ def _wider(old: Any, fresh: Any) -> Any:
     )
 
 
-def _learned(new: Mixture, old: RecurrentState, fresh: Any) -> RecurrentState:
-    """Return the state of the network, its optimiser and its carries."""
-    before, after = old.learner, fresh.learner
-    parts = partial(_wider_network, new.shape.network_features)
-    packings = packing_of(before.network), packing_of(after.network)
+def _learned(old: LearnerState, fresh: LearnerState) -> LearnerState:
+    """Return the state of the network and its optimiser, whose moments are packed."""
+    packings = packing_of(old.network), packing_of(fresh.network)
 
     def moments(one: Any, other: Any) -> Any:
         if not isinstance(one, Packed):
             return _wider(one, other)
         trees = (p.unpack(moment) for p, moment in zip(packings, (one, other), strict=True))
-        return packings[1].pack(parts(*trees))
+        return packings[1].pack(_wider(*trees))
 
     opt_state = jax.tree.map(
-        moments, before.opt_state, after.opt_state, is_leaf=lambda node: isinstance(node, Packed)
+        moments, old.opt_state, fresh.opt_state, is_leaf=lambda node: isinstance(node, Packed)
     )
-    network = parts(before.network, after.network)
-    rest = _wider(
-        old._replace(learner=before._replace(network=None, opt_state=None)),
-        fresh._replace(learner=after._replace(network=None, opt_state=None)),
-    )
-    return rest._replace(learner=rest.learner._replace(network=network, opt_state=opt_state))
-
-
-def _wider_network(features: int, old: Any, fresh: Any) -> Any:
-    """Return a network, or moments of one; its features stand behind the outputs."""
-
-    def rolled(network: Any, by: int) -> Any:
-        roll = partial(jnp.roll, shift=by, axis=0)
-        return eqx.tree_at(lambda n: n.decoder, network, replace_fn=partial(jax.tree.map, roll))
-
-    return rolled(_wider(rolled(old, features), rolled(fresh, features)), -features)
+    rest = _wider(old._replace(opt_state=None), fresh._replace(opt_state=None))
+    return rest._replace(opt_state=opt_state)

@@ -90,7 +90,7 @@ class Memory(AbstractExpert):
         covariances = self._filter().init(gathered(self.nodes, network))
         return MemoryState(network, covariances, self.readout.init(network.feature_size))
 
-    def new_carry(self) -> Carry:
+    def new_carry(self, learned: MemoryState) -> Carry:
         """Return states and sensitivities before the first row."""
         return init_carry(jax.tree.map(jnp.asarray, self.network), ONLINE)
 

@@ -1,14 +1,15 @@
 """All experts and their mixture as one compiled program: a chunk of rows in, predictions out.
 
-    for each row:   its numbers in running units, and the label that came with it
-    the network:    predict all rows; learn the step whose labels have arrived
-    for each row:   predict it, and its interval; then learn the row of the same stream, `delay`
-                    rows ago, whose label came with it
+For each row:
+
+    its numbers in running units, and the label that came with it
+    predict it, and its interval
+    learn the row of the same stream, `delay` rows ago, whose label came with it
 
 A row is predicted before its own label is learned, also inside of a chunk. With a horizon, the
 label with a row is one of earlier rows, and is learned first. Values that a late label needs wait
 in a ring. The experts and their weights are shared by all streams; each stream has its
-own past. Everything but the network is computed in float64, whatever JAX is set to, by
+own past. Everything but the networks is computed in float64, whatever JAX is set to, by
 `jax.enable_x64` around each call.
 """
 
@@ -32,7 +33,7 @@ from foretrace._experts.intervals import Intervals, Tracked
 from foretrace._experts.mix_classes import ClassMixture, ClassWeights
 from foretrace._experts.mix_numbers import NumberMixture, NumberWeights
 from foretrace._experts.moments import settled_scale
-from foretrace._experts.recurrent import Recurrent, RecurrentState, num_bytes
+from foretrace._experts.network import Health, NetworkState
 from foretrace._experts.ring import Ring
 from foretrace._experts.rows import RawRow, unpack
 from foretrace._experts.score import (
@@ -45,15 +46,14 @@ from foretrace._experts.score import (
     sums_of,
 )
 from foretrace._experts.shape import Shape
-from foretrace._experts.slots import in_slots, read, write
+from foretrace._experts.slots import in_slots, once, read, write
+from foretrace._learner.learner import Learner
 from foretrace._learner.packing import Packed, Packing
+from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Float, Int
 
 SETTLED = 10
 """Number of labels from which experts learn numbers: before, nobody knows their scale."""
-
-PROBE = 32
-"""Number of inputs of the network that are kept, over which a dead unit is looked for."""
 
 MAX_BYTES = 2**30
 """Maximum memory of the experts, and of the past and the late labels of all members."""
@@ -82,20 +82,6 @@ class Waiting(NamedTuple):
     margins: Float[Array, "2 O"]
 
 
-class Health(NamedTuple):
-    """Values that a run reports of the network, beside sums.
-
-    Args:
-        in_a_row: number of the last steps that were refused, as they were not finite.
-        longest: largest such number so far.
-        inputs: its last inputs.
-    """
-
-    in_a_row: Float[Array, ""]
-    longest: Float[Array, ""]
-    inputs: Float[Array, "P I"]
-
-
 class MixtureState(NamedTuple):
     """Everything that the mixture changes.
 
@@ -114,8 +100,6 @@ class MixtureState(NamedTuple):
         sums: sums in the order of `Mixture.sums`, of all rows, of those since the last line of the
             record and of those since the last block: differences of large sums would lose what is
             small. None in a program without them.
-        network: state of the recurrent network; None without one.
-        health: values that a run reports of it; None likewise.
     """
 
     arrived: Arrived
@@ -130,8 +114,6 @@ class MixtureState(NamedTuple):
     num_labels: Int[Array, ""]
     members: Float[Array, ""] | None
     sums: Float[Array, "3 T"] | None
-    network: RecurrentState | None
-    health: Health | None
 
 
 S = TypeVar("S", bound=MixtureState | Packed)
@@ -190,7 +172,7 @@ class Mixture:
         shape: sizes of the streams.
         experts: names of the used groups of experts, among `EXPERTS`; the baselines are always
             used.
-        network: recurrent network of the shape; None if it takes no part.
+        network: learner of a recurrent network of the shape; None if it takes no part.
 
     `like` holds the shapes and dtypes of a state.
 
@@ -199,17 +181,16 @@ class Mixture:
     """
 
     def __init__(
-        self, shape: Shape, experts: tuple[str, ...] = EXPERTS, network: Recurrent | None = None
+        self, shape: Shape, experts: tuple[str, ...] = EXPERTS, network: Learner | None = None
     ):
         self.shape = shape
         self.scores = OF_CLASSES if shape.classes else OF_NUMBERS
         self.network = network
-        self.experts, self.left_out = experts_of(shape, experts)
+        plain, behind, self.left_out = experts_of(shape, experts, network)
+        self.experts = (*plain, *behind)
         self.groups = tuple(name for name in experts if name not in self.left_out)
-        self._num_plain = sum(jax.eval_shape(one.new_carry) is None for one in self.experts)
-        plain, guarded_ones = self.experts[: self._num_plain], self.experts[self._num_plain :]
         names = tuple(name for expert in plain for name in expert.names)
-        self.guarded = tuple(name for expert in guarded_ones for name in expert.names)
+        self.guarded = tuple(name for expert in behind for name in expert.names)
         self.names = (*names, *self.guarded)
         self.sums = sums_of(self.scores, self.names)
         count, baselines = len(names), len(self.experts[0].names)
@@ -228,9 +209,7 @@ class Mixture:
         self.ring = Ring(shape.delay)
         self._init = jax.jit(self._traced_init, compiler_options=unoptimised())
         with jax.enable_x64(True):
-            self.like = jax.eval_shape(
-                lambda: self._traced_init(None if network is None else network.init())
-            )
+            self.like = jax.eval_shape(self._traced_init)
         self._check_memory()
         with jax.enable_x64(True):
             self._maps = jax.device_put(maps(shape))
@@ -261,14 +240,13 @@ class Mixture:
     def init(self) -> MixtureState:
         """Return the state before the first row."""
         with jax.enable_x64(True):
-            network = None if self.network is None else self.network.init()
             try:
-                return self._init(network)
+                return self._init()
             except ValueError:
                 # Inside another program JAX refuses compiler options; any other error comes again.
-                return self._traced_init(network)
+                return self._traced_init()
 
-    def _traced_init(self, network: Any) -> MixtureState:
+    def _traced_init(self) -> MixtureState:
         with jax.enable_x64(True):
             count, weights = self.shape.slots + 1, self.mixture.init()
             waiting = Waiting(
@@ -280,7 +258,8 @@ class Mixture:
                 jnp.zeros(2),
                 jnp.zeros((2, 0 if self.intervals is None else self.shape.outputs)),
             )
-            carries = self._new_carries()
+            experts = tuple(expert.init() for expert in self.experts)
+            carries = self._new_carries(experts)
             if self.shape.members is not None:
                 carries = in_slots(carries, count)
             return MixtureState(
@@ -291,17 +270,11 @@ class Mixture:
                 carries if self.ring.delay else None,
                 self.ring.empty(waiting, count) if self.ring.delay else None,
                 jnp.zeros(count, jnp.int32),
-                tuple(expert.init() for expert in self.experts),
+                experts,
                 weights,
                 jnp.zeros((), jnp.int32),
                 jnp.zeros(()) if self.shape.slots > 1 else None,
                 jnp.zeros((3, len(self.sums))),
-                jax.tree.map(jnp.copy, network),  # the state is donated, the network's own is not
-                None
-                if network is None
-                else Health(
-                    jnp.zeros(()), jnp.zeros(()), jnp.zeros((PROBE, self.shape.network_inputs))
-                ),
             )
 
     def step(self, state: S, rows: Any) -> tuple[S, Mixed]:
@@ -350,6 +323,14 @@ class Mixture:
         with jax.enable_x64(True):
             return self.intervals.between(np.asarray(self._margins(state)), coverage)
 
+    def network_of(self, state: MixtureState, slot: int) -> tuple[Any, Carry]:
+        """Return the recurrent network of a mixture that has one, and the carry of a stream."""
+        at = next(i for i, one in enumerate(state.experts) if isinstance(one, NetworkState))
+        carry = state.carries[at]
+        if self.shape.members is not None:
+            carry = jax.tree.map(lambda leaf: leaf[slot], carry)
+        return state.experts[at].learner.network, carry
+
     def newest(
         self, state: MixtureState | Packed, slots: Sequence[int]
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -372,11 +353,9 @@ class Mixture:
     def traced_predict(self, state: MixtureState, row: RawRow, maps: Any = None) -> Mixed:
         """Return the prediction of a row if it came next, as `traced_step`."""
         arrived, _, _ = self.arrivals.next(state.arrived, row, learning=False)
-        rows = jax.tree.map(lambda leaf: leaf[None], arrived)
-        _, outputs, _ = self._observed(state, rows, None, learning=False)
         maps = self._maps if maps is None else maps
-        carries = self._carries_of(state.carries, arrived)
-        return self._mixed(self._forward(state, maps, arrived, outputs[0], carries)[0])
+        carries = self._carries_of(state, state.carries, arrived)
+        return self._mixed(self._forward(state, maps, arrived, carries)[0])
 
     def _traced_predict(self, state: MixtureState, maps: Maps, row: Any) -> Mixed:
         return self.traced_predict(state, unpack(self.shape, row), maps)
@@ -402,7 +381,8 @@ class Mixture:
     def _traced_report(self, state: MixtureState) -> tuple[Any, ...]:
         weights = self.mixture.weights(state.weights).reshape(len(self.names), -1).mean(axis=1)
         scales = settled_scale(state.arrived.columns)
-        return state.sums, weights, scales, state.arrived.outliers, state.health
+        health = None if (network := network_in(state)) is None else network.health
+        return state.sums, weights, scales, state.arrived.outliers, health
 
     def _traced_margins(self, state: MixtureState) -> Array:
         scale: Any = state.arrived.target
@@ -417,53 +397,14 @@ class Mixture:
     def _stepped(
         self, state: MixtureState, maps: Maps, raw: RawRow, *, learning: bool
     ) -> tuple[MixtureState, Mixed]:
-        def arrive(arrived: Arrived, row: RawRow) -> tuple[Arrived, Row]:
-            found, arrived, _ = self.arrivals.next(arrived, row, learning=learning)
-            return arrived, found
+        def body(state: MixtureState, row: RawRow) -> tuple[MixtureState, Mixed]:
+            found, arrived, _ = self.arrivals.next(state.arrived, row, learning=learning)
+            return self._row(maps, learning, state._replace(arrived=arrived), found)
 
-        def body(state: MixtureState, row: tuple[Row, Array]) -> tuple[MixtureState, Mixed]:
-            return self._row(maps, learning, state, *row)
-
-        arrived, rows = _each(arrive, state.arrived, raw)
-        late = None
-        if self.network is not None and learning:
-            late, arrived = self.arrivals.for_network(arrived, rows)
-        network, outputs, measures = self._observed(state, rows, late, learning=learning)
-        health = state.health
-        if health is not None and measures is not None and state.sums is not None:
-            accepted = jnp.where(measures[3] > 0, 1.0, 0.0)
-            count = jnp.stack([accepted, 1 - accepted])
-            found = jnp.concatenate([jnp.where(accepted > 0, measures[:3], 0.0), count])
-            state = state._replace(sums=state.sums.at[:, -len(OF_NETWORK) :].add(found[None]))
-            inputs = jnp.concatenate([health.inputs, rows.x])[-PROBE:]
-            in_a_row = (1 - accepted) * (health.in_a_row + 1)
-            health = Health(in_a_row, jnp.maximum(health.longest, in_a_row), inputs)
-        state = state._replace(network=None, health=None, arrived=arrived)
-        state, mixed = _each(body, state, (rows, outputs))
-        return state._replace(network=network, health=health), mixed
-
-    def _observed(
-        self, state: MixtureState, rows: Row, late: Any, *, learning: bool
-    ) -> tuple[RecurrentState | None, Float[Array, "C M"], Float[Array, "4"] | None]:
-        """Return the network's state behind the rows, its outputs for them, and its measures."""
-        if self.network is None or state.network is None:
-            return None, jnp.zeros((len(rows.x), 0)), None
-        slot, is_new = rows.slot[0], rows.is_new[0]
-        if not learning:
-            network, outputs = self.network.advance(state.network, rows.x, slot, is_new)
-            return network, outputs.astype(rows.x.dtype), None
-        at = self._num_plain - 1
-        expert: Any = self.experts[at]
-        labels, known = late
-        if not self.shape.classes:
-            known = known & (state.num_labels >= SETTLED)
-        targets = jax.vmap(partial(expert.target, state.experts[at]))(labels)
-        network, step = self.network.step(state.network, rows.x, targets, known, slot, is_new)
-        kind = rows.x.dtype
-        return network, step.outputs.astype(kind), step.measures.astype(kind)
+        return _each(body, state, raw)
 
     def _forward(
-        self, state: MixtureState, maps: Maps, row: Row, outputs: Array, carries: tuple[Any, ...]
+        self, state: MixtureState, maps: Maps, row: Row, carries: tuple[Any, ...]
     ) -> tuple[Waiting, Any, Past, Past]:
         """Predict a row.
 
@@ -471,7 +412,6 @@ class Mixture:
             state: present state.
             maps: random matrices.
             row: the row.
-            outputs: outputs of the network for it.
             carries: carries of its stream before it.
 
         Returns:
@@ -480,8 +420,7 @@ class Mixture:
         """
         kept = read(state.pasts, row.slot)
         past = optax.tree.where(row.is_new, new_past(self.shape), kept)
-        x = row.x[: self.shape.inputs]
-        seen, after = look(self.shape, maps, past, x, row.last, row.moments, outputs, row.raw)
+        seen, after = look(self.shape, maps, past, row.x, row.last, row.moments, row.raw)
         features = expand(self.shape, maps, seen)
         experts = _with_carries(state.experts, carries)
         predicted = [
@@ -503,19 +442,20 @@ class Mixture:
         return waiting, features, kept, after
 
     def _row(
-        self, maps: Maps, learning: bool, state: MixtureState, row: Row, outputs: Array
+        self, maps: Maps, learning: bool, state: MixtureState, row: Row
     ) -> tuple[MixtureState, Mixed]:
         slot, is_there = row.slot, row.slot < self.shape.slots
         is_late, is_first = learning and self.ring.delay > 0, self.shape.horizon > 0
-        carries = self._carries_of(state.carries, row)
+        carries = self._carries_of(state, state.carries, row)
         turn = jnp.where(row.is_new, 0, read(state.turns, slot))
         scored: dict[str, Any] = {}
+        old = None
         if is_late and is_first:
-            state, carries, scored = self._learn_due(maps, state, row, turn, carries)
-        new, features, kept, after = self._forward(state, maps, row, outputs, carries)
+            state, carries, scored, old = self._learn_due(maps, state, row, turn, carries)
+        new, features, before, after = self._forward(state, maps, row, carries)
         if state.members is not None:
             # Counted row by row: a sum over all members would cost the more the more there may be.
-            more = after.has_label(self.shape) - kept.has_label(self.shape)
+            more = after.has_label(self.shape) - before.has_label(self.shape)
             state = state._replace(members=state.members + jnp.where(is_there, more, 0.0))
         state = state._replace(pasts=write(state.pasts, slot, after))
         experts = _with_carries(state.experts, carries)
@@ -527,11 +467,13 @@ class Mixture:
             pairs = zip(self.experts, experts, strict=True)
             carries = tuple(expert.move(now, features, is_there) for expert, now in pairs)
         if is_late:
-            if not is_first:
-                state, carries, scored = self._learn_due(maps, state, row, turn, carries)
-            rings = self.ring.write(state.rings, (slot,), turn, new)
+            # What is written must depend on what was read of the ring before, or all is copied.
+            kept = new if old is None else optax.tree.where(slot >= 0, new, old)
+            rings = self.ring.write(state.rings, (slot,), turn, kept)
             turns = state.turns.at[slot].set(self.ring.next_turn(turn))
             state = state._replace(rings=rings, turns=turns)
+        if is_late and not is_first:
+            state, carries, scored, _ = self._learn_due(maps, state, row, turn, carries)
         state = state._replace(carries=self._put(state.carries, row, carries))
         return state, self._mixed(new)._replace(**scored)
 
@@ -542,8 +484,8 @@ class Mixture:
         row: Row,
         turn: Int[Array, ""],
         ahead: tuple[Any, ...],
-    ) -> tuple[MixtureState, tuple[Any, ...], dict[str, Any]]:
-        """Learn the row whose label came with a row; return the next carries, and the scores.
+    ) -> tuple[MixtureState, tuple[Any, ...], dict[str, Any], Waiting]:
+        """Learn the row whose label came; return the next carries, the scores, and what waited.
 
         Args:
             maps: random matrices.
@@ -552,23 +494,27 @@ class Mixture:
             turn: turn of the ring of its stream.
             ahead: carries before the next row that is predicted.
         """
-        if self.shape.first_delay is not None:
-            state = self._weighed(state, row, turn)
-        old = self.ring.oldest(state.rings, (row.slot,), turn)
+        old, each_step = once(lambda: self._waited(state.rings, row.slot, turn), row.slot)
+        if each_step is not None:
+            state = self._weighed(state, row, turn, each_step)
         features = expand(self.shape, maps, old.seen)
-        experts = _with_carries(state.experts, self._carries_of(state.late_carries, row), ahead)
+        late = self._carries_of(state, state.late_carries, row)
+        experts = _with_carries(state.experts, late, ahead)
         has_row = (row.slot < self.shape.slots) & (turn >= self.ring.delay)
         state, (late, ahead), scored = self._learned(state, row, old, features, experts, has_row)
-        return state._replace(late_carries=self._put(state.late_carries, row, late)), ahead, scored
+        late_carries = self._put(state.late_carries, row, late)
+        return state._replace(late_carries=late_carries), ahead, scored, old
 
-    def _new_carries(self) -> tuple[Any, ...]:
-        return tuple(expert.new_carry() for expert in self.experts)
+    def _new_carries(self, learned: tuple[Any, ...]) -> tuple[Any, ...]:
+        pairs = zip(self.experts, learned, strict=True)
+        return tuple(expert.new_carry(one) for expert, one in pairs)
 
-    def _carries_of(self, carries: Any, row: Row) -> tuple[Any, ...]:
+    def _carries_of(self, state: MixtureState, carries: Any, row: Row) -> tuple[Any, ...]:
         """Return the carries of the stream of a row."""
         if self.shape.members is None:
             return carries
-        return optax.tree.where(row.is_new, self._new_carries(), read(carries, row.slot))
+        fresh = self._new_carries(state.experts)
+        return optax.tree.where(row.is_new, fresh, read(carries, row.slot))
 
     def _put(self, carries: Any, row: Row, new: tuple[Any, ...]) -> Any:
         """Return carries with those of the stream of a row."""
@@ -641,32 +587,51 @@ class Mixture:
             state = state._replace(weights=weights)
         scores = jnp.where(row.is_scored, scores, jnp.nan)
         if state.sums is not None:
-            row_sums = of_row(self.scores, scores, wrong)
+            network = network_in(state)
+            measures = jnp.zeros(len(OF_NETWORK)) if network is None else network.measures
+            row_sums = of_row(self.scores, scores, wrong, measures)
             state = state._replace(sums=state.sums + row_sums[None])
         return state, carries, {"scores": scores, "errors": wrong}
 
-    def _weighed(self, state: MixtureState, row: Row, turn: Array) -> MixtureState:
+    def _waited(
+        self, rings: Any, slot: Int[Array, ""], turn: Int[Array, ""]
+    ) -> tuple[Waiting, tuple[Array, ...] | None]:
+        """Return the oldest row that waits, and what each step ahead needs of the row it was for.
+
+        The latter is None if all labels of a row come together.
+        """
+        oldest = self.ring.oldest(rings, (slot,), turn)
+        if self.shape.first_delay is None:
+            return oldest, None
+        steps = jnp.arange(self.shape.outputs, dtype=jnp.int32)
+        places = jnp.mod(turn - jnp.asarray(self.shape.delays, jnp.int32), self.ring.places)
+        whole = rings.seen.moments, rings.num_labels, rings.seen.is_clipped
+        made = rings.predicted, rings.candidates
+        found = (
+            *(leaf[slot, places] for leaf in whole),
+            *(leaf[slot, places, steps] for leaf in made),
+        )
+        return oldest, found
+
+    def _weighed(
+        self, state: MixtureState, row: Row, turn: Array, waited: tuple[Array, ...]
+    ) -> MixtureState:
         """Return the state after a row's number, another row's label at each step ahead."""
-        rings: Any = state.rings
-        slot, steps = row.slot, jnp.arange(self.shape.outputs, dtype=jnp.int32)
-        delays = jnp.asarray(self.shape.delays, jnp.int32)
-        places = jnp.mod(turn - delays, self.ring.places)
-        mean, scale = rings.seen.moments[slot, places].T
-        known = jnp.isfinite(row.came) & (row.slot < self.shape.slots) & (delays <= turn)
-        known = known & (rings.num_labels[slot, places] >= SETTLED)
+        moments, num_labels, is_clipped, predicted, candidates = waited
+        mean, scale = moments.T
+        known = jnp.isfinite(row.came) & (row.slot < self.shape.slots)
+        known = known & (jnp.asarray(self.shape.delays, jnp.int32) <= turn)
+        known = known & (num_labels >= SETTLED)
         scale = jnp.where(known, scale, 1.0)
         label = jnp.where(known, (row.came - mean) / scale, 0.0)
-        made = (leaf[slot, places, steps].T for leaf in (rings.predicted, rings.candidates))
-        clipped = rings.seen.is_clipped[slot, places]
-        weights = self.mixture.learn(state.weights, *made, label, known, scale, clipped)
+        made = predicted.T, candidates.T
+        weights = self.mixture.learn(state.weights, *made, label, known, scale, is_clipped)
         return state._replace(weights=weights)
 
     def _check_memory(self) -> None:
         state = self.like
         each_stream = [state.pasts, state.carries, state.late_carries, state.rings, state.turns]
         each_stream.append(state.arrived.streams)
-        if self.network is not None:
-            each_stream.append(self.network.of_streams(state.network))
         size, of_members = num_bytes(state), num_bytes(each_stream)
         if size > MAX_BYTES:
             # One slot more than there are members, for missing rows.
@@ -681,6 +646,23 @@ class Mixture:
                 f"take {size / 2**20:.0f} MiB, but at most {MAX_BYTES / 2**20:.0f} MiB are "
                 f"allowed; {there}; use fewer members, a shorter delay or a smaller model"
             )
+
+
+def network_in(state: MixtureState) -> NetworkState | None:
+    """Return what is learned of the recurrent network; None without one."""
+    return next((one for one in state.experts if isinstance(one, NetworkState)), None)
+
+
+def with_network(state: MixtureState, **fields: Any) -> MixtureState:
+    """Return a state with other fields of `NetworkState`, if it has a network."""
+    parts = state.experts
+    found = (one._replace(**fields) if isinstance(one, NetworkState) else one for one in parts)
+    return state._replace(experts=tuple(found))
+
+
+def num_bytes(tree: Any) -> int:
+    """Return the memory of the arrays of a tree, or of their shapes."""
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def _with_carries(

@@ -50,9 +50,19 @@ def compared(scores: tuple[str, ...]) -> list[str]:
 
 
 def of_row(
-    names: tuple[str, ...], scores: Float[Array, "S"], errors: Float[Array, "E"]
+    names: tuple[str, ...],
+    scores: Float[Array, "S"],
+    errors: Float[Array, "E"],
+    measures: Float[Array, "5"],
 ) -> Float[Array, "T"]:
-    """Return what a row adds to `sums_of`: nothing if it has no scores, which are then NaN."""
+    """Return what a row adds to `sums_of`: only measures if it has no scores, which are then NaN.
+
+    Args:
+        names: names of the scores.
+        scores: its scores.
+        errors: errors of the experts.
+        measures: measures of the network's step.
+    """
     others = np.array([names.index(name + names[0]) for name in compared(names)], int)
     gaps, gain, watched = jnp.zeros(0), scores[others] - scores[0], scores[0]
     if "confidence" in names:
@@ -61,9 +71,9 @@ def of_row(
             (sure * _BINS).astype(jnp.int32), _BINS - 1
         )
         gaps = jnp.where(mine, scores[0] - sure, 0.0)
-    one, network = jnp.ones(1), jnp.zeros(len(OF_NETWORK))
-    parts = [one, scores, gaps, gain, gain * gain, watched[None] ** 2, errors, network]
-    return jnp.where(jnp.isnan(scores[0]), 0.0, jnp.concatenate(parts))
+    parts = [jnp.ones(1), scores, gaps, gain, gain * gain, watched[None] ** 2, errors]
+    found = jnp.where(jnp.isnan(scores[0]), 0.0, jnp.concatenate(parts))
+    return jnp.concatenate([found, measures])
 
 
 def score_class(

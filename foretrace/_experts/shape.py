@@ -51,12 +51,10 @@ class Shape:
         members: maximum number of streams, each with a past of its own; None for one stream.
         previous: whether earlier labels are features.
         has_network: whether a recurrent network is among the experts.
-        network_features: number of features in front of the network's decoder.
         used: number of inputs, the first ones, that were in use when the stream began; None for
             all.
         categories: place and number of the indicators of each column of categories. Each earlier
             value is a few features.
-        chunk: number of rows that the network learns together.
         begun_with: maximum number of classes when the stream began, which decides features and
             experts; None for `outputs`.
         raw: whether numbers are also features as they are, without units.
@@ -74,10 +72,8 @@ class Shape:
     members: int | None = None
     previous: bool = True
     has_network: bool = False
-    network_features: int = 0
     used: int | None = None
     categories: tuple[tuple[int, int], ...] = ()
-    chunk: int = 1
     begun_with: int | None = None
     raw: bool = False
     ahead: bool = False
@@ -91,11 +87,6 @@ class Shape:
         return self.outputs if not self.classes and (self.ahead or self.outputs > 1) else 0
 
     @property
-    def waiting_labels(self) -> int:
-        """Number of rows whose labels wait for a whole chunk, which the network learns."""
-        return self.late_steps * self.chunk - self.delay if self.has_network else 0
-
-    @property
     def first_outputs(self) -> int:
         """Number of outputs that decides features and experts."""
         return self.begun_with or self.outputs
@@ -106,20 +97,10 @@ class Shape:
         return self.members or 1
 
     @property
-    def late_steps(self) -> int:
-        """Number of steps of one stream after which the labels of a step have come."""
-        return -(-self.delay // self.chunk)
-
-    @property
-    def network_outputs(self) -> int:
-        """Number of outputs of the network beside its features."""
-        return self.outputs if self.has_network else 0
-
-    @property
     def network_inputs(self) -> int:
-        """Number of inputs of the network: those of a row, and of the last known label."""
+        """Number of inputs of the network, of a row and of the last known label; 0 without one."""
         of_label = self.outputs if self.classes else 2
-        return self.inputs + of_label * self.previous
+        return self.inputs + of_label * self.previous if self.has_network else 0
 
     @property
     def first_delay(self) -> int | None:

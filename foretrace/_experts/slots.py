@@ -3,6 +3,7 @@
 A row reads its slot once and writes it in place: its time does not depend on the number of slots.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import jax
@@ -25,9 +26,16 @@ def read(slots: Any, at: Int[Array, "*K"]) -> Any:
 
     if all(leaf.shape[0] == 2 for leaf in jax.tree.leaves(slots)):
         return there()  # for one stream and the slot of missing rows, a copy costs less
-    # The compiler would fuse a plain read into each of its uses and repeat it there, also after the
-    # next state is written, and would copy all slots for that. A branch is not fused; this one is
-    # always taken.
+    return once(there, at)
+
+
+def once(there: Callable[[], Any], at: Int[Array, "*K"]) -> Any:
+    """Return what a function reads from slots, read exactly once.
+
+    The compiler would fuse a plain read into each of its uses and repeat it there, also after the
+    next state is written, and would copy all slots for that. A branch is not fused; this one is
+    always taken.
+    """
     return lax.cond(
         jnp.ravel(at)[0] >= 0, there, lambda: jax.tree.map(jnp.zeros_like, jax.eval_shape(there))
     )

@@ -75,9 +75,8 @@ class StreamConfig:
             itself.
         delay: number of rows after which a label becomes known. A row is learned when its label
             comes.
-        chunk: number of rows that are learned in one call. More is faster; the experts learn row by
-            row in any case, but a network takes a chunk to follow a change. Default: 32 for the
-            size fast, else 1.
+        chunk: number of rows that are computed in one call: faster, with the same predictions, row
+            by row. Default: 32 for the size fast, else 1.
         previous: whether the last known target is an input, of the network and of the experts.
         member: column that names the sensor, user or place of a row. Each member has its own memory
             and its own delay, horizon and last known target; all share the network. The column is
@@ -161,7 +160,7 @@ class StreamConfig:
     def __post_init__(self) -> None:
         self._check_source()
         if self.chunk is None:
-            fast = self.model.size == "fast" and not self.model.has_network
+            fast = self.model.size == "fast"
             object.__setattr__(self, "chunk", FAST_CHUNK if fast else 1)
         for name in ("chunk", "members", "look_ahead", "log_every", "checkpoint_every"):
             if getattr(self, name) < 1:
@@ -206,11 +205,6 @@ class StreamConfig:
                 )
 
     def _check_members(self) -> None:
-        if self.chunk != 1 and self.has_members and self.model.has_network:
-            raise ValueError(
-                f"chunk={self.chunk} does not go with --member or --reset and a network, which "
-                "learns their rows one by one; leave it out"
-            )
         roles = (self.target, self.member, self.reset, self.id)
         special = [name for name in roles if name is not None]
         for name in special:

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from foretrace._experts.mixture import Mixed, MixtureState
+from foretrace._experts.mixture import Mixed, MixtureState, with_network
 from foretrace._experts.rows import RawRow
 from foretrace._export.export import Exported, export_stream
 from foretrace._graph.step import Graph, check_learner, traced_graph
@@ -57,8 +57,9 @@ def stream_graphs(intake: Intake, config: StreamConfig, state: State) -> tuple[G
     with jax.enable_x64(True):
         learned = mixture.packing.unpack(state) if isinstance(state, Packed) else state
         if mixture.network is not None:
-            check_learner(mixture.network.learner)
-        start = with_key(learned, None)._replace(intervals=None, sums=None, health=None)
+            check_learner(mixture.network)
+        start = with_network(with_key(learned, None), health=None)
+        start = start._replace(intervals=None, sums=None)
 
         def raw(x: Array, y: Array) -> RawRow:
             none = jnp.zeros(())
@@ -110,8 +111,6 @@ def _check(path: Path, config: StreamConfig, plan: Plan) -> None:
         "on the rows of one member, without --reset": config.has_members,
         "has --outliers stop, and nothing stops a C program; resume it with --outliers clip or "
         "mask": config.outliers == "stop",
-        f"learns the network in chunks of {config.chunk} rows, and a C program learns each row as "
-        "it comes; begin a run with --chunk 1": config.chunk != 1 and config.model.has_network,
     }
     for reason, holds in reasons.items():
         if holds:

@@ -12,7 +12,14 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from foretrace._experts.mixture import Mixed, Mixture, MixtureState, Report
+from foretrace._experts.mixture import (
+    Mixed,
+    Mixture,
+    MixtureState,
+    Report,
+    network_in,
+    with_network,
+)
 from foretrace._experts.rows import unpack, width
 from foretrace._graph.step import Graph, check_learner, traced_graph
 from foretrace._native.compiler import compiled
@@ -43,7 +50,8 @@ class _Packing:
 
     def pack(self, state: MixtureState) -> _Kept:
         """Return a state in the memory of a new context."""
-        key = None if state.network is None else state.network.learner.key
+        network = network_in(state)
+        key = None if network is None else network.learner.key
         return _Kept(Context(self._program, with_key(state, None)), key)
 
     def unpack(self, kept: _Kept) -> MixtureState:
@@ -55,25 +63,20 @@ class NativeMixture:
     """A mixture whose learning step is a compiled C program.
 
     Args:
-        mixture: the mixture; its learner draws nothing, and learns row by row.
+        mixture: the mixture; its learner draws nothing.
 
     Raises:
-        ValueError: the network learns in chunks, or draws.
+        ValueError: the network draws.
         foretrace.CompilerError: there is no C compiler.
     """
 
     def __init__(self, mixture: Mixture):
         shape = mixture.shape
         if mixture.network is not None:
-            if shape.chunk > 1:
-                raise ValueError(
-                    f"backend=native with chunk={shape.chunk}: a network in C learns row by row; "
-                    "leave it out, or choose backend=jax"
-                )
-            check_learner(mixture.network.learner)
+            check_learner(mixture.network)
         self.mixture, self.shape, self.network = mixture, shape, mixture.network
         self.names, self.groups, self.left_out = mixture.names, mixture.groups, mixture.left_out
-        self.reach, self.init = mixture.reach, mixture.init
+        self.reach, self.init, self.network_of = mixture.reach, mixture.init, mixture.network_of
         self.scores, self.sums = mixture.scores, mixture.sums
         graph = _graph(mixture)
         program = stream_program(_NAME, graph, None)
@@ -141,7 +144,7 @@ def _graph(mixture: Mixture) -> Graph:
 
 def with_key(state: MixtureState, key: Any) -> MixtureState:
     """Return a state with another PRNG key of its network, which no step in C uses."""
-    if state.network is None:
-        return state
-    learner = state.network.learner._replace(key=key)
-    return state._replace(network=state.network._replace(learner=learner))
+    network = network_in(state)
+    return (
+        state if network is None else with_network(state, learner=network.learner._replace(key=key))
+    )

@@ -84,6 +84,7 @@ class Intake:
             None.
         reset: column that is true where a member starts anew.
         stops: whether an outlier raises an error.
+        chunk: number of rows in a step.
         as_text: whether names are compared by their text, as a checkpoint holds them; a missing
             name is then "".
     """
@@ -97,6 +98,7 @@ class Intake:
         member: Hashable | None = None,
         reset: Hashable | None = None,
         stops: bool = False,
+        chunk: int = 1,
         as_text: bool = True,
     ):
         self.streams = streams
@@ -107,6 +109,7 @@ class Intake:
         self.member = member
         self.reset = reset
         self.stops = stops
+        self.chunk = chunk
         self.as_text = as_text
         self.parts = Parts()
         self.newest_slot = 0
@@ -188,7 +191,7 @@ class Intake:
             self.streams.push(name, row, value, reset=reset) for name, row, value, reset in arrivals
         ]
         state = self._grown(state)
-        packed = pack(self.shape, found, self.shape.chunk)
+        packed = pack(self.shape, found, self.chunk)
         if self.stops:
             self._check_outliers(state, packed)
         self.newest_slot = found[-1].slot

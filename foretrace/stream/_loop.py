@@ -7,7 +7,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from foretrace._experts.mixture import PROBE, Mixed, Mixture, Report
+from foretrace._experts.mixture import Mixed, Mixture, Report
+from foretrace._experts.network import PROBE
 from foretrace._rows.scores import means, not_better
 from foretrace._rows.source import SYMBOL, Position, Row, Source
 from foretrace._runs.directory import Run
@@ -82,7 +83,7 @@ class StreamLoop:
         self.show = run.show
         self.outlet = outlet
         self.target = SYMBOL if config.target is None else config.target
-        self.size = intake.shape.chunk
+        self.size = intake.chunk
         self.scores = self.mixture.scores
         self.monitors = Monitors(config.coverage)
         self.position = Position()
@@ -290,17 +291,15 @@ class StreamLoop:
         }
         health: dict[str, float] = {}
         steps: dict[str, float] = {}
-        network, config = self.mixture.network, self.intake.config
-        if network is not None and report.health is not None:
-            state = self.mixture.packing.unpack(self.state).network
-            carry = network.carry_of(state, self.intake.newest_slot)
+        config, mixture = self.intake.config, self.mixture
+        if report.health is not None:
+            state = mixture.packing.unpack(self.state)
             if count := report.line["accepted"]:
                 names = ("loss", "gradient_norm", "update_norm")
                 steps = {name: report.line[name] / count for name in names}
-            seen = (report.total["accepted"] + report.total["refused"]) * network.chunk
+            seen = report.total["accepted"] + report.total["refused"]
             health = self.monitors.measure(
-                state.learner.network,
-                carry,
+                *mixture.network_of(state, self.intake.newest_slot),
                 steps.get("update_norm"),
                 np.asarray(report.health.inputs) if seen >= PROBE else None,
             )

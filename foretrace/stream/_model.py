@@ -4,14 +4,12 @@ import dataclasses
 import functools
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 
 from foretrace._credit.table import reaches_encoder
 from foretrace._engine.carry import init_carry, real_numbers
 from foretrace._experts.mixture import Mixture
-from foretrace._experts.recurrent import Recurrent
 from foretrace._experts.shape import Shape
 from foretrace._learner.learner import Learner
 from foretrace._learner.optimizer import adamw
@@ -19,7 +17,6 @@ from foretrace._network import Network
 from foretrace._rows.encode import Encoder
 from foretrace._rows.target import ClassTarget, Target
 from foretrace._rule import HYBRID, rule
-from foretrace._types import Array, Float
 from foretrace.losses import softmax_cross_entropy, squared_error
 from foretrace.stream._model_config import ModelConfig
 
@@ -51,26 +48,23 @@ def shape_of(encoder: Encoder, target: Target, *, previous: bool = True, **optio
 def resolve(config: ModelConfig, shape: Shape) -> tuple[ModelConfig, Shape]:
     """Return the options of a model, with none left open, and the shape with what it needs.
 
-    Row by row, credit goes through all layers if memory allows: that is the exact gradient. What
-    stands before the recurrent layers is trained if its errors are known through time: by credit
-    through all layers, or within chunks by a rule that sends them back through time there.
+    Credit goes through all layers if memory allows: that is the exact gradient. What stands before
+    the recurrent layers is trained if its errors are then known through time.
     """
     shape = dataclasses.replace(shape, raw="raw" in config.other_experts)
     if not config.has_network:
         return config, shape
-    depth, model_size, _ = config.sizes()
+    depth = config.sizes()[0]
     if config.rule is not None:
         chosen = rule(config.rule)
     else:
-        exact = shape.chunk == 1 and _is_affordable(config, shape)
-        chosen = HYBRID.with_depth(depth) if exact else HYBRID
+        chosen = HYBRID.with_depth(depth) if _is_affordable(config, shape) else HYBRID
     train_encoder = config.train_encoder
     if train_encoder is None:
-        train_encoder = reaches_encoder(chosen, depth, shape.chunk)
-    features = model_size if set(config.other_experts) > {"baselines"} else 0
+        train_encoder = reaches_encoder(chosen, depth, 1)
     return (
         dataclasses.replace(config, rule=str(chosen), train_encoder=train_encoder),
-        dataclasses.replace(shape, has_network=True, network_features=features),
+        dataclasses.replace(shape, has_network=True),
     )
 
 
@@ -80,11 +74,8 @@ def _is_affordable(config: ModelConfig, shape: Shape) -> bool:
     carry = jax.eval_shape(
         lambda: init_carry(_network(config, dataclasses.replace(shape, has_network=True)), exact)
     )
-    # Each member and the spare slot keep a carry; with a delay also those of a ring, one more than
-    # there are steps.
-    num_carries = (1 if shape.members is None else shape.members + 1) * (
-        2 + shape.delay if shape.delay else 1
-    )
+    # Each member and the spare slot keep a carry, and with a delay that of the row that is learned.
+    num_carries = (1 if shape.members is None else shape.members + 1) * (2 if shape.delay else 1)
     elements = real_numbers(carry)
     itemsize = jnp.dtype(jnp.result_type(float)).itemsize
     return elements <= MAX_EXACT_ELEMENTS and elements * itemsize * num_carries <= MAX_EXACT_BYTES
@@ -94,34 +85,12 @@ def _network(config: ModelConfig, shape: Shape) -> Network:
     depth, model_size, _ = config.sizes()
     return Network(
         shape.network_inputs,
-        shape.network_outputs + shape.network_features,
+        shape.outputs,
         model_size=model_size,
         depth=depth,
         cell=config.cell_class.factory(**config.cell_options()),
         key=jax.random.key(config.seed),
     )
-
-
-@dataclasses.dataclass(frozen=True)
-class _OfFirst:
-    """A loss of the first outputs; the others are features, from which nothing is learned."""
-
-    loss: Any
-    size: int
-
-    def __call__(self, output: Float[Array, "M"], y: Array) -> Float[Array, ""]:
-        return self.loss(output[..., : self.size], y)
-
-    def check(self, output_size: int, ys: Any) -> None:
-        if hasattr(self.loss, "check"):
-            self.loss.check(self.size, ys)
-
-
-def _with_features(config: ModelConfig, shape: Shape) -> Network:
-    """Return a network that also returns its decoder's inputs; no error reaches them."""
-    network, count = _network(config, shape), shape.network_features
-    weight = network.decoder.linear.weight.at[shape.network_outputs :].set(jnp.eye(count))
-    return eqx.tree_at(lambda network: network.decoder.linear.weight, network, weight)
 
 
 def build_learner(config: ModelConfig, shape: Shape) -> Learner:
@@ -132,13 +101,12 @@ def build_learner(config: ModelConfig, shape: Shape) -> Learner:
         shape: shape of the stream, as `resolve` returns it.
     """
     assert config.rule is not None and config.train_encoder is not None
-    loss = softmax_cross_entropy if shape.classes else squared_error
     return Learner(
-        _with_features(config, shape) if shape.network_features else _network(config, shape),
+        _network(config, shape),
         rule=rule(config.rule),
         optimizer=adamw(config.learning_rate, clip=config.clip),
         train_encoder=config.train_encoder,
-        loss=_OfFirst(loss, shape.network_outputs) if shape.network_features else loss,
+        loss=softmax_cross_entropy if shape.classes else squared_error,
     )
 
 
@@ -155,8 +123,5 @@ def build_mixture(config: ModelConfig, shape: Shape) -> Mixture:
 @functools.lru_cache(maxsize=16)
 def _mixture(config: ModelConfig, shape: Shape, dtype: Any) -> Mixture:
     """Return a mixture; the last ones are kept, one for float32 and one for float64."""
-    network = None
-    if config.has_network:
-        learner = build_learner(config, shape)
-        network = Recurrent(learner, slots=shape.members, chunk=shape.chunk, delay=shape.delay)
+    network = build_learner(config, shape) if config.has_network else None
     return Mixture(shape, config.other_experts, network)

@@ -91,18 +91,15 @@ class ModelConfig:
         state_size: number of recurrent units in each layer. Default: the size's; the number of
             features for cells that put out their state, such as gru.
         rule: learning rule: which gradients are computed through time, such as online, rtrl or
-            "online(depth=2)". Row by row, hybrid is the online rule; in chunks, it sends errors
-            back through time within the chunk. Default: hybrid, with credit through all layers,
-            which is the exact gradient, if rows are learned one by one and the network is small (at
-            most a million carried elements for a stream, and 256 MiB for all); the run prints
-            which.
+            "online(depth=2)". Row by row, hybrid is the online rule. Default: hybrid, with credit
+            through all layers, which is the exact gradient, if the network is small (at most a
+            million carried elements for a stream, and 256 MiB for all); the run prints which.
         learning_rate: learning rate of AdamW. For single rows, 3e-3 learns faster at first, but
             lost accuracy after some thousand rows.
         clip: maximum norm of a gradient; None for no clipping.
         train_encoder: whether the encoder and the norms before the recurrent layers are trained.
             Training them on errors of the present row alone loses accuracy in long runs. Default:
-            yes if their errors are known through time (credit through all layers, or hybrid or bptt
-            in chunks), else no.
+            yes if their errors are known through time, by credit through all layers, else no.
         seed: seed of the initial network.
 
     Raises:

@@ -285,7 +285,6 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
         ValueError: the inputs, or what waits for its labels, would fill the memory.
     """
     _check_sizes(config, plan)
-    assert config.chunk is not None
     stops = config.outliers == "stop"
     encoder = Encoder(plan.columns, categories=config.categories, stops=stops)
     target = _target(config, plan)
@@ -296,7 +295,6 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
         previous=config.previous,
         delay=config.delay + config.horizon,
         members=members,
-        chunk=config.chunk,
         ahead=config.horizon > 0,
         bound=config.bound,
         masks=config.outliers == "mask",
@@ -311,7 +309,14 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
         gaps=plan.gaps,
     )
     model = resolve(config.model, shape)
-    return Intake(streams, *model, member=config.member, reset=config.reset, stops=stops)
+    return Intake(
+        streams,
+        *model,
+        member=config.member,
+        reset=config.reset,
+        stops=stops,
+        chunk=config.chunk or 1,
+    )
 
 
 def _check_sizes(config: StreamConfig, plan: Plan) -> None:

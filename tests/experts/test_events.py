@@ -109,6 +109,6 @@ def test_a_spike_among_many_inputs_is_seen_before_they_are_projected():
         x = np.zeros(200)
         x[150] = 9.0
         parts = maps(shape), new_past(shape), x, np.asarray(-1.0), np.array([0.0, 1.0])
-        _, after = look(shape, *parts, np.zeros(0), np.zeros(0))
+        _, after = look(shape, *parts, np.zeros(0))
     assert after.events.rows.shape[1] < 200
     assert after.events.ages[0] == 0

@@ -3,14 +3,12 @@
 import dataclasses
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiers import fast
 
 from foretrace._experts.by_name import EXPERTS, REMEMBERING
 from foretrace._experts.mixture import Mixture, mixture
-from foretrace._experts.recurrent import RecurrentStep
 from foretrace._experts.rows import RawRow, pack
 from foretrace._experts.shape import Shape
 from foretrace._rows.values import MAX_ABS_VALUE
@@ -189,66 +187,6 @@ def test_inputs_that_nobody_used_at_first_take_little_room():
     xs[:, 40] = draw.normal(size=300)
     _, step = run(model, packed(shape, xs, xs[:, 40].tolist()), 100)
     assert np.abs(step.newest[:, 0] - xs[:, 40])[200:].mean() < 0.2
-
-
-class Told:
-    """A network whose outputs are told, row by row."""
-
-    chunk = 1
-
-    def __init__(self, outputs):
-        self.outputs = outputs
-
-    def init(self):
-        return jnp.zeros((), jnp.int32)
-
-    def of_streams(self, state):
-        return ()
-
-    def step(self, state, xs, ys, mask, slots, is_new):
-        told = jax.lax.dynamic_slice_in_dim(jnp.asarray(self.outputs), state, len(xs))
-        return state + len(xs), RecurrentStep(told, jnp.zeros(4))
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("shape", [NUMBERS, CLASSES], ids=["numbers", "classes"])
-def test_the_network_is_one_more_expert(shape):
-    shape = dataclasses.replace(shape, has_network=True)
-    draw = np.random.default_rng(0)
-    known = draw.normal(size=400)
-    labels = (known > 0).astype(int) if shape.classes else known
-    outputs = np.zeros((400, shape.outputs))
-    outputs[:, -1] = 20 * known if shape.classes else known
-    model = Mixture(shape, ("baselines",), Told(outputs))
-    state, step = run(model, packed(shape, np.zeros((400, 2)), labels.tolist()), 100)
-    errors = dict(zip(model.names, step.errors[200:].mean(axis=0), strict=True))
-    assert (
-        errors["network"] < 0.15
-        and dict(zip(model.names, model.report(state).weights, strict=True))["network"] > 0.5
-    )
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("shape", [NUMBERS, CLASSES], ids=["numbers", "classes"])
-@pytest.mark.parametrize("delay", [0, 3])
-def test_least_squares_learn_from_the_features_of_a_network(shape, delay):
-    shape = dataclasses.replace(shape, delay=delay, has_network=True, network_features=2)
-    draw = np.random.default_rng(0)
-    xs, features = draw.normal(size=(400, 2)), draw.normal(size=(400, 2))
-    known = features @ [1.0, -2.0] + xs[:, 0]
-    labels = (known > 0).astype(int) if shape.classes else known
-    told = Told(np.concatenate([np.zeros((400, shape.outputs)), features], axis=1))
-    rows = packed(shape, xs, labels.tolist())
-    model = Mixture(shape, ("baselines", "row"), told)
-    assert [name for name in model.names if "network" in name]
-    _, step = run(model, rows)
-    errors = dict(zip(model.names, step.errors[100:].mean(axis=0), strict=True))
-    best = "network features" if shape.classes else "network features from mean"
-    assert (
-        errors[best]
-        < (0.15 if shape.classes else 0.3)
-        < min(v for k, v in errors.items() if "network" not in k)
-    )
 
 
 def test_where_the_past_tells_nothing_the_neighbours_of_the_row_alone_know_more():

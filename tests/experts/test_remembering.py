@@ -173,7 +173,7 @@ def test_mean_squares_of_distant_are_those_of_the_column():
 def test_the_earlier_values_of_distant_are_those_of_the_rows_that_were_there():
     expert = dataclasses.replace(distant(LONG), reach=5)
     draw = np.random.default_rng(0)
-    carry, xs = expert.new_carry(), []
+    carry, xs = expert.new_carry(expert.init()), []
     move = jax.jit(lambda carry, x, moves: _moved(expert, carry, x, moves))
     for _ in range(23):
         x, moves = draw.normal(size=4).astype(np.float32), draw.random() < 0.7

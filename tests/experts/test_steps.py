@@ -29,7 +29,7 @@ def test_a_sum_of_functions_of_single_numbers_is_learned(classes):
 def test_the_features_are_the_row_and_each_number_at_each_threshold():
     shape = Shape(3, (0, 2), 1, previous=False)
     with jax.enable_x64(True):
-        values = (jnp.array(one) for one in ([0.0, 1.0, 4.0], np.nan, [0.0, 1.0], [], []))
+        values = (jnp.array(one) for one in ([0.0, 1.0, 4.0], np.nan, [0.0, 1.0], []))
         seen, _ = look(shape, maps(shape), new_past(shape), *values)
         steps = np.asarray(expand(shape, maps(shape), seen).steps)
     assert steps[:4].tolist() == [1.0, 0.0, 1.0, 4.0]

@@ -13,7 +13,11 @@ EXPERTS = ("a", "b")
 def summed(names, rows, errors=(0.0, 0.0)):
     """Return the sums of rows of scores by name, as the program adds them."""
     total = sum(
-        np.asarray(of_row(names, jnp.array([row.get(n, 0.0) for n in names]), jnp.array(errors)))
+        np.asarray(
+            of_row(
+                names, jnp.array([row.get(n, 0.0) for n in names]), jnp.array(errors), jnp.zeros(5)
+            )
+        )
         for row in rows
     )
     return dict(zip(sums_of(names, EXPERTS), total.tolist(), strict=True))

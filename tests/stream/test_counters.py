@@ -6,7 +6,6 @@ import numpy as np
 import optax
 import pytest
 
-from foretrace._experts.recurrent import Recurrent
 from foretrace._experts.score import OF_NUMBERS, of_row, sums_of
 from foretrace._experts.shape import Shape
 from foretrace._rows.scores import means
@@ -42,28 +41,27 @@ def test_steps_count_up_to_the_largest_number_and_learning_goes_on():
         learning_rate=0.05,
     )
     model = resolve(config, Shape(3, (), 1, previous=False))
-    learner = Recurrent(build_learner(*model))
-    one, compiled = (np.int32(0), np.bool_(False)), jax.jit(learner.step)
-    rng = np.random.default_rng(0)
-    xs, ys = rng.normal(size=(8, 1, 3)), rng.normal(size=(8, 1, 1))
+    learner, rng = build_learner(*model), np.random.default_rng(0)
+    step = jax.jit(learner.step)
+    xs, ys = jnp.asarray(rng.normal(size=(8, 1, 3))), jnp.asarray(rng.normal(size=(8, 1, 1)))
 
     def run(state):
         for x, y in zip(xs, ys, strict=True):
-            state, _ = compiled(state, x, y, np.ones(1, bool), *one)
+            state, _ = step(state, x, y)
         # A refused step is counted as well.
-        return compiled(state, np.full((1, 3), np.nan), ys[0], np.ones(1, bool), *one)[0]
+        return step(state, jnp.full((1, 3), jnp.nan), ys[0])[0]
 
     begun = learner.init()
     # From here on Adam's corrections are ones in float64, whatever the count.
     early, late = run(counted(begun, 10**6)), run(counted(begun, LAST - 3))
-    assert int(early.learner.step) == 10**6 + len(xs) and int(late.learner.step) == LAST
-    counts = optax.tree.get_all_with_path(late.learner.opt_state, "count")
+    assert int(early.step) == 10**6 + len(xs) and int(late.step) == LAST
+    counts = optax.tree.get_all_with_path(late.opt_state, "count")
     assert counts and all(int(count) == LAST for _, count in counts)
     for name in ("network", "carry"):
-        parts = (jax.tree.leaves(getattr(state.learner, name)) for state in (early, late))
+        parts = (jax.tree.leaves(getattr(state, name)) for state in (early, late))
         for one, two in zip(*parts, strict=True):
             np.testing.assert_array_equal(one, two)
-    assert int(late.learner.skipped) == LAST - 2
+    assert int(late.skipped) == LAST - 2
 
 
 @pytest.mark.exact
@@ -74,7 +72,7 @@ def test_scores_stay_exact_after_three_billion_rows():
     def add(sums, i):
         row = {"coverage": jnp.where(i % 4 > 0, 1.0, 0.0), "mse": 4.0}
         scores = jnp.stack([jnp.asarray(row.get(name, 0.0)) for name in OF_NUMBERS])
-        return sums + of_row(OF_NUMBERS, scores, jnp.zeros(1)), None
+        return sums + of_row(OF_NUMBERS, scores, jnp.zeros(1), jnp.zeros(5)), None
 
     start = jnp.array([before[name] for name in names])
     sums, _ = jax.lax.scan(add, start, jnp.arange(1000))

@@ -10,6 +10,7 @@ import pytest
 from tiers import fast
 
 from foretrace import stream
+from foretrace._experts.mixture import network_in
 from foretrace._rows.encode import Encoder
 from foretrace._rows.schema import Column
 from foretrace._rows.slots import SlotTable
@@ -97,11 +98,11 @@ def test_a_network_with_more_room_predicts_as_before_and_keeps_its_moments(exper
     target = ClassTarget(2, grows=True)
     intake = make_intake(None, target, experts=tuple(experts), size="tiny", delay=2)
     state, row = fed(intake, intake.mixture.init(), range(10))[0], {"who": "a", "x": 0.5}
-    before, old = np.exp(intake.predict(state, row).newest)[:2], state.network.learner
+    before, old = np.exp(intake.predict(state, row).newest)[:2], network_in(state).learner
     intake = pickle.loads(pickle.dumps(intake))
     intake.target._resize(4)
     state = intake._grown(state)
-    new = state.network.learner
+    new = network_in(state).learner
     assert intake.shape.outputs == 4 and new.network.output_size == old.network.output_size + 2
     np.testing.assert_allclose(np.exp(intake.predict(state, row).newest)[:2], before, atol=1e-4)
     assert norm(new.opt_state) == pytest.approx(norm(old.opt_state), rel=1e-5) and norm(

@@ -152,14 +152,6 @@ def test_a_source_without_the_column_of_episodes_is_refused(files, tmp_path):
     [
         ("--target class --member whom", "no column 'whom'"),
         (
-            "--target class --member who --size tiny --chunk 4",
-            "chunk=4 does not go with --member or --reset",
-        ),
-        (
-            "--target class --reset start --size tiny --chunk 4",
-            "chunk=4 does not go with --member or --reset",
-        ),
-        (
             "--target class --member class",
             "'class' cannot be the --member, the --reset or the --id",
         ),

@@ -6,7 +6,6 @@ import json
 import pickle
 import re
 
-import jax
 import numpy as np
 import pytest
 from safetensors import safe_open
@@ -15,7 +14,6 @@ from tiers import fast
 
 import foretrace.stream as stream_package
 from foretrace._experts.mixture import Mixture
-from foretrace._experts.recurrent import Recurrent
 from foretrace._experts.shape import Shape
 from foretrace._runs.loop import DivergenceError
 from foretrace._runs.metrics import read_metrics
@@ -23,7 +21,6 @@ from foretrace.cli import _main as cli
 from foretrace.stream import _report
 from foretrace.stream import _river as stream
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._model import build_learner, resolve
 from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._predict import predictions
 from foretrace.stream._run import follow
@@ -210,8 +207,6 @@ def test_the_fast_size_is_the_same_mixture_in_chunks():
     assert StreamConfig("a.csv", target="z", model=fast_size, chunk=1).chunk == 1
     assert StreamConfig("a.csv", target="z", model=fast_size, member="who").chunk == 32
     assert StreamConfig("a.csv", target="z").chunk == 1
-    with_network = ModelConfig("fast", experts=("row", "network"))
-    assert StreamConfig("a.csv", target="z", model=with_network).chunk == 1
 
 
 @pytest.mark.full
@@ -228,28 +223,6 @@ def test_beside_a_network_the_experts_score_as_without_it(files, tmp_path, optio
     # Two programs, which round differently.
     assert without == pytest.approx({name: beside[name] for name in without}, rel=1e-9)
     assert {name for name in beside if name not in without} >= {"network"}
-
-
-@pytest.mark.full
-def test_features_for_the_experts_are_those_in_front_of_the_decoder():
-    config = ModelConfig(experts=("row", "network"), model_size=6, state_size=4)
-    model = resolve(config, Shape(3, (), 2, previous=False))
-    assert model[1].network_features == 6
-    learner = Recurrent(build_learner(*model))
-    compiled, one = jax.jit(learner.step), (np.int32(0), np.bool_(False))
-    state, draw = learner.init(), np.random.default_rng(0)
-    first = np.asarray(state.learner.network.decoder.linear.weight)
-    for _ in range(20):
-        before = state.learner.network.decoder.linear
-        state, step = compiled(
-            state, draw.normal(size=(1, 3)), np.ones((1, 2)), np.array([True]), *one
-        )
-    assert np.array_equal(before.weight[2:], np.eye(6)) and not np.asarray(before.bias)[2:].any()
-    assert np.abs(before.weight - first)[:2].max() > 1e-3
-    features = step.outputs[0, 2:]
-    assert step.outputs[0, :2] == pytest.approx(
-        np.asarray(before.weight[:2] @ features + before.bias[:2]), abs=1e-5
-    )
 
 
 @pytest.mark.program

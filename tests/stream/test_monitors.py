@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import foretrace as ft
-from foretrace._experts.mixture import PROBE
+from foretrace._experts.network import PROBE
 from foretrace._learner.forgetting import BLOCK, HELD
 from foretrace.stream._monitors import LABELS, RANGES, Monitors
 

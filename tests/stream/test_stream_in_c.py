@@ -143,7 +143,6 @@ def probabilities(output, known):
             ({"ignore": ()}, "column 'kind' holds texts"),
             ({"reset": "flag"}, "--reset"),
             ({"outliers": "stop"}, "--outliers stop"),
-            ({"model": NETWORK, "chunk": 4}, "--chunk 1"),
             ({"model": NETWORK | {"rule": "online(depth=1, modules=1)"}}, "random numbers"),
         ],
         number=3,
@@ -204,9 +203,3 @@ def follow_to_end(config, folder):
     backend = "jax" if folder.name == "jax" else "native"
     config = dataclasses.replace(config, backend=backend)
     return follow(config, folder, resume=True, show_progress=False)
-
-
-def test_the_backend_native_names_what_it_cannot_do(rows, tmp_path):
-    with pytest.raises(ValueError, match="choose backend=jax"):
-        begun(rows, tmp_path / "run", model=NETWORK, chunk=2, backend="native")
-    assert not (tmp_path / "run" / "config.json").exists()

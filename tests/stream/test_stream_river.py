@@ -15,6 +15,7 @@ import pytest
 from river import checks, evaluate, metrics, preprocessing
 
 import foretrace as ft
+from foretrace._experts.mixture import network_in
 from foretrace.stream import _river as stream
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
@@ -145,7 +146,7 @@ def test_ctrl_c_at_any_moment_leaves_a_model_that_goes_on(size, member, request)
         # Rows are learned as a whole: what the host has counted and what the network has learned
         # agree.
         if size == "tiny":
-            state = model._intake.mixture.packing.unpack(model._state).network
+            state = network_in(model._intake.mixture.packing.unpack(model._state))
             assert int(state.learner.step) == model._intake.target.num_labels
 
 

@@ -1,0 +1,186 @@
+"""The network among the experts: its learner's own steps, on the carry of each row."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from test_mixture import NUMBERS, leaves, packed, run
+from tiers import fast
+
+from foretrace._experts.answer import answer_of
+from foretrace._experts.expert import Lesson, Remembered
+from foretrace._experts.features import expand, maps, new_seen
+from foretrace._experts.mixture import network_in
+from foretrace._experts.network import RecurrentNetwork
+from foretrace._experts.shape import Shape
+from foretrace.stream._model import build_learner, build_mixture, resolve
+from foretrace.stream._model_config import ModelConfig
+
+pytestmark = pytest.mark.usefixtures("standard_promotion")
+YES = jnp.array(True)
+CLASSES = Shape(3, (), 4, classes=True, previous=False)
+TINY = {"depth": 1, "model_size": 4, "state_size": 3, "learning_rate": 0.05}
+DEEP = {"depth": 2, "rule": "online(depth=2)"}
+
+
+@pytest.fixture(autouse=True)
+def in_float64():
+    with jax.enable_x64(True):
+        yield
+
+
+def made(shape, **options):
+    """Return options and shape of a network beside the baselines, by default with the rule online.
+
+    All of it is trained.
+    """
+    chosen = TINY | {"rule": "online", "train_encoder": True} | options
+    return resolve(ModelConfig("tiny", **chosen), shape)
+
+
+def expert_of(model):
+    config, shape = model
+    return RecurrentNetwork(build_learner(config, shape), answer_of(shape))
+
+
+def features(shape, inputs, last=0.0):
+    """Return features of a row with these inputs of the network, and a last number."""
+    seen = new_seen(shape)._replace(inputs=jnp.asarray(inputs, float), moments=jnp.array([4.0, 1]))
+    return expand(shape, maps(shape), seen._replace(labels=seen.labels.at[0].set(last)))
+
+
+def close(a, b, tolerance=1e-9):
+    for x, y in zip(jax.tree.leaves(a), jax.tree.leaves(b), strict=True):
+        if jnp.issubdtype(x.dtype, jax.dtypes.prng_key):
+            x, y = jax.random.key_data(x), jax.random.key_data(y)
+        np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize(("delay", "options"), fast([(2, {}), (0, {}), (2, DEEP)]))
+def test_learning_late_is_learning_on_the_carry_of_the_row(delay, options):
+    """The definition: one learner, given the carry before the row that it predicts or learns."""
+    model = made(CLASSES, **options)
+    expert, learner, draw = expert_of(model), build_learner(*model), np.random.default_rng(0)
+    xs, ys = jnp.asarray(draw.normal(size=(10, 3))), jnp.asarray(draw.integers(0, 4, 10), jnp.int32)
+    seen = [features(model[1], x) for x in xs]
+    predict, move, learn = map(jax.jit, (expert.predict, expert.move, expert.learn))
+    state, own = expert.init(), learner.init()
+    ahead = late = expert.new_carry(state)
+    its_ahead = its_late = own.carry
+    for t in range(10):
+        found = predict(Remembered(state, ahead), seen[t])
+        outputs, passed = learner.predict(own._replace(carry=its_ahead), xs[t][None])
+        close(found, jax.nn.softmax(outputs))
+        if delay:
+            ahead, its_ahead = move(Remembered(state, ahead), seen[t], YES), passed.carry
+        if (due := t - delay) >= 0:
+            lesson = Lesson(seen[due], found, jax.nn.one_hot(ys[due], 4), YES, YES)
+            state, late, _ = learn(Remembered(state, late), lesson)
+            ready = own._replace(carry=its_late)
+            own, info = learner.step(ready, xs[due][None], ys[due][None])
+            its_late = own.carry
+            found = jnp.stack([info.loss, info.gradient_norm, info.update_norm])
+            close(state.measures[:3], found)
+        if not delay:
+            ahead, its_ahead = late, its_late
+    close((state.learner.network, state.learner.opt_state), (own.network, own.opt_state))
+    close((ahead, late), (its_ahead, its_late))
+
+
+def test_a_step_that_is_not_finite_is_refused_and_counted():
+    model = made(CLASSES)
+    expert = expert_of(model)
+    before = Remembered(expert.init(), expert.new_carry(expert.init()))
+    label, learn = jnp.eye(4)[1], jax.jit(expert.learn)
+    for times in (1, 2):
+        lesson = Lesson(features(model[1], [np.nan, 0, 0]), label[None], label, YES, YES)
+        after = learn(before, lesson)
+        close(after.learned.learner.network, before.learned.learner.network)
+        close(after.carry, before.carry)
+        assert after.learned.measures.tolist() == [0, 0, 0, 0, 1]
+        assert after.learned.health.in_a_row == after.learned.health.longest == times
+        before = after
+    fine = learn(before, lesson._replace(features=features(model[1], [1.0, 0, 0])))
+    assert fine.learned.health.in_a_row == 0 and fine.learned.health.longest == 2
+    assert fine.learned.measures[3:].tolist() == [1, 0]
+    # Without a label, and without a row, nothing is learned or counted.
+    same = learn(fine, lesson._replace(known=~YES, has_row=~YES))
+    close(same.learned.learner.network, fine.learned.learner.network)
+    close(same.carry, fine.carry)
+    assert same.learned.measures.tolist() == [0, 0, 0, 0, 0]
+
+
+def residual_lesson(last, y):
+    zeros = np.zeros(NUMBERS.inputs + 2)
+    shape = dataclasses.replace(NUMBERS, has_network=True)
+    return Lesson(features(shape, zeros, last), jnp.zeros((1, 1)), jnp.asarray([y]), YES, YES)
+
+
+def noted(count, slope, noise=0.3):
+    """Return the expert, and statistics of numbers that follow the last one."""
+    expert, draw, last = expert_of(made(NUMBERS)), np.random.default_rng(0), 0.0
+    note, state = jax.jit(expert._noted), expert.init().residuals
+    for _ in range(count):
+        y = slope * last + noise * draw.normal()
+        state, last = note(state, residual_lesson(last, y)), y
+    return expert, state
+
+
+def read(expert, residuals, last, output):
+    """Return the prediction from an output of the network."""
+    seen = residual_lesson(last, 0.0).features
+    return expert.read(residuals, jnp.asarray(output, float)[None], seen)[0, 0]
+
+
+@pytest.mark.parametrize("slope", [0.0, 0.8, 1.0])
+def test_the_base_is_the_best_linear_prediction_from_the_last_number(slope):
+    expert, state = noted(800, slope)
+    assert read(expert, state, 1.0, 0.0) == pytest.approx(slope, abs=0.08)
+    # The size is that of what the base leaves.
+    assert read(expert, state, 0.0, 1.0) == pytest.approx(0.3, rel=0.1)
+
+
+def test_had_the_network_put_out_its_target_it_would_have_been_right():
+    expert, state = noted(200, 0.7)
+    for y, last in ((0.4, -1.2), (-0.5, 0.3), (2.0, 1.9)):
+        lesson = residual_lesson(last, y)
+        (output,) = expert.target(state, lesson.label, lesson.features)
+        assert read(expert, state, last, output) == pytest.approx(y, abs=1e-12)
+
+
+def test_an_outlier_and_an_output_that_is_not_finite_are_bounded():
+    expert, state = noted(200, 0.7)
+    far = residual_lesson(0.0, 1e9)
+    assert expert.target(state, far.label, far.features) == 10
+    assert expert._noted(state, far).scale.size[0] < 1.2 * state.scale.size[0]
+    close(expert._noted(state, far._replace(known=~YES)), state, 0.0)
+    for output in (np.nan, np.inf, -np.inf, 1e300):
+        assert jnp.isfinite(read(expert, state, 0.5, output))
+
+
+@pytest.mark.parametrize("delay", fast([2, 0]))
+def test_in_the_program_members_have_carries_of_their_own_and_a_chunk_is_its_rows(delay):
+    shape = Shape(2, (0,), 1, delay=delay, members=2)
+    with jax.enable_x64(False):
+        model = build_mixture(*made(shape))
+    draw, slots = np.random.default_rng(0), [i % 2 for i in range(24)]
+    rows = packed(shape, draw.normal(size=(24, 2)), draw.normal(size=24).tolist(), slots)
+    whole, single = run(model, rows, 8), run(model, rows, 1)
+    for a, b in zip(leaves(whole[0].carries), leaves(single[0].carries), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(whole[1].newest, single[1].newest, rtol=1e-4, atol=1e-5)
+    state = single[0]
+    network, carry = model.network_of(state, 1)
+    assert all(leaf.dtype != np.float64 for leaf in jax.tree.leaves(network))
+    network, other = jax.tree.map(np.array, (network, carry))
+    first = model.network_of(model.init(), 1)[0]
+    assert any((a != b).any() for a, b in zip(leaves(network), leaves(first), strict=True))
+    count = int(network_in(state).learner.step)
+    unlabelled = packed(shape, draw.normal(size=(4, 2)), [np.nan] * 4, [0] * 4)
+    unlabelled[:, 2] = 0
+    state, _ = model.step(state, unlabelled)
+    close(model.network_of(state, 1)[1], other, 0.0)
+    close(model.network_of(state, 0)[0], network, 0.0)
+    assert network_in(state).learner.step > count
