@@ -36,12 +36,10 @@ class SavedIntake(NamedTuple):
 
     Args:
         streams: columns, classes, members and the labels that wait.
-        newest_slot: slot of the last row.
         scales: first deviation of each column of numbers; 0 once it is told that it has changed.
     """
 
     streams: dict[str, Any]
-    newest_slot: int
     scales: dict[str, float]
 
 
@@ -112,7 +110,6 @@ class Intake:
         self.chunk = chunk
         self.as_text = as_text
         self.parts = Parts()
-        self.newest_slot = 0
         self.scales: dict[str, float] = {}
         self.backend: Callable[[Mixture], Mixture] | None = None
         if isinstance(self.target, ClassTarget):
@@ -194,7 +191,6 @@ class Intake:
         packed = pack(self.shape, found, self.chunk)
         if self.stops:
             self._check_outliers(state, packed)
-        self.newest_slot = found[-1].slot
         self.parts.end("encoding")
         return self.mixture.step(state, packed)
 
@@ -251,6 +247,12 @@ class Intake:
                     "its mean; clean the source, or choose --outliers clip or mask"
                 )
 
+    @property
+    def newest_slot(self) -> int:
+        """Slot of the member seen last; 0 before the first row."""
+        slot = self.streams.table.find(self.streams.table.latest)
+        return 0 if slot is None else slot.number
+
     def counts(self) -> dict[str, Any]:
         """Return the number of members, and how many joined, lost their slot or restarted."""
         if self.shape.members is None:
@@ -269,7 +271,7 @@ class Intake:
 
     def to_json(self) -> dict[str, Any]:
         """Return everything that the next rows depend on."""
-        return SavedIntake(self.streams.to_json(), self.newest_slot, dict(self.scales))._asdict()
+        return SavedIntake(self.streams.to_json(), dict(self.scales))._asdict()
 
     def restore(self, state: Any) -> None:
         """Restore what `to_json` returned of an object made with the same arguments.
@@ -278,11 +280,10 @@ class Intake:
             ValueError: it is nothing that `to_json` returns.
         """
         saved = from_json(SavedIntake, state)
-        check_within("newest_slot", [saved.newest_slot], 0, self.shape.slots - 1)
         self.streams.restore(saved.streams)
         self._fit()
         check_within("scales", saved.scales.values(), 0, math.inf)
-        self.newest_slot, self.scales = saved.newest_slot, saved.scales
+        self.scales = saved.scales
 
     def _starts_anew(self, row: Row) -> bool:
         if self.reset is None:

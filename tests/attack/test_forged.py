@@ -255,7 +255,6 @@ FORGERIES = [
     ("stream", "extra", ("intake", "streams", "streams", 0, 1), ["1", "0"]),
     ("stream", "extra", ("intake", "streams", "streams", 0, 3), 1.5),
     ("stream", "extra", ("intake", "streams", "slots", 0, 0, 1), 1),
-    ("stream", "extra", ("intake", "newest_slot"), None),
     ("stream", "extra", ("monitors",), {"rows": "x"}),
     ("stream", "extra", ("position",), [0, 0, -5]),
 ]
