@@ -15,6 +15,12 @@ neither c nor q_k: the margin shrinks with u alone, and is there again as soon a
 the share of misses in n rows differs from `a` by (c_n - c_0) / (gamma n), with c at both ends, also
 where errors follow each other or drift.
 
+Members share all this. The size of their errors is each one's own:
+
+    factor   = (n_0 + n s) / (n_0 + n)            s: mean |e| / u of the last of its n labels
+
+Errors are divided by the factor before they are learned, and margins multiplied.
+
 The offset is learned for the coverage in use; other coverages take a part of c in proportion to
 normal quantiles.
 Sources: Gibbs and Candes, NeurIPS 2021 (adaptive conformal inference); Zaffran et al., ICML 2022
@@ -38,6 +44,8 @@ COVERAGES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)
 _RATES, _SPANS = (0.02, 0.1), (20.0, 200.0)
 _GAMMA, _ETA, _SHARE = 0.02, 0.3, 1e-3
 _MAX_LOSS, _MAX_ERROR = 80.0, 20.0
+_SHARED, _OF_MEMBER = 10.0, 50.0
+"""Number of labels that a member's own have to outweigh, and the most that are averaged over."""
 _EXACT = 0.01
 """Ratio of fast to slow scale below which a stretch is exact: a hundred errors of zero."""
 
@@ -73,6 +81,39 @@ class Tracked(NamedTuple):
     quantiles: Float[Array, "K 2 C O"]
     weights: Float[Array, "K 2 C O"]
     offsets: Float[Array, "2 O"]
+
+
+class Member(NamedTuple):
+    """What is known of the errors of one member.
+
+    Args:
+        span: number of labels that the size is averaged over.
+        size: mean absolute error, over that of all members.
+        num_labels: number of labels so far.
+        held: how many of them lay in their intervals.
+    """
+
+    span: Float[Array, "*P"]
+    size: Float[Array, "*P"]
+    num_labels: Float[Array, "*P"]
+    held: Float[Array, "*P"]
+
+    @property
+    def factor(self) -> Float[Array, "*P"]:
+        """Factor of the margins that all members share."""
+        return (_SHARED + self.num_labels * self.size) / (_SHARED + self.num_labels)
+
+    def learn(
+        self, tracked: Tracked, errors: Float[Array, "O"], held: Float[Array, ""], known: Array
+    ) -> "Member":
+        """Return what is known after a row's errors, and the share of them that was held."""
+        unit = tracked.units[-1].mean()
+        ratio = jnp.abs(errors).mean() / jnp.where(unit > 0, unit, 1.0)
+        ratio = jnp.where(unit > 0, jnp.minimum(ratio, _MAX_ERROR), 1.0)
+        span = jnp.minimum(self.span + 1, _OF_MEMBER)
+        size = self.size + (ratio - self.size) / span
+        new = Member(span, size, self.num_labels + 1, self.held + held)
+        return Member(*(jnp.where(known, a, b) for a, b in zip(new, self, strict=True)))
 
 
 class Intervals(eqx.Module):

@@ -29,7 +29,7 @@ from foretrace._experts.by_name import EXPERTS, experts_of
 from foretrace._experts.expert import Lesson, Remembered
 from foretrace._experts.features import Maps, Past, Seen, expand, look, maps, new_past, new_seen
 from foretrace._experts.guard import Compared, guarded
-from foretrace._experts.intervals import Intervals, Tracked
+from foretrace._experts.intervals import Intervals, Member, Tracked
 from foretrace._experts.mix_classes import ClassMixture, ClassWeights
 from foretrace._experts.mix_numbers import NumberMixture, NumberWeights
 from foretrace._experts.moments import settled_scale
@@ -88,6 +88,7 @@ class MixtureState(NamedTuple):
     Args:
         arrived: units of the rows, and labels as they arrived.
         intervals: errors of the predictions; None for classes, and where no interval is read.
+        of_members: size of each member's errors; None for a single stream, and likewise.
         pasts: past of each stream; the last one belongs to rows that are missing.
         carries: carry of each expert before the next row of each stream; None if it has none.
         late_carries: carries before the row whose label comes next; None without delay.
@@ -104,6 +105,7 @@ class MixtureState(NamedTuple):
 
     arrived: Arrived
     intervals: Tracked | None
+    of_members: Member | None
     pasts: Past
     carries: tuple[Any, ...]
     late_carries: tuple[Any, ...] | None
@@ -153,6 +155,7 @@ class Report(NamedTuple):
         weights: weight of each expert, the mean over the steps ahead.
         scales: running deviation of each number of a row; 0 before some differed.
         outliers: number of outliers so far, of columns and of labels.
+        of_members: errors of the members, by their slots; None without members or intervals.
         health: values of the network beside sums; None without one.
     """
 
@@ -162,6 +165,7 @@ class Report(NamedTuple):
     weights: Any
     scales: Any
     outliers: Any
+    of_members: Member | None
     health: Health | None
 
 
@@ -229,6 +233,10 @@ class Mixture:
         self._margins = compiled(taking(self._traced_margins))
 
     @property
+    def _has_own_errors(self) -> bool:
+        return self.intervals is not None and self.shape.slots > 1
+
+    @property
     def reach(self) -> int:
         """Number of rows that the lags reach back; 0 if no expert sees an earlier row as it is."""
         shape = self.shape
@@ -265,6 +273,7 @@ class Mixture:
             return MixtureState(
                 self.arrivals.init(),
                 None if self.intervals is None else self.intervals.init(),
+                Member(*jnp.zeros((4, count))) if self._has_own_errors else None,
                 in_slots(new_past(self.shape), count),
                 carries,
                 carries if self.ring.delay else None,
@@ -318,10 +327,12 @@ class Mixture:
         with jax.enable_x64(True):
             return self._ended(state, np.array([True, False, not block]))[0]
 
-    def margins(self, state: MixtureState | Packed, coverage: float) -> Float[np.ndarray, "2 O"]:
-        """Return the reach of intervals below and above numbers, by the present errors."""
+    def margins(
+        self, state: MixtureState | Packed, coverage: float, slot: int = 0
+    ) -> Float[np.ndarray, "2 O"]:
+        """Return the reach of a stream's intervals below and above numbers, by present errors."""
         with jax.enable_x64(True):
-            return self.intervals.between(np.asarray(self._margins(state)), coverage)
+            return self.intervals.between(np.asarray(self._margins(state, slot)), coverage)
 
     def network_of(self, state: MixtureState, slot: int) -> tuple[Any, Carry]:
         """Return the recurrent network of a mixture that has one, and the carry of a stream."""
@@ -382,11 +393,16 @@ class Mixture:
         weights = self.mixture.weights(state.weights).reshape(len(self.names), -1).mean(axis=1)
         scales = settled_scale(state.arrived.columns)
         health = None if (network := network_in(state)) is None else network.health
-        return state.sums, weights, scales, state.arrived.outliers, health
+        return state.sums, weights, scales, state.arrived.outliers, state.of_members, health
 
-    def _traced_margins(self, state: MixtureState) -> Array:
+    def _traced_margins(self, state: MixtureState, slot: Array) -> Array:
         scale: Any = state.arrived.target
-        return self.intervals.margins(state.intervals, scale.scale[0])
+        own = self._member(state, slot)
+        margins = self.intervals.margins(state.intervals, scale.scale[0])
+        return margins if own is None else margins * own.factor
+
+    def _member(self, state: MixtureState, slot: Array) -> Member | None:
+        return None if state.of_members is None else read(state.of_members, slot)
 
     def _traced_step(
         self, state: MixtureState, maps: Maps, rows: Any, *, learning: bool = True
@@ -436,6 +452,8 @@ class Mixture:
         margins = jnp.zeros((2, 0 if self.shape.classes else self.shape.outputs))
         if state.intervals is not None:
             margins = self.intervals.in_use(state.intervals, row.moments[1])
+        if (own := self._member(state, row.slot)) is not None:
+            margins = margins * own.factor
         waiting = Waiting(
             seen, state.num_labels, found.T, candidates.T, mixed, row.baselines, margins
         )
@@ -446,6 +464,9 @@ class Mixture:
     ) -> tuple[MixtureState, Mixed]:
         slot, is_there = row.slot, row.slot < self.shape.slots
         is_late, is_first = learning and self.ring.delay > 0, self.shape.horizon > 0
+        if (own := self._member(state, slot)) is not None:
+            own = optax.tree.where(row.is_new, jax.tree.map(jnp.zeros_like, own), own)
+            state = state._replace(of_members=write(state.of_members, slot, own))
         carries = self._carries_of(state, state.carries, row)
         turn = jnp.where(row.is_new, 0, read(state.turns, slot))
         scored: dict[str, Any] = {}
@@ -562,7 +583,14 @@ class Mixture:
             scores = score_numbers(row.label, old.mixed, old.baselines, old.margins)
             if (tracked := state.intervals) is not None:
                 errors = row.label - old.mixed
-                tracked = self.intervals.learn(tracked, errors, old.margins, scale, known)
+                factor, own = jnp.ones(()), self._member(state, row.slot)
+                if own is not None:
+                    factor = own.factor
+                    held = scores[OF_NUMBERS.index("coverage")]
+                    after = own.learn(tracked, errors, held, known)
+                    state = state._replace(of_members=write(state.of_members, row.slot, after))
+                in_unit = errors / factor, old.margins / factor
+                tracked = self.intervals.learn(tracked, *in_unit, scale, known)
             state = state._replace(intervals=tracked)
             # Before some labels were known there was no scale to learn in.
             known, came = known & (old.num_labels >= SETTLED), known

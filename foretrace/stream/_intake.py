@@ -24,6 +24,9 @@ from foretrace.stream._config import MOST as LIMITS
 from foretrace.stream._model import build_mixture
 from foretrace.stream._model_config import ModelConfig
 
+LABELS = 100
+"""Number of labels of a member from which the share in its intervals is told."""
+
 CHANGED = 10.0
 """Factor by which the scale of a column changes before it is told."""
 
@@ -247,11 +250,35 @@ class Intake:
                     "its mean; clean the source, or choose --outliers clip or mask"
                 )
 
+    def margins(self, state: State, name: Hashable, coverage: float) -> np.ndarray:
+        """Return the reach of a member's intervals below and above numbers, by present errors."""
+        slot = self.streams.table.find(name)
+        spare = self.shape.slots  # of a member without rows
+        return self.mixture.margins(state, coverage, spare if slot is None else slot.number)
+
     @property
     def newest_slot(self) -> int:
         """Slot of the member seen last; 0 before the first row."""
         slot = self.streams.table.find(self.streams.table.latest)
         return 0 if slot is None else slot.number
+
+    def worst_held(self, members: Any) -> dict[str, Any]:
+        """Return the member whose intervals held least of its labels; none before `LABELS` each.
+
+        Args:
+            members: errors of the members, by their slots.
+        """
+        table = self.streams.table
+        slots = {name: slot.number for name in table if (slot := table.find(name)) is not None}
+        shares = {
+            name: float(members.held[slot] / members.num_labels[slot])
+            for name, slot in slots.items()
+            if members.num_labels[slot] >= LABELS
+        }
+        if not shares:
+            return {}
+        name, share = min(shares.items(), key=lambda pair: pair[1])
+        return {"worst_member": str(name), "worst_member_coverage": round(share, 6)}
 
     def counts(self) -> dict[str, Any]:
         """Return the number of members, and how many joined, lost their slot or restarted."""

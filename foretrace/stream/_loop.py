@@ -334,6 +334,8 @@ class StreamLoop:
             "counts": counts,
         }
         values |= self.intake.counts() | self._of_experts(report) | self.monitors.recent_coverage()
+        if report.of_members is not None:
+            values |= self.intake.worst_held(report.of_members)
         if self.mixture.reach or self.mixture.network is None:
             values["reach"] = self.mixture.reach
         self.session.log.write(

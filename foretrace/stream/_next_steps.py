@@ -96,8 +96,8 @@ class NextSteps(OnlineEstimator):
     ) -> list[tuple[float, float]]:
         """Return the ends of an interval for each of the next values with this probability.
 
-        The intervals are calibrated by the errors of the forecasts so far, of all members, for each
-        step ahead.
+        The intervals are calibrated by the errors of the forecasts so far, for each step ahead; a
+        member's are as wide as its own errors ask for.
 
         Args:
             horizon: number of values, at most as many as are learned.
@@ -114,7 +114,7 @@ class NextSteps(OnlineEstimator):
         found = self._newest_ahead(horizon, member)
         if found is None or self._intake is None or self._state is None:
             return [(-np.inf, np.inf)] * horizon
-        below, above = self._intake.mixture.margins(self._state, coverage)
+        below, above = self._intake.margins(self._state, self._named(member), coverage)
         ends = (found - below)[:horizon].tolist(), (found + above)[:horizon].tolist()
         return list(zip(*ends, strict=True))
 
@@ -127,10 +127,14 @@ class NextSteps(OnlineEstimator):
             )
         if member is not None and self.member is None:
             raise ValueError(f"forecast(member={member!r}): the model was made without `member`")
-        if member is None and self._intake is not None:
-            member = self._intake.streams.table.latest
-        latest = self._latest(member)
+        latest = self._latest(self._named(member))
         return None if latest is None else latest.answer
+
+    def _named(self, member: Hashable | None) -> Hashable | None:
+        """Return the name of a member; by default of the one that was learned last."""
+        if member is None and self._intake is not None:
+            return self._intake.streams.table.latest
+        return member
 
     def _latest(self, name: Hashable) -> Waiting | None:
         """Return what waits of a member; None if it has no rows."""

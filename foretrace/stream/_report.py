@@ -100,11 +100,13 @@ def _intervals(config: StreamConfig, record: dict[str, Any]) -> str:
         f"The intervals are to hold {config.coverage:.0%} of the labels",
         record.get("recent_coverage"),
     )
-    return (
-        f"{asked}. "
-        if recent is None
-        else f"{asked}; they held {recent:.1%} of the last {record['recent_labels']:,}. "
-    )
+    of_member = ""
+    if "worst_member" in record:
+        name, share = for_rich(record["worst_member"]), record["worst_member_coverage"]
+        of_member = f"; {share:.1%} of {name}'s, the least of a member"
+    if recent is None:
+        return f"{asked}{of_member}. "
+    return f"{asked}; they held {recent:.1%} of the last {record['recent_labels']:,}{of_member}. "
 
 
 def _not_better(record: dict[str, Any], total: dict[str, float]) -> str:

@@ -271,7 +271,8 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
         answer = self._answer(x, id)
         if answer is None or self._intake is None or self._state is None:
             return -math.inf, math.inf
-        below, above = self._intake.mixture.margins(self._state, coverage)
+        name = None if self.member is None else x[self.member]
+        below, above = self._intake.margins(self._state, name, coverage)
         predicted = float(answer.newest[0])
         return predicted - float(below[0]), predicted + float(above[0])
 

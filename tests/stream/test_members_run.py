@@ -244,3 +244,35 @@ def test_rows_of_other_members_do_not_shift_a_forecast():
     after = pickle.loads(pickle.dumps(model))
     assert after.forecast(2, member="a") == before and after.forecast(2) == model.forecast(2)
     assert after.forecast_interval(2, member="a") == model.forecast_interval(2, member="a")
+
+
+def test_intervals_of_each_member_are_as_wide_as_its_own_errors(tmp_path, capsys):
+    draw, shown = np.random.default_rng(0), []
+    sizes, source = {"small": 1.0, "large": 10.0}, tmp_path / "shops.csv"
+    labels = [
+        (name, 100 * size + size * draw.normal())
+        for _ in range(800)
+        for name, size in sizes.items()
+    ]
+    source.write_text("\n".join(["shop,sales", *(f"{name},{value}" for name, value in labels)]))
+    model = ModelConfig(experts=("baselines", "row"))
+    config = StreamConfig(str(source), target="sales", member="shop", members=3, model=model)
+    result = follow(config, tmp_path / "run", show_progress=False, on_prediction=shown.append)
+
+    def held(name, first=0):
+        found = [
+            row["sales_low"] <= value <= row["sales_high"]
+            for row, (whose, value) in zip(shown[first:], labels[first:], strict=True)
+            if whose == name
+        ]
+        return np.mean(found)
+
+    # One width for both would hold all of one's, and .8 of the other's.
+    assert all(0.84 < held(name, 800) < 0.96 for name in sizes)
+    worst = min(sizes, key=held)
+    last = read_metrics(result.run_dir / "metrics.jsonl")[-1]
+    assert last["worst_member"] == worst
+    assert last["worst_member_coverage"] == pytest.approx(held(worst), abs=0.01)
+    assert cli.main(["report", str(result.run_dir)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"of {worst}'s, the least of a member" in said
