@@ -1,18 +1,25 @@
-"""Finished cells of a benchmark as JSON lines, not measured again. Standard library only.
+"""The runner of all benchmarks: options, selection, and finished cells as JSON lines.
 
-A line is `{"cell": {...}, "found": {...}, "command": ..., "surroundings": {...}}`; `cell` describes
-the measurement completely, and is the key.
+A benchmark is a function that returns cells, whose arguments are the options of its command, and
+a function from a cell to what was found. A line of its record is `{"cell": {...}, "found": {...},
+"command": ..., "surroundings": {...}}`; `cell` describes the measurement completely, is the key,
+and is not measured again. Standard library only.
 """
 
 import argparse
 import importlib.metadata
+import inspect
+import itertools
 import json
+import multiprocessing
 import os
 import platform
+import re
 import shlex
 import subprocess
 import sys
 import time
+from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -22,6 +29,73 @@ PACKAGES = (
     *("foretrace", "jax", "equinox", "optax", "numpy", "river", "deep-river", "torch"),
     *("capymoa", "popgym", "gymnax"),
 )
+
+
+def run(doc, record, cells, measure):
+    """Measure and record the cells that the command line asks for.
+
+    Args:
+        doc: help of the command.
+        record: name of the record, or a function of a cell that returns it.
+        cells: function that returns the cells. An argument without a default is a word of the
+            command; the others are its options. Its docstring describes them.
+        measure: function of a cell that returns what was found.
+    """
+    parser = argparse.ArgumentParser(
+        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    described = dict(re.findall(r"^ +(\w+): (.*)", cells.__doc__, flags=re.MULTILINE))
+    options = inspect.signature(cells).parameters
+    for name, option in options.items():
+        kind = {"type": _value, "default": option.default}
+        if option.default is False:
+            kind = {"action": "store_true"}
+        elif isinstance(option.default, (list, tuple, dict)):
+            kind |= {"nargs": "+", "default": list(option.default)}
+        flag = name if option.default is option.empty else f"--{name.replace('_', '-')}"
+        parser.add_argument(flag, help=described.get(name), **kind)
+    parser.add_argument("--only", nargs="+", help="words in a text, or numbers, of the cells")
+    parser.add_argument("--records", type=Path, default=RECORDS, help="folder of the records")
+    parser.add_argument("--table", action="store_true", help="print the records, measure nothing")
+    asked = parser.parse_args()
+    files = {}
+    for cell in cells(**{name: getattr(asked, name) for name in options}):
+        if not asked.only or any(_names(word, cell) for word in asked.only):
+            file = record(cell) if callable(record) else record
+            files.setdefault(asked.records / f"{file}.jsonl", []).append(cell)
+    for path, some in files.items():
+        if asked.table:
+            print_table([_flat(one) for one in read(path)])
+        else:
+            each(path, some, measure)
+
+
+def grid(**settings):
+    """Return the cells of all combinations of settings, of which those in a list or table vary."""
+    several = [
+        list(value) if isinstance(value, (list, tuple, dict)) else [value]
+        for value in settings.values()
+    ]
+    return [dict(zip(settings, values, strict=True)) for values in itertools.product(*several)]
+
+
+def _value(text):
+    """Return the number or the word that an option was given."""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
+
+
+def _names(word, cell):
+    """Say whether a word is in a text of a cell, or is one of its numbers."""
+    return any(word in v if isinstance(v, str) else word == str(v) for v in cell.values())
+
+
+def _flat(record):
+    """Return a record as a row of a table, without its curves."""
+    row = record["cell"] | record["found"]
+    return {name: value for name, value in row.items() if name not in ("curves", "parts")}
 
 
 def read(path):
@@ -73,13 +147,12 @@ def each(path, cells, measure):
         say(f"{i}/{len(cells)} in {time.monotonic() - began:.0f} s: {shown}")
 
 
-def print_table(records, inputs, outputs):
-    """Print records as Markdown: the settings, then the results; empty where missing."""
-    print(f"| {' | '.join([*inputs, *outputs])} |\n|{'---|' * (len(inputs) + len(outputs))}")
-    for record in records:
-        cell, found = record["cell"], record["found"]
-        values = [cell.get(name, "") for name in inputs] + [found.get(name, "") for name in outputs]
-        print(f"| {' | '.join(map(str, values))} |")
+def print_table(rows):
+    """Print dictionaries as rows of Markdown; empty where one has no such name."""
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    print(f"| {' | '.join(names)} |\n|{'---|' * len(names)}")
+    for row in rows:
+        print(f"| {' | '.join(str(row.get(name, '')) for name in names)} |")
 
 
 def say(text):
@@ -89,26 +162,16 @@ def say(text):
 
 def command():
     """Return the running command, to be typed in the project's root."""
-    given = sys.argv[1:]
-    if "--work" in given:
-        at = given.index("--work")
-        given = given[:at] + given[at + 2 :]
     running = getattr(sys.modules["__main__"], "__spec__", None)
-    return shlex.join(["python", "-m", running.name if running else Path(sys.argv[0]).stem, *given])
-
-
-def parser(doc):
-    """Return a parser of the command line whose help is the docstring of a script."""
-    return argparse.ArgumentParser(
-        description=doc, formatter_class=argparse.RawDescriptionHelpFormatter
+    return shlex.join(
+        ["python", "-m", running.name if running else Path(sys.argv[0]).stem, *sys.argv[1:]]
     )
 
 
-def fresh(module, *arguments):
-    """Run a benchmark script in its own process; return the JSON that it prints last."""
-    command = [sys.executable, "-m", module, *map(str, arguments)]
-    out = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
-    return json.loads(out.splitlines()[-1])
+def fresh(function, *arguments):
+    """Return the result of a function in a new process."""
+    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
+        return pool.submit(function, *arguments).result()
 
 
 @cache

@@ -21,7 +21,6 @@ from safetensors.numpy import load_file
 import foretrace as ft
 from benchmarks import ledger
 
-FILE = ledger.RECORDS / "export.jsonl"
 CELLS = {
     "LRU": ft.LRU.factory(state_size=16),
     "S5": ft.S5.factory(state_size=16),
@@ -86,19 +85,22 @@ def learned(
 
 def measure(cell):
     """Return sizes, losses, largest difference and times of a cell's learning step."""
-    network = ft.Network(
-        1, 1, model_size=16, depth=2, cell=CELLS[cell["cell"]], key=jax.random.key(0)
-    )
-    learner = ft.Learner(
-        network, rule=ft.ONLINE, optimizer=optax.sgd(1e-2), loss=ft.losses.squared_error, warn=False
-    )
+    with jax.enable_x64(cell["float64"]):
+        return exported(cell)
+
+
+def exported(cell):
+    """Return what `measure` does, in the precision as it is."""
+    make = {"cell": CELLS[cell["cell"]], "key": jax.random.key(0)}
+    network = ft.Network(1, 1, model_size=16, depth=2, **make)
+    options = {"optimizer": optax.sgd(1e-2), "loss": ft.losses.squared_error, "warn": False}
+    learner = ft.Learner(network, rule=ft.ONLINE, **options)
     with tempfile.TemporaryDirectory() as folder:
         learning = ft.export(learner, Path(folder) / "learning.onnx", "onnx", learn=True)
         inference = ft.export(learner, Path(folder) / "inference.onnx", "onnx")
         stablehlo = ft.export(learner, Path(folder) / "learning.stablehlo", learn=True)
-        sizes = [
-            round(path.graph.stat().st_size / 1000) for path in (learning, inference, stablehlo)
-        ]
+        files = (learning, inference, stablehlo)
+        sizes = [round(file.graph.stat().st_size / 1000) for file in files]
         nodes = len(onnx.load(learning.graph).graph.node)
         losses, apart, there, here = learned(learner, learning, *rows(cell["steps"]))
     return {
@@ -112,23 +114,14 @@ def measure(cell):
     }
 
 
-def main():
-    parser = ledger.parser(__doc__)
-    parser.add_argument("--steps", type=int, default=10_000)
-    parser.add_argument("--cells", nargs="+", default=list(CELLS), choices=list(CELLS))
-    parser.add_argument(
-        "--float64", action="store_true", help="export and compare in double precision"
-    )
-    asked = parser.parse_args()
-    jax.config.update("jax_enable_x64", asked.float64)
-    ledger.each(
-        FILE,
-        [{"cell": c, "steps": asked.steps, "float64": asked.float64} for c in asked.cells],
-        measure,
-    )
-    if records := ledger.read(FILE):
-        ledger.print_table(records, list(records[0]["cell"]), list(records[0]["found"]))
+def cells(steps=10_000, cells=tuple(CELLS), float64=False):
+    """Return the cells.
+
+    Args:
+        float64: export and compare in double precision.
+    """
+    return ledger.grid(cell=cells, steps=steps, float64=float64)
 
 
 if __name__ == "__main__":
-    main()
+    ledger.run(__doc__, "export", cells, measure)

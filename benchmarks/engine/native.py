@@ -120,14 +120,12 @@ def measure(cell):
     return found | {f"{part}, bytes": size for part, size in sizes.items()}
 
 
+def cells(networks=(*NETWORKS, RIVER)):
+    """Return the cells."""
+    return ledger.grid(network=networks)
+
+
 if __name__ == "__main__":
-    parser = ledger.parser(__doc__)
-    parser.add_argument("--networks", nargs="*", default=[*NETWORKS, RIVER])
-    parser.add_argument("--records", type=Path, default=ledger.RECORDS / "native.jsonl")
-    given = parser.parse_args()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    ledger.each(given.records, [{"network": name} for name in given.networks], measure)
-    columns = [f"{kind}, us" for kind in ("C", "native.step", *PEERS, "river")]
-    columns += ["compiled, s", "state, bytes", "scratch, bytes"]
-    ledger.print_table(ledger.read(given.records), ("network",), columns)
+    ledger.run(__doc__, "native", cells, measure)

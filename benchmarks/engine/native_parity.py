@@ -7,8 +7,6 @@ parameters are the next floating-point numbers: what rounding alone does over th
 compiler.
 """
 
-from pathlib import Path
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -41,18 +39,11 @@ RULES = {
             ft.ONLINE.with_depth(2), ft.rule("online(depth=2, groups=1)")),
     "GRU": (ft.RTRL, ft.RTRL.with_depth(2)),
 }  # fmt: skip
+OF_MODULES = ("kalman, 1 number", "kalman, 3 numbers", "kalman, 3 classes", "Adam, 3 classes")
 MODELS = (
     *((cell, str(ft.ONLINE)) for cell in CELLS),
     *((cell, str(rule)) for cell, rules in RULES.items() for rule in rules),
-    *(
-        ("modules", text)
-        for text in (
-            "kalman, 1 number",
-            "kalman, 3 numbers",
-            "kalman, 3 classes",
-            "Adam, 3 classes",
-        )
-    ),
+    *(("modules", text) for text in OF_MODULES),
 )
 
 
@@ -72,13 +63,8 @@ def _of_modules(kind):
     network = ft.ModuleNetwork(3, outputs, cells=cells, key=jax.random.key(0))
     optimizer = ft.kalman() if optimizer == "kalman" else optax.adam(1e-3)
     loss = ft.losses.softmax_cross_entropy if classes else ft.losses.squared_error
-    options = {
-        "optimizer": optimizer,
-        "head": ft.heads.least_squares(),
-        "loss": loss,
-        "warn": False,
-    }
-    return ft.Learner(network, rule=ft.ONLINE, **options), classes
+    options = {"optimizer": optimizer, "head": ft.heads.least_squares(), "loss": loss}
+    return ft.Learner(network, rule=ft.ONLINE, warn=False, **options), classes
 
 
 def rows_of(learner, rows, classes):
@@ -172,25 +158,10 @@ def measure(cell):
     }
 
 
+def cells(rows=10_000):
+    """Return the cells."""
+    return [{"model": model, "rule": rule, "rows": rows} for model, rule in MODELS]
+
+
 if __name__ == "__main__":
-    parser = ledger.parser(__doc__)
-    parser.add_argument("--rows", type=int, default=10_000)
-    parser.add_argument("--models", nargs="*", default=sorted({model for model, _ in MODELS}))
-    parser.add_argument("--records", type=Path, default=ledger.RECORDS / "native_parity.jsonl")
-    given = parser.parse_args()
-    cells = [
-        {"model": model, "rule": rule, "rows": given.rows}
-        for model, rule in MODELS
-        if model in given.models
-    ]
-    ledger.each(given.records, cells, measure)
-    columns = (
-        "refused",
-        "refused in C",
-        "results, 100 rows",
-        "results",
-        "results, twin",
-        "parameters",
-        "parameters, twin",
-    )
-    ledger.print_table(ledger.read(given.records), ("model", "rule"), columns)
+    ledger.run(__doc__, "native_parity", cells, measure)

@@ -6,7 +6,6 @@ a C compiler.
 
 import time
 from itertools import islice
-from pathlib import Path
 
 import numpy as np
 
@@ -47,7 +46,7 @@ def microseconds(intake, rows, target):
 
 def measure(cell):
     """Return what a cell of the table holds."""
-    source = str(Path(__file__).parents[2] / "examples" / "sensors.csv.gz")
+    source = str(ledger.ROOT / "examples" / "sensors.csv.gz")
     target, ignore = TARGETS[cell["target"]]
     model = ModelConfig(**MODELS[cell["model"]])
     config = StreamConfig(source, target, ignore=ignore, model=model)
@@ -62,13 +61,10 @@ def measure(cell):
     return found
 
 
+def cells(models=MODELS, targets=TARGETS):
+    """Return the cells."""
+    return ledger.grid(model=models, target=targets)
+
+
 if __name__ == "__main__":
-    parser = ledger.parser(__doc__)
-    parser.add_argument("--models", nargs="*", default=list(MODELS))
-    parser.add_argument("--targets", nargs="*", default=list(TARGETS))
-    parser.add_argument("--records", type=Path, default=ledger.RECORDS / "native_stream.jsonl")
-    given = parser.parse_args()
-    cells = [{"model": m, "target": t} for m in given.models for t in given.targets]
-    ledger.each(given.records, cells, measure)
-    columns = ("jax, us", "native, us", "traced, s")
-    ledger.print_table(ledger.read(given.records), ("model", "target"), columns)
+    ledger.run(__doc__, "native_stream", cells, measure)

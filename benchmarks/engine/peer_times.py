@@ -8,7 +8,6 @@ not measured again.
 """
 
 import importlib.metadata
-import json
 import random
 import statistics
 import warnings
@@ -23,34 +22,14 @@ from jax import lax
 import foretrace as ft
 from benchmarks import ledger
 from benchmarks.engine import peer_steps
-from benchmarks.engine.steps import DEPTH, SHAPES, data, network, ratio, timed
+from benchmarks.engine.steps import DEPTH, SHAPES, data, network
+from benchmarks.networks import ratio, timed
 
 STREAMS, STEPS = 8, 64
 """Beside braintrace."""
 
-FILE = ledger.RECORDS / "peer_times.jsonl"
-
 FEATURES, ROWS = 8, 50
 """Beside deep-river: numbers of a row, and rows of a timed round."""
-
-
-def main():
-    """Record each comparison that is not there yet, and print all of them."""
-    parser = ledger.parser(__doc__)
-    parser.add_argument(
-        "--rounds", type=int, default=15, help="timed rounds, of which medians are reported"
-    )
-    rounds = parser.parse_args().rounds
-    installed = [peer for peer in COMPARISONS if find_spec(peer)]
-    for peer in COMPARISONS.keys() - installed:
-        ledger.say(f"{peer} is not installed")
-    cells = [{"beside": peer, "rounds": rounds} for peer in installed]
-    ledger.each(
-        FILE, cells, lambda cell: {"rows": list(COMPARISONS[cell["beside"]](cell["rounds"]))}
-    )
-    for record in ledger.read(FILE):
-        for row in record["found"]["rows"]:
-            print(json.dumps(row))
 
 
 def _row(peer, what, seconds, ours, theirs, calls):
@@ -70,18 +49,11 @@ def beside_braintrace(rounds):
     the layers, braintrace's layers stand on each other directly. Its chunks are its multi-step
     mode, the fastest that it documents: inside a chunk, the error also goes back through time.
     """
-    calls = {
-        "chunks of 64": _chunked(64),
-        "chunks of 16": _chunked(16),
-        "step by step": _by_steps(),
-    }
-    theirs = {
-        "chunks of 64": _braintrace(64),
-        "chunks of 16": _braintrace(16),
-        "step by step": _braintrace(None),
-    }
-    seconds = timed(calls | {f"braintrace, {name}": call for name, call in theirs.items()}, rounds)
-    for name in calls:
+    names = {"chunks of 64": 64, "chunks of 16": 16, "step by step": None}
+    calls = {name: _chunked(chunk) if chunk else _by_steps() for name, chunk in names.items()}
+    calls |= {f"braintrace, {name}": _braintrace(chunk) for name, chunk in names.items()}
+    seconds = timed(calls, rounds)
+    for name in names:
         yield _row("braintrace", name, seconds, name, f"braintrace, {name}", STEPS)
 
 
@@ -103,11 +75,13 @@ def beside_deep_river(rounds):
     from deep_river.classification import LSTMClassifier
 
     options = {"n_features": FEATURES, "hidden_size": 32, "window_size": 10, "optimizer_fn": "adam"}
+    ours, by_paper = (
+        {"features": 2 * FEATURES, "classes": 2},
+        ft.stream.ModelConfig("small", "hybrid"),
+    )
     models = {
-        "": ft.stream.Classifier(size="small", features=2 * FEATURES, classes=2),
-        ", the paper's rule": ft.stream.Classifier(
-            model=ft.stream.ModelConfig("small", rule="hybrid"), features=2 * FEATURES, classes=2
-        ),
+        "": ft.stream.Classifier(size="small", **ours),
+        ", the paper's rule": ft.stream.Classifier(model=by_paper, **ours),
         "deep-river": LSTMClassifier(**options, lr=1e-3),
     }
     draw = random.Random(0)
@@ -224,5 +198,20 @@ COMPARISONS = {
 }
 """By the package that has to be installed."""
 
+
+def cells(rounds=15):
+    """Return a cell for each peer that is installed.
+
+    Args:
+        rounds: timed rounds, of which medians are reported.
+    """
+    return ledger.grid(beside=[peer for peer in COMPARISONS if find_spec(peer)], rounds=rounds)
+
+
+def measure(cell):
+    """Return the rows of a comparison."""
+    return {"rows": list(COMPARISONS[cell["beside"]](cell["rounds"]))}
+
+
 if __name__ == "__main__":
-    main()
+    ledger.run(__doc__, "peer_times", cells, measure)

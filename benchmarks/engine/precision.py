@@ -1,7 +1,7 @@
 """Price of rounded operands of matrix products, for the gradient and for learning.
 
     python -m benchmarks.engine.precision
-    python -m benchmarks.engine.precision --train 0 1
+    python -m benchmarks.engine.precision --train-seeds 0 1
 
 The second trains on the copy task as `foretrace train copy` does. The first compares gradients of
 random sequences with those in float64: relative error and cosine, of all parameters and of the
@@ -11,7 +11,7 @@ products (forward, backward, of sensitivities) are rounded to the nearest before
 """
 
 import tempfile
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 
 import jax
@@ -24,15 +24,16 @@ from jax.interpreters import mlir
 
 import foretrace as ft
 from benchmarks import ledger
+from benchmarks.networks import lru_network
 from foretrace import experiment
 from foretrace.experiment._precision import matrix_products
 
-FILE = ledger.RECORDS / "precision.jsonl"
 BITS = {"float32": 23, "tensorfloat32": 10, "bfloat16": 7}
 NETWORKS = {"copy": (64, 128, 0.0, 1.0), "images": (128, 256, 0.9, 0.999)}
 """Modules, features and eigenvalue ring of the paper's networks for copy and images."""
 WAYS = {"BPTT, whole": (ft.BPTT, None), "online, whole": (ft.ONLINE, None)}
 WAYS |= {"online, chunks of 64": (ft.ONLINE, 64), "online, row by row": (ft.ONLINE, 1)}
+LOSS = ft.losses.softmax_cross_entropy
 STREAMS, LENGTH, INPUTS, OUTPUTS = 4, 512, 8, 10
 
 
@@ -57,11 +58,9 @@ def round_operands(precision):
 
 def sequence_gradient(name, way, dtype):
     modules, features, low, high = NETWORKS[name]
-    cell = ft.LRU.factory(state_size=modules, r_min=low, r_max=high)
+    sizes = {"size": features, "modules": modules, "depth": 4}
     with jax.enable_x64(False):
-        network = ft.Network(
-            INPUTS, OUTPUTS, model_size=features, depth=4, cell=cell, key=jax.random.key(0)
-        )
+        network = lru_network(INPUTS, OUTPUTS, **sizes, r_min=low, r_max=high)
         xs = jax.random.normal(jax.random.key(1), (STREAMS, LENGTH, INPUTS))
         ys = jax.random.randint(jax.random.key(2), (STREAMS, LENGTH), 0, OUTPUTS)
     network, xs = jax.tree.map(lambda leaf: leaf.astype(dtype), (network, xs))
@@ -72,15 +71,13 @@ def sequence_gradient(name, way, dtype):
     def whole(network, xs, ys):
         def one(now, part):
             carry, total = now
-            _, grads, carry = ft.gradient(
-                network, carry, *part, rule=rule, loss=ft.losses.softmax_cross_entropy
-            )
+            _, grads, carry = ft.gradient(network, carry, *part, rule=rule, loss=LOSS)
             return (carry, jax.tree.map(jnp.add, total, grads)), None
 
-        parts = jax.tree.map(
-            lambda leaf: jnp.moveaxis(leaf.reshape(STREAMS, -1, size, *leaf.shape[2:]), 1, 0),
-            (xs, ys),
-        )
+        parts = [
+            jnp.moveaxis(leaf.reshape(STREAMS, -1, size, *leaf.shape[2:]), 1, 0)
+            for leaf in (xs, ys)
+        ]
         start = ft.init_carry(network, rule, STREAMS), jax.tree.map(jnp.zeros_like, network)
         return lax.scan(one, start, parts)[0][1]
 
@@ -96,10 +93,8 @@ def exact_gradient(name, way):
 def difference(grads, exact):
     """Return relative error and cosine."""
     a, b = (ravel_pytree(tree)[0].astype(jnp.float64) for tree in (grads, exact))
-    error, cosine = (
-        jnp.linalg.norm(a - b) / jnp.linalg.norm(b),
-        a @ b / (jnp.linalg.norm(a) * jnp.linalg.norm(b)),
-    )
+    norm = jnp.linalg.norm
+    error, cosine = norm(a - b) / norm(b), a @ b / (norm(a) * norm(b))
     return float(f"{error:.3g}"), round(float(cosine), 7)
 
 
@@ -127,9 +122,8 @@ def train(cell):
     config = experiment.Config(seed=cell["seed"], align_every=None)
     with products(cell), tempfile.TemporaryDirectory() as folder:
         scores = experiment.train(config, Path(folder) / "run").scores
-    return {"steps": config.steps} | {
-        name: round(float(value), 5) for name, value in scores._asdict().items()
-    }
+    found = {name: round(float(value), 5) for name, value in scores._asdict().items()}
+    return {"steps": config.steps} | found
 
 
 def products(cell):
@@ -140,33 +134,28 @@ def products(cell):
     return matrix_products(None)
 
 
-def main():
-    parser = ledger.parser(__doc__)
-    parser.add_argument(
-        "--train", type=int, nargs="+", metavar="SEED", help="train with these seeds"
-    )
-    parser.add_argument(
-        "--device", action="store_true", help="products of the device, nothing rounded before them"
-    )
-    parser.add_argument(
-        "--output", type=Path, default=FILE, help="records; what is there is not measured again"
-    )
-    asked = parser.parse_args()
-    if not asked.device and jax.default_backend() != "cpu":
-        parser.error("operands are rounded on a CPU alone; give --device here")
-    each = partial(dict, products="of the device" if asked.device else "rounded before")
-    if asked.train:
-        cells = [each(seed=seed, precision=precision) for seed in asked.train for precision in BITS]
-        return ledger.each(asked.output, cells, train)
-    jax.config.update("jax_enable_x64", True)
-    cells = [
-        each(network=name, way=way, precision=precision)
-        for name in NETWORKS
-        for way in WAYS
-        for precision in BITS
-    ]
-    return ledger.each(asked.output, cells, compare)
+def cells(train_seeds=(), device=False):
+    """Return the cells.
+
+    Args:
+        train_seeds: train with these seeds.
+        device: products of the device, nothing rounded before them.
+    """
+    if not device and jax.default_backend() != "cpu":
+        raise SystemExit("operands are rounded on a CPU alone; give --device here")
+    products = "of the device" if device else "rounded before"
+    if train_seeds:
+        return ledger.grid(products=products, seed=train_seeds, precision=BITS)
+    return ledger.grid(products=products, network=NETWORKS, way=WAYS, precision=BITS)
+
+
+def measure(cell):
+    """Return the scores of a training, or the difference from the gradient in float64."""
+    if "seed" in cell:
+        return train(cell)
+    with jax.enable_x64(True):
+        return compare(cell)
 
 
 if __name__ == "__main__":
-    main()
+    ledger.run(__doc__, "precision", cells, measure)

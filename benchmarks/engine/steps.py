@@ -7,9 +7,9 @@ that a noisy machine disturbs both sides alike. Run it on a machine that does no
 record is one JSON file, `bench.json` of this folder if no other is named; the tables are printed.
 """
 
+import argparse
 import json
 import statistics
-import time
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -18,6 +18,7 @@ import jax
 
 import foretrace as ft
 from benchmarks import ledger
+from benchmarks.networks import classifier, ratio, timed
 from foretrace.experiment import GRU, LRU, LinearRNN
 
 DEPTH = 4
@@ -49,22 +50,6 @@ SHAPES = {
 """The paper's copy task; its images one at a time, and eight at a time."""
 
 
-def main():
-    """Measure the parts, write the record and print its tables."""
-    parser = ledger.parser(__doc__)
-    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
-    parser.add_argument("--rounds", type=int, default=15, help="timed rounds")
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("bench.json"))
-    asked = parser.parse_args()
-    record = {"surroundings": ledger.surroundings(), "rounds": asked.rounds, "parts": {}}
-    for part in asked.parts:
-        ledger.say(f"measuring {part}")
-        rows = record["parts"][part] = list(PARTS[part](asked.rounds))
-        print(f"\n## {part}\n")
-        ledger.print_table([{"cell": {}, "found": row} for row in rows], [], list(rows[0]))
-    asked.out.write_text(json.dumps(record, indent=1) + "\n")
-
-
 def network(shape, cell=None):
     """Draw the network of a shape; of LRUs if no other cell is given."""
     cell = LRU(shape.state).factory() if cell is None else cell
@@ -74,32 +59,13 @@ def network(shape, cell=None):
 
 def learner(shape, rule, *, cell=None, **options):
     """Return the learner of a shape, with the package's optimiser."""
-    options |= {"optimizer": ft.adamw(1e-3), "loss": ft.losses.softmax_cross_entropy}
-    return ft.Learner(network(shape, cell), rule=rule, warn=False, **options)
+    return classifier(network(shape, cell), rule, **options)
 
 
 def data(shape, *front):
     """Draw inputs and targets."""
     xs = jax.random.normal(jax.random.key(1), (*front, shape.inputs))
     return xs, jax.random.randint(jax.random.key(2), front, 0, shape.outputs)
-
-
-def timed(calls, rounds):
-    """Time warm calls in turn (A B A B ...), so that noise disturbs all alike; in seconds."""
-    for call in calls.values():
-        jax.block_until_ready(call())
-    seconds = {name: [] for name in calls}
-    for _ in range(rounds):
-        for name, call in calls.items():
-            start = time.perf_counter()
-            jax.block_until_ready(call())
-            seconds[name].append(time.perf_counter() - start)
-    return seconds
-
-
-def ratio(seconds, over, under):
-    """Return the median of the ratios of rounds."""
-    return statistics.median(a / b for a, b in zip(seconds[over], seconds[under], strict=True))
 
 
 def compiled_step(made, state, xs, ys):
@@ -226,6 +192,23 @@ def memory(rounds):
 
 
 PARTS = {"whole": whole, "streaming": streaming, "memory": memory}
+
+
+def main():
+    """Measure the parts, write the record and print its tables."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
+    parser.add_argument("--rounds", type=int, default=15, help="timed rounds")
+    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("bench.json"))
+    asked = parser.parse_args()
+    record = {"surroundings": ledger.surroundings(), "rounds": asked.rounds, "parts": {}}
+    for part in asked.parts:
+        ledger.say(f"measuring {part}")
+        record["parts"][part] = list(PARTS[part](asked.rounds))
+        print(f"\n## {part}\n")
+        ledger.print_table(record["parts"][part])
+    asked.out.write_text(json.dumps(record, indent=1) + "\n")
+
 
 if __name__ == "__main__":
     main()

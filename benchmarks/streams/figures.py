@@ -1,19 +1,21 @@
-"""Figures of `docs/streams_compared.md`, `docs/streaming.md` and README from the records.
+"""Figures of `docs/` and `results/`, from the records: `python -m benchmarks.streams.figures`.
 
-    python -m benchmarks.streams.figures
-
-draws the latter: memory of `benchmarks/engine/bench.json`, as XLA states it for the compiled step
-(`python -m benchmarks.engine.steps --parts memory`); and a learned memory, the same one untrained,
-and the default mixture with and without the experts that remember, on a made stream, run here.
+Memory against the length is that of `benchmarks/engine/bench.json`, as XLA states it for the
+compiled step (`python -m benchmarks.engine.steps --parts memory`). A learned memory, the same one
+untrained, and the default mixture with and without the experts that remember are run here, on a
+made stream.
 """
 
 import json
 
+import jax
 import numpy as np
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from benchmarks import ledger
+from benchmarks.streams import guarded, memory
+from benchmarks.streams.held import SPACING
 
 README_WAYS = {
     "BPTT, whole sequences": ("backpropagation through time", "tab:gray"),
@@ -22,8 +24,14 @@ README_WAYS = {
     "online, row by row": ("online rule, one step at a time", "tab:cyan"),
 }
 """Label and colour of each line of the README's figure."""
+LEARNERS = {
+    "rule": "ONLINE, encoder trained",
+    "default": "ONLINE, the default",
+    "front held": "ONLINE, the default",
+    "full credit": "ONLINE, full credit depth",
+    "hybrid": "HYBRID",
+}
 THICK = ("online", "exact (credit depth 2)", "mixture of experts (default)")
-COLOURS = [f"C{number}" for number in range(10)]
 DASHES = ("-", "--", ":")
 """Dashes of a learner, the same on every panel, which change after ten colours."""
 
@@ -31,73 +39,92 @@ DASHES = ("-", "--", ":")
 def save(page, path, dpi=80):
     """Write a figure."""
     FigureCanvasAgg(page)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    page.savefig(path, dpi=dpi)
+    page.savefig(ledger.ROOT / path, dpi=dpi)
 
 
-def reach(records):
+def records_of(name, key, **where):
+    """Return cells and results with the largest number of a key, of cells with some settings."""
+    found = [(one["cell"], one["found"]) for one in ledger.read(ledger.RECORDS / f"{name}.jsonl")]
+    found = [
+        one
+        for one in found
+        if all(one[0].get(k) == value for k, value in where.items()) and key in one[0]
+    ]
+    most = max(cell[key] for cell, _ in found)
+    return [one for one in found if one[0][key] == most]
+
+
+def reach():
     """Draw accuracy over tenths of the labels, at the longest delay."""
-    records = [r for r in records if r["cell"]["delay"] == max(r["cell"]["delay"] for r in records)]
-    tasks = list(dict.fromkeys(r["cell"]["task"] for r in records))
+    records = records_of("reach", "delay")
+    tasks = list(dict.fromkeys(cell["task"] for cell, _ in records))
     page = Figure(figsize=(4 * len(tasks) + 2, 3.4), layout="constrained")
     shown = {}
     for axes, task in zip(page.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
-        for record in records:
-            cell, parts = record["cell"], record["found"]["parts"]
+        for cell, found in records:
             if cell["task"] == task and cell["seed"] == 0 and "lags" not in cell:
-                _line(axes, cell["way"], parts, shown)
-        axes.set(
-            title=f"{task}, {records[0]['cell']['delay']:,} rows back",
-            xlabel="tenth of the labels",
-            ylim=(0.3, 1.03),
-        )
+                _line(axes, cell["way"], found["parts"], shown)
+        title = f"{task}, {records[0][0]['delay']:,} rows back"
+        axes.set(title=title, xlabel="tenth of the labels", ylim=(0.3, 1.03))
         axes.grid(alpha=0.3)
     page.legend(shown.values(), shown, loc="outside right upper", fontsize="small")
-    return page
+    save(page, "docs/streams_compared/reach.png")
 
 
 def _line(axes, way, parts, shown):
     """Draw the scores of a learner in its own style, and keep its first line for the legend."""
     number = list(shown).index(way) if way in shown else len(shown)
-    style = {
-        "color": COLOURS[number % 10],
-        "linestyle": DASHES[number // 10],
-        "lw": 2 if way in THICK else 1,
-    }
-    (line,) = axes.plot(range(1, len(parts) + 1), parts, **style)
+    style = {"color": f"C{number % 10}", "linestyle": DASHES[number // 10]}
+    (line,) = axes.plot(range(1, len(parts) + 1), parts, lw=2 if way in THICK else 1, **style)
     shown.setdefault(way, line)
 
 
-def forgetting(records):
+def forgetting():
     """Draw accuracy over the longest runs' rows: learners in Python, and the command."""
     page = Figure(figsize=(11, 3.4), layout="constrained")
-    shown = {
-        "rule": "ONLINE, encoder trained",
-        "default": "ONLINE, the default",
-        "front held": "ONLINE, the default",
-    }
-    shown |= {"full credit": "ONLINE, full credit depth", "hybrid": "HYBRID"}
-    learners = [r for r in records if r["cell"].get("way") in shown and r["cell"]["rate"] == 1e-3]
-    learners = [r for r in learners if r["cell"]["layers"] == 1]
-    commands = [r for r in records if "command" in r["cell"]]
-    for axes, chosen in zip(page.subplots(1, 2, sharey=True), (learners, commands), strict=True):
-        most = max((r["cell"]["rows"] for r in chosen), default=0)
-        for record in (r for r in chosen if r["cell"]["rows"] == most):
-            cell, parts = record["cell"], record["found"]["parts"]
-            parts = parts if chosen is commands else parts[0]
-            places = [most * (i + 1) / len(parts) for i in range(len(parts))]
-            axes.plot(
-                places, parts, label=cell["command"] if chosen is commands else shown[cell["way"]]
-            )
-        axes.set(
-            xlabel="row",
-            ylim=(0.45, 1.02),
-            title="the command" if chosen is commands else "one layer, row by row",
-        )
+    first, second = page.subplots(1, 2, sharey=True)
+    for cell, found in records_of("forgetting", "rows", layers=1, rate=1e-3):
+        _over_rows(first, cell, found["parts"][0], LEARNERS.get(cell["way"]))
+    for cell, found in records_of("forgetting", "rows"):
+        _over_rows(second, cell, found["parts"], cell.get("command"))
+    for axes, title in ((first, "one layer, row by row"), (second, "the command")):
+        axes.set(xlabel="row", ylim=(0.45, 1.02), title=title)
         axes.grid(alpha=0.3)
-        if axes.lines:
-            axes.legend(loc="lower left", fontsize="small")
-    return page
+        axes.legend(loc="lower left", fontsize="small")
+    save(page, "docs/streaming/forgetting.png")
+
+
+def _over_rows(axes, cell, parts, label):
+    if label:
+        places = [cell["rows"] * (i + 1) / len(parts) for i in range(len(parts))]
+        axes.plot(places, parts, label=label)
+
+
+def tradeoff():
+    """Draw the loss at the end over what each step of a stream costs, one point for a method."""
+    costs = {
+        "carry": "numbers carried for a stream",
+        "operations_per_step": "operations for a step, chunks of 8",
+        "seconds_per_streamed_step": "seconds for a step, chunks of 8",
+    }
+    page = Figure(figsize=(15, 5), layout="constrained")
+    panels = page.subplots(1, len(costs), sharey=True)
+    for number, (cell, found) in enumerate(records_of("credit", "steps")):
+        name, losses = cell["rule"], np.array(found["losses"])
+        middle = np.exp(np.log(losses).mean())
+        spread = [[middle - losses.min()], [losses.max() - middle]]
+        style = {"color": f"C{number % 10}", "marker": "os^vDP"[number // 10 % 6], "capsize": 3}
+        for axes, key in zip(panels, costs, strict=True):
+            if name == "BPTT":
+                axes.axhline(middle, color="0.5", linestyle=":", label="BPTT, whole sequences")
+            else:
+                axes.errorbar(found[key], middle, spread, label=name, linestyle="none", **style)
+    for axes, label in zip(panels, costs.values(), strict=True):
+        axes.set(xscale="log", yscale="log", xlabel=label)
+        axes.grid(alpha=0.3)
+    panels[0].set_ylabel("final training loss, geometric mean and range of the seeds")
+    page.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
+    save(page, "results/credit/tradeoff.png")
 
 
 def readme():
@@ -113,7 +140,7 @@ def readme():
     axes.set_xticks(list(sizes), [f"{size:,}" for size in sizes])
     axes.set_ylim(1, 1e5)
     axes.legend(loc="upper left", fontsize=12)
-    save(page, ledger.ROOT / "docs" / "first_picture.png", dpi=130)
+    save(page, "docs/first_picture.png", dpi=130)
 
 
 def _for_a_phone():
@@ -129,10 +156,6 @@ def _for_a_phone():
 
 def learned_memory():
     """Draw the accuracy of learned memory, frozen memory, and the default with and without it."""
-    import jax
-
-    from benchmarks.streams import guarded, memory
-
     cell = {"stream": "alarm", "rows": 20_000, "seed": 2}
     given = memory.rows_of(cell["stream"], cell["seed"], cell["rows"])
     lines = {
@@ -146,15 +169,15 @@ def learned_memory():
     page, axes = _for_a_phone()
     for (label, right), dash in zip(lines.items(), ("-", "--", "-", "--"), strict=True):
         blocks = right[: len(right) // 200 * 200].reshape(-1, 200).mean(axis=1) / 100
-        rows = memory.EACH[cell["stream"]] * 200 * (1 + np.arange(len(blocks)))
+        rows = SPACING[cell["stream"]] * 200 * (1 + np.arange(len(blocks)))
         colour = "tab:blue" if "modules" in label else "tab:orange"
         axes.plot(rows, blocks, dash, color=colour, label=label, lw=2)
     axes.set(xlabel="row", ylabel="accuracy of 200 labels", ylim=(0.2, 1.02))
     axes.set_xticks(range(0, 20_001, 5_000), [f"{row:,}" for row in range(0, 20_001, 5_000)])
     axes.legend(loc="lower right", fontsize=12)
-    save(page, ledger.ROOT / "docs" / "second_order_1.png", dpi=130)
+    save(page, "docs/second_order_1.png", dpi=130)
 
 
 if __name__ == "__main__":
-    readme()
-    learned_memory()
+    for figure in (reach, forgetting, tradeoff, readme, learned_memory):
+        figure()

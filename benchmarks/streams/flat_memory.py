@@ -1,6 +1,6 @@
 """Memory over a million rows of `foretrace stream`, beside a truncated reach of 1,000.
 
-    python -m benchmarks.streams.flat_memory [--rows 1000000] [--chunk 16] [--size auto]
+    python -m benchmarks.streams.flat_memory [--rows 1000000] [--size auto]
 
 A stream of generated numbers comes in by a pipe; the run itself says how much memory it holds. Then
 one network is streamed in a fresh process under each way of learning: resident and compiled memory,
@@ -8,6 +8,7 @@ and CPU time for each step.
 """
 
 import json
+import random
 import resource
 import subprocess
 import sys
@@ -15,42 +16,42 @@ import tempfile
 import time
 from pathlib import Path
 
+import jax
+import jax.numpy as jnp
+
+import foretrace as ft
 from benchmarks import ledger
+from benchmarks.networks import classifier, lru_network
+from benchmarks.rolling import Rolling
+from foretrace._runs.machine import resident_mib
 
-FILE = ledger.RECORDS / "flat_memory.jsonl"
 WIDTH = 4
+FEED = "from benchmarks.streams.flat_memory import feed; feed({})"
 
 
-def main():
-    parser = ledger.parser(__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000, help="rows of the pipe")
-    parser.add_argument("--chunk", type=int, default=16, help="rows that are learned together")
-    parser.add_argument(
-        "--size", default="small", help="what learns from the pipe, as `foretrace stream --size`"
-    )
-    parser.add_argument("--reach", type=int, default=1000, help="steps of the rolling window")
-    parser.add_argument(
-        "--steps", type=int, default=200, help="steps that are timed, one at a time"
-    )
-    parser.add_argument("--feed", type=int, help="write so many rows to standard output")
-    parser.add_argument("--way", help="measure this way in this process and print it")
-    asked = parser.parse_args()
-    if asked.feed is not None:
-        return feed(asked.feed)
-    if asked.way is not None:
-        return print(json.dumps(one_way(asked.way, asked.reach, asked.steps)))
-    cells = [{"what": "one step", "way": "nothing learned", "steps": asked.steps}]
-    cells += [{"what": "one step", "way": "online", "steps": asked.steps}]
-    cells += [{"what": "one step", "way": "rolling", "reach": asked.reach, "steps": asked.steps}]
-    ledger.each(FILE, cells, in_a_fresh_process)
-    run = {"what": "foretrace stream", "rows": asked.rows, "chunk": asked.chunk}
-    return ledger.each(FILE, [run if asked.size == "small" else run | {"size": asked.size}], follow)
+def cells(rows=1_000_000, chunk=16, size="small", reach=1000, steps=200):
+    """Return the cells.
+
+    Args:
+        rows: rows of the pipe.
+        chunk: rows of the pipe that are learned together.
+        size: what learns from the pipe, as `foretrace stream --size`.
+        reach: steps of the rolling window.
+        steps: steps that are timed, one at a time.
+    """
+    found = ledger.grid(what="one step", way=["nothing learned", "online"], steps=steps)
+    found += ledger.grid(what="one step", way="rolling", reach=reach, steps=steps)
+    other = {} if size == "small" else {"size": size}
+    return found + ledger.grid(what="foretrace stream", rows=rows, chunk=chunk, **other)
+
+
+def measure(cell):
+    """Return memory and times of a step in a new process, or memory along a run."""
+    return ledger.fresh(one_way, cell) if cell["what"] == "one step" else follow(cell)
 
 
 def feed(rows):
     """Write rows of numbers to standard output; the class is an earlier number's sign."""
-    import random
-
     draw, before = random.Random(0), [0.0] * 8
     print(",".join([f"x{i}" for i in range(WIDTH)] + ["y"]))
     for _ in range(rows):
@@ -63,55 +64,39 @@ def follow(cell):
     """Run the command on a pipe; return resident memory along the way."""
     rows = cell["rows"]
     with tempfile.TemporaryDirectory() as folder:
-        source = [sys.executable, "-m", "benchmarks.streams.flat_memory", "--feed", str(rows)]
+        every = str(rows // 100)
         command = [sys.executable, *"-m foretrace stream - --format csv --target y".split()]
         command += ["--size", cell.get("size", "small"), "--chunk", str(cell["chunk"])]
-        command += ["--log-every", str(rows // 100), "--checkpoint-every", str(rows // 100)]
-        command += ["--run-dir", f"{folder}/run"]
+        command += ["--log-every", every, "--checkpoint-every", every, "--run-dir", f"{folder}/run"]
+        source = [sys.executable, "-c", FEED.format(rows)]
         with subprocess.Popen(source, stdout=subprocess.PIPE, cwd=ledger.ROOT) as pipe:
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run(command, stdin=pipe.stdout, stdout=subprocess.DEVNULL, check=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        lines = [
-            json.loads(line)
-            for line in (Path(folder) / "run" / "metrics.jsonl").read_text().splitlines()
-        ]
+        text = Path(folder, "run", "metrics.jsonl").read_text()
+    lines = [json.loads(line) for line in text.splitlines()]
     lines = [line for line in lines if line["kind"] == "stream"]
     memory = [[line["step"], line["resident_mib"]] for line in lines]
     first, last = memory[0][1], memory[-1][1]
+    seconds = after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime
     return {
         "growth": last / first - 1,
         "mib_at_first": first,
         "mib_at_last": last,
-        "cpu_us_per_row": 1e6
-        * (after.ru_utime - before.ru_utime + after.ru_stime - before.ru_stime)
-        / rows,
+        "cpu_us_per_row": 1e6 * seconds / rows,
         "accuracy": [round(line["accuracy"], 4) for line in lines],
         "mib": memory,
     }
 
 
-def in_a_fresh_process(cell):
-    """Return what `one_way` found in a process of its own."""
-    given = ["--way", cell["way"], "--steps", cell["steps"]]
-    given += ["--reach", cell["reach"]] if "reach" in cell else []
-    return ledger.fresh("benchmarks.streams.flat_memory", *given)
-
-
-def one_way(way, reach, steps):
+def one_way(cell):
     """Stream the default network one step at a time; return memory and CPU time for each step."""
-    import jax
-    import jax.numpy as jnp
-
-    import foretrace as ft
-    from benchmarks.rolling import Rolling
-    from foretrace._runs.machine import resident_mib
-
-    cell = ft.LRU.factory(state_size=32)
-    network = ft.Network(2 * WIDTH, 16, model_size=32, depth=2, cell=cell, key=jax.random.key(0))
-    settings = {"optimizer": ft.adamw(1e-3), "loss": ft.losses.softmax_cross_entropy}
-    learner = ft.Learner(network, rule=ft.ONLINE, **settings)
-    learner = Rolling(network, reach=reach, **settings) if way == "rolling" else learner
+    network, way = lru_network(2 * WIDTH, 16, 32, 2), cell["way"]
+    if way == "rolling":
+        settings = {"optimizer": ft.adamw(1e-3), "loss": ft.losses.softmax_cross_entropy}
+        learner = Rolling(network, reach=cell["reach"], **settings)
+    else:
+        learner = classifier(network)
     xs, ys, mask = jnp.ones((1, 2 * WIDTH)), jnp.zeros(1, int), jnp.ones(1, bool)
     state = learner.init()
     resident = resident_mib()
@@ -123,7 +108,7 @@ def one_way(way, reach, steps):
 
     program = jax.jit(call, donate_argnums=0).lower(state, xs).compile()
     took = []
-    for _ in range(steps):
+    for _ in range(cell["steps"]):
         began = time.process_time()
         state, _ = jax.block_until_ready(program(state, xs))
         took.append(time.process_time() - began)
@@ -138,4 +123,4 @@ def one_way(way, reach, steps):
 
 
 if __name__ == "__main__":
-    main()
+    ledger.run(__doc__, "flat_memory", cells, measure)

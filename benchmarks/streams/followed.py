@@ -1,5 +1,6 @@
 """A run of `foretrace stream` in this process, with CPU time after compilation."""
 
+import csv
 import dataclasses
 import json
 import tempfile
@@ -24,6 +25,14 @@ class Followed(NamedTuple):
     lines: list
     seconds: float
     state_kib: float
+
+
+def write(path, **columns):
+    """Write columns as a table of commas, and return its path as a text."""
+    with open(path, "w", newline="") as file:
+        out = csv.writer(file, lineterminator="\n")
+        out.writerows([columns, *zip(*columns.values(), strict=True)])
+    return str(path)
 
 
 def follow(model, *, rows=None, warm=0, **options):

@@ -1,6 +1,6 @@
 """Two public boards of online forecasting, with nothing set and nothing chosen on test rows.
 
-    FORETRACE_DATA=... python -m benchmarks.streams.forecasting [--boards A B] [--horizons 1 24 48]
+    FORETRACE_DATA=... python -m benchmarks.streams.forecasting [--horizons 1 24 48]
         [--only foretrace]
 
 At each row the next H rows of every column are forecast; a value is used once it has been seen,
@@ -24,8 +24,6 @@ import numpy as np
 
 from benchmarks import ledger
 from benchmarks.streams.sources import data
-
-FILE = ledger.RECORDS / "forecasting.jsonl"
 
 
 class Board(NamedTuple):
@@ -56,20 +54,13 @@ BOARDS = {
 LAGS = 96
 
 
-def main():
-    parser = ledger.parser(__doc__)
-    parser.add_argument("--boards", nargs="+", default=["A", "B"], choices=["A", "B"])
-    parser.add_argument("--horizons", nargs="+", type=int, default=[1, 24, 48])
-    parser.add_argument("--only", nargs="+", default=list(WAYS), choices=list(WAYS))
-    asked = parser.parse_args()
-    cells = [
-        {"board": board, "data": name, "horizon": horizon, "way": way}
-        for board, name in BOARDS
-        for horizon in asked.horizons
-        for way in asked.only
-        if board in asked.boards
+def cells(horizons=(1, 24, 48)):
+    """Return the cells."""
+    return [
+        cell
+        for board, data in BOARDS
+        for cell in ledger.grid(board=board, data=data, horizon=horizons, way=WAYS)
     ]
-    return ledger.each(FILE, cells, measure)
 
 
 def measure(cell):
@@ -176,4 +167,4 @@ WAYS = {
 }
 
 if __name__ == "__main__":
-    main()
+    ledger.run(__doc__, "forecasting", cells, measure)

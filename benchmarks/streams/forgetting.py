@@ -1,22 +1,19 @@
 """Does a network that learns at every row forget? One easy stream, one change of learner.
 
-    python -m benchmarks.streams.forgetting --ways all --layers 1 2 --chunks 1 16 --rows 200000
-    python -m benchmarks.streams.forgetting --commands --rows 1000000
-    python -m benchmarks.streams.forgetting --plot docs/streaming/forgetting.png
+    python -m benchmarks.streams.forgetting learners --layers 1 2 --chunks 1 16 --rows 200000
+    python -m benchmarks.streams.forgetting commands --rows 1000000
 
 The class is the sign of the input three rows before. All rows are one compiled loop, and seeds run
 side by side. Accuracies are progressive, of each fortieth of the rows. `probe` compares the
 gradient of the rule with the exact one, both of the last 1,024 rows with the parameters of the end:
 cosine, ratio of norms, and norm for a row of the exact one, for what stands in front of the first
-recurrent layer (front), for the recurrent layers (cells) and for the rest. `--commands` gives the
+recurrent layer (front), for the recurrent layers (cells) and for the rest. `commands` gives the
 same rows to `foretrace stream`; a run that was stopped goes on when it is asked for again.
 """
 
 import json
 import subprocess
 import sys
-from functools import partial
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -26,10 +23,11 @@ from jax import lax
 
 import foretrace as ft
 from benchmarks import ledger
-from benchmarks.streams import figures
+from benchmarks.networks import classifier, lru_network
+from benchmarks.streams.followed import write
 from foretrace._learner.wrappers import holding, in_front_of_recurrences
 
-FILE = ledger.RECORDS / "forgetting.jsonl"
+WORK = ledger.ROOT / "runs" / "forgetting"
 BACK, PARTS, PROBE, WINDOW = 3, 40, 1024, 64
 LOSS = ft.losses.softmax_cross_entropy
 SLOW = ("nu_log", "theta_log", "gamma_log")
@@ -80,67 +78,36 @@ COMMANDS = (
 )
 
 
-def main():
-    parser = ledger.parser(__doc__)
-    parser.add_argument("--ways", nargs="+", default=["rule"], choices=[*WAYS, "all"])
-    parser.add_argument("--layers", type=int, nargs="+", default=[1])
-    parser.add_argument("--chunks", type=int, nargs="+", default=[1])
-    parser.add_argument("--rates", type=float, nargs="+", default=[1e-3])
-    parser.add_argument("--rows", type=int, default=100_000)
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--commands", nargs="*", choices=COMMANDS, help="all if none is named")
-    parser.add_argument("--plot", type=Path, help="draw the longest runs of the record")
-    parser.add_argument(
-        "--work", type=Path, default=Path("runs/forgetting"), help="folder of the rows and the runs"
-    )
-    asked = parser.parse_args()
-    if asked.plot is not None:
-        return figures.save(figures.forgetting(ledger.read(FILE)), asked.plot)
-    if asked.commands is not None:
-        cells = [{"command": name, "rows": asked.rows} for name in asked.commands or COMMANDS]
-        return ledger.each(FILE, cells, partial(follow, work=asked.work))
-    cells = [
-        {
-            "layers": layers,
-            "chunk": chunk,
-            "rate": rate,
-            "way": way,
-            "rows": asked.rows,
-            "seeds": asked.seeds,
-        }
-        for rate in asked.rates
-        for layers in asked.layers
-        for chunk in asked.chunks
-        for way in (WAYS if "all" in asked.ways else asked.ways)
-    ]
-    return ledger.each(FILE, cells, measure)
+def cells(what, ways=WAYS, layers=(1,), chunks=(1,), rates=(1e-3,), rows=100_000, seeds=2):
+    """Return the cells.
+
+    Args:
+        what: learners or commands.
+        seeds: number of seeds.
+    """
+    if what == "commands":
+        return ledger.grid(command=COMMANDS, rows=rows)
+    return ledger.grid(rate=rates, layers=layers, chunk=chunks, way=ways, rows=rows, seeds=seeds)
 
 
-def follow(cell, work):
+def measure(cell):
+    """Return accuracy by fortieths of rows, and what else a learner or a command says."""
+    return follow(cell) if "command" in cell else learn(cell)
+
+
+def follow(cell):
     """Run the command on a file; return accuracy by fortieths of rows, and warnings.
 
     An interrupted run in the folder goes on from its checkpoint.
     """
-    rows, every = cell["rows"], cell["rows"] // PARTS
-    source, run = work / f"{rows}.csv", work / f"{rows} {cell['command']}".replace(" ", "-")
-    work.mkdir(parents=True, exist_ok=True)
+    rows, every = cell["rows"], str(cell["rows"] // PARTS)
+    source, run = WORK / f"{rows}.csv", WORK / f"{rows} {cell['command']}".replace(" ", "-")
     if not source.exists():
+        WORK.mkdir(parents=True, exist_ok=True)
         xs, ys = make_stream(0, rows)
-        lines = [f"{x:.5f},{y}\n" for x, y in zip(xs[:, 0].tolist(), ys.tolist(), strict=True)]
-        source.write_text("x,y\n" + "".join(lines))
-    program, *options = cell["command"].split()
-    command = [
-        sys.executable,
-        "-m",
-        program,
-        *options,
-        str(source),
-        "--target",
-        "y",
-        "--run-dir",
-        str(run),
-    ]
-    command += ["--log-every", str(every), "--checkpoint-every", str(every)]
+        write(source, x=[f"{x:.5f}" for x in xs[:, 0].tolist()], y=ys)
+    command = [sys.executable, "-m", *cell["command"].split(), str(source), "--run-dir", str(run)]
+    command += ["--target", "y", "--log-every", every, "--checkpoint-every", every]
     command += ["--resume"] if (run / "checkpoint.safetensors").exists() else []
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
     lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
@@ -157,27 +124,12 @@ def follow(cell, work):
 
 
 def make_learner(cell, seed):
-    way = WAYS[cell["way"]]
-    rule = way.get("rule", ft.ONLINE)
+    way = {"train_encoder": True, **WAYS[cell["way"]]}
+    rule, optimizer = way.get("rule", ft.ONLINE), way.get("optimizer", ft.adamw)(cell["rate"])
     if "depth" in way:
         rule = rule.with_depth(cell["layers"])
-    network = ft.Network(
-        1,
-        2,
-        model_size=32,
-        depth=cell["layers"],
-        cell=ft.LRU.factory(state_size=32),
-        key=jax.random.key(seed),
-    )
-    optimizer = way.get("optimizer", ft.adamw)(cell["rate"])
-    return ft.Learner(
-        network,
-        rule=rule,
-        optimizer=optimizer,
-        loss=LOSS,
-        warn=False,
-        train_encoder=way.get("train_encoder", True),
-    )
+    network = lru_network(1, 2, 32, cell["layers"], seed=seed)
+    return classifier(network, rule, optimizer=optimizer, train_encoder=way["train_encoder"])
 
 
 def make_stream(seed, rows):
@@ -186,7 +138,7 @@ def make_stream(seed, rows):
     return xs, np.concatenate([np.zeros(BACK), xs[:-BACK, 0] > 0]).astype(np.int32)
 
 
-def measure(cell):
+def learn(cell):
     """Return each seed's accuracy by part of the rows, and the final probe."""
     chunk, seeds = cell["chunk"], range(cell["seeds"])
     learners = [make_learner(cell, seed) for seed in seeds]
@@ -226,12 +178,10 @@ def measure(cell):
 
     def start(learner):
         state = learner.init()
-        ring = (
-            jax.tree.map(lambda leaf: jnp.repeat(leaf[None], places, axis=0), state.carry)
-            if refresh
-            else None
-        )
-        return state, ring, jnp.zeros((places * chunk, 1)) if refresh else None
+        if not refresh:
+            return state, None, None
+        ring = jax.tree.map(lambda leaf: jnp.repeat(leaf[None], places, axis=0), state.carry)
+        return state, ring, jnp.zeros((places * chunk, 1))
 
     now = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(start, learners))
     xs, ys = (
@@ -245,22 +195,18 @@ def measure(cell):
             now, *(v[:, cut].reshape(len(seeds), calls, chunk, *v.shape[2:]) for v in (xs, ys))
         )
         accuracy.append(np.asarray(right).round(4).tolist())
-    network = now[0].network
-    signal = jnp.linalg.norm(network.encoder.weight[..., 0], axis=-1) / jnp.linalg.norm(
-        network.encoder.bias, axis=-1
-    )
+    network, encoder = now[0].network, now[0].network.encoder
+    weight, bias = (jnp.linalg.norm(p, axis=-1) for p in (encoder.weight[..., 0], encoder.bias))
     moduli = jnp.exp(-jnp.exp(network.blocks.cell.nu_log)).max(axis=(1, 2))
+    probed = probe(network, xs[:, -PROBE:], ys[:, -PROBE:])
     by_seed = np.array(accuracy).T
     return {
         "best": by_seed.max(1).tolist(),
         "last": by_seed[:, -4:].mean(1).round(4).tolist(),
         "lowest after the best": [row[row.argmax() :].min().tolist() for row in by_seed],
-        "encoder weight / bias": np.asarray(signal).round(3).tolist(),
+        "encoder weight / bias": np.asarray(weight / bias).round(3).tolist(),
         "largest modulus": np.asarray(moduli).round(5).tolist(),
-        "probe": jax.tree.map(
-            lambda v: np.asarray(v).round(4).tolist(),
-            probe(network, xs[:, -PROBE:], ys[:, -PROBE:]),
-        ),
+        "probe": jax.tree.map(lambda v: np.asarray(v).round(4).tolist(), probed),
         "parts": by_seed.tolist(),
     }
 
@@ -286,4 +232,4 @@ def compare(found, exact):
 
 
 if __name__ == "__main__":
-    main()
+    ledger.run(__doc__, "forgetting", cells, measure)

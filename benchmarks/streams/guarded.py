@@ -1,7 +1,6 @@
 """The default mixture with and without the experts that remember: `memory`, `reservoir`, `distant`.
 
-    FORETRACE_DATA=... python -m benchmarks.streams.guarded [--made] [--real]
-        [--streams hold co2]
+    FORETRACE_DATA=... python -m benchmarks.streams.guarded [--streams hold co2]
 
 Each row is predicted before it is learned. The mixture without these experts is a part of the one
 with them, and makes its own prediction of each row: one run scores both. Made streams have a label
@@ -13,7 +12,6 @@ Scores are accuracy in per cent for classes and mean absolute error for numbers,
 and of the last 30 % of its labels.
 """
 
-import csv
 import tempfile
 from functools import cache
 from pathlib import Path
@@ -23,17 +21,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import ledger
-from benchmarks.pages import memory as pages
 from benchmarks.streams import rows as real
-from benchmarks.streams.followed import follow
-from benchmarks.streams.held import EACH as HELD_EACH
-from benchmarks.streams.held import HELD
-from benchmarks.streams.made import EACH, MADE
+from benchmarks.streams.followed import follow, write
+from benchmarks.streams.held import HELD, SPACING
+from benchmarks.streams.made import MADE
 from foretrace._experts.mixture import Mixture
 from foretrace._experts.rows import pack
 from foretrace.stream._model_config import AUTO
 
-FILE = ledger.RECORDS / "guarded.jsonl"
 REAL = [
     name
     for name in (*real.STREAMS, *real.PACKAGED, *real.UNSEEN, "heart", "narma")
@@ -65,19 +60,33 @@ class Both(Mixture):
 mixture_of = cache(lambda shape: Both(shape, AUTO))
 
 
+def cells(streams=(*MADE, *HELD, *REAL), seeds=(2, 3), rows=None):
+    """Return the cells.
+
+    Args:
+        seeds: seeds of streams that are not read from the start.
+        rows: rows of a stream; by default 20,000 of a made or held one, 5,000 of a real one.
+    """
+    found = []
+    for name in streams:
+        if name in SPACING:
+            found += ledger.grid(stream=name, rows=rows or 20_000, seed=seeds)
+        else:
+            found.append({"stream": name, "rows": rows or 5_000})
+    return found
+
+
 def measure(cell):
     """Return the scores of one stream."""
-    classes, found = errors(cell)
+    with jax.enable_x64(False):
+        classes, found = errors(cell)
     if not found:
         return {"left out": True}
     labels = len(found["with"])
-    return {
-        "score": "accuracy" if classes else "error",
-        "labels": labels,
-        "whole": {who: round(float(each.mean()), 5) for who, each in found.items()},
-        "last 30 %": {
-            who: round(float(each[int(0.7 * labels) :].mean()), 5) for who, each in found.items()
-        },
+    parts = {"whole": 0, "last 30 %": int(0.7 * labels)}
+    return {"score": "accuracy" if classes else "error", "labels": labels} | {
+        part: {who: round(float(each[start:].mean()), 5) for who, each in found.items()}
+        for part, start in parts.items()
     }
 
 
@@ -105,13 +114,8 @@ def errors(cell):
 
 def packed_rows(cell, folder):
     """Return a stream's shape, and its rows as a run of the baselines packs them."""
-    if cell["stream"] in MADE:
-        options = made(cell, folder)
-    elif cell["stream"] in HELD:
-        options = held(cell, folder)
-    else:
-        work = Path(tempfile.gettempdir()) / "foretrace-streams"
-        options = real.options(cell["stream"], real.prepare(cell["stream"], work))
+    name = cell["stream"]
+    options = written(cell, folder) if name in SPACING else real.options(name)
     taken, step = [], Mixture.step
 
     def taking(self, state, rows):
@@ -126,66 +130,30 @@ def packed_rows(cell, folder):
     return taken[0][0], np.concatenate([rows for _, rows in taken])
 
 
-def made(cell, folder):
-    """Write a made stream; return how it is read."""
-    random = np.random.default_rng(cell["seed"])
-    xs, ys, classes = MADE[cell["stream"]](random, cell["rows"])
-    # Noise up to four columns: most of these streams then share one program.
-    xs = np.concatenate([xs, random.normal(size=(len(xs), max(4 - xs.shape[1], 0)))], axis=1)
-    columns = {f"x{i}": x for i, x in enumerate(xs.T)}
-    path = written(folder, columns, ys, EACH)
+def written(cell, folder):
+    """Write a made stream, or a real one whose rows leave something behind; return its options."""
+    name, random, options = cell["stream"], np.random.default_rng(cell["seed"]), {}
+    if name in HELD:
+        columns, ys, classes = HELD[name](random, cell["rows"])
+    else:
+        xs, ys, classes = MADE[name](random, cell["rows"])
+        # Noise up to four columns: most of these streams then share one program.
+        xs = np.concatenate([xs, random.normal(size=(len(xs), max(4 - xs.shape[1], 0)))], axis=1)
+        columns, options = (
+            {f"x{i}": x for i, x in enumerate(xs.T)},
+            {"previous": False, "chunk": 20},
+        )
+    texts = {
+        column: [f"{value:.5g}" for value in values] if values.dtype.kind == "f" else values
+        for column, values in columns.items()
+    }
+    labels = [
+        y if i % SPACING[name] == SPACING[name] - 1 else "" for i, y in enumerate(ys.tolist())
+    ]
+    path = write(folder / "rows.csv", **texts, y=labels)
     task = "classification" if classes else "regression"
-    return {"source": path, "target": "y", "task": task, "previous": False, "chunk": 20}
-
-
-def held(cell, folder):
-    """Write a real stream whose rows leave something behind; return how it is read."""
-    columns, ys, classes = HELD[cell["stream"]](np.random.default_rng(cell["seed"]), cell["rows"])
-    path = written(folder, columns, ys, HELD_EACH)
-    return {"source": path, "target": "y", "task": "classification" if classes else "regression"}
-
-
-def written(folder, columns, ys, each):
-    """Write columns by name, and a label at regular rows; return the path."""
-    with open(path := folder / "rows.csv", "w", newline="") as file:
-        out = csv.writer(file, lineterminator="\n")
-        out.writerow([*columns, "y"])
-        texts = [
-            [f"{value:.5g}" if values.dtype.kind == "f" else str(value) for value in values]
-            for values in columns.values()
-        ]
-        for i, (*row, y) in enumerate(zip(*texts, ys.tolist(), strict=True)):
-            out.writerow([*row, y if i % each == each - 1 else ""])
-    return str(path)
+    return {"source": path, "target": "y", "task": task, **options}
 
 
 if __name__ == "__main__":
-    parser = ledger.parser(__doc__)
-    parser.add_argument("--made", action="store_true", help="all made streams")
-    parser.add_argument("--real", action="store_true", help="real streams, their first rows")
-    parser.add_argument("--streams", nargs="+", default=[], choices=[*MADE, *HELD, *REAL])
-    parser.add_argument(
-        "--seeds",
-        type=int,
-        nargs="+",
-        default=[2, 3],
-        help="of streams that are not read from the start",
-    )
-    parser.add_argument(
-        "--rows",
-        type=int,
-        help="rows of a stream. Default: 20,000 of a made one, 5,000 of a real one",
-    )
-    asked = parser.parse_args()
-    names = [*asked.streams, *(MADE if asked.made else ()), *(REAL if asked.real else ())]
-    cells = [
-        {"stream": name, "rows": asked.rows or 20_000, "seed": seed}
-        for name in names
-        if name in MADE or name in HELD
-        for seed in asked.seeds
-    ]
-    cells += [{"stream": name, "rows": asked.rows or 5_000} for name in names if name in REAL]
-    with jax.enable_x64(False):
-        ledger.each(FILE, cells, measure)
-    for streams in (pages.STREAMS, pages.ONCE, pages.HELD, pages.REAL):
-        print(pages.mixture(streams))
+    ledger.run(__doc__, "guarded", cells, measure)

@@ -18,9 +18,9 @@ most of these streams, is no way around the memory. Methods:
     GRU 32            one GRU layer, BPTT in chunks of 20 rows, Adam at three rates
     rolling 16        a GRU of 16 units, BPTT over the last 20 rows of each label, Adam likewise
     river ...         with the features of the ten rows before, at river's documented defaults
-    deep-river ...    by `python -m benchmarks.streams.deep_river --memory`
+    deep-river ...    where it is installed (`deep_river.py`)
 
-The table, printed at the end, takes the best rate of each stream. Scores are accuracy in per cent
+The page takes the best rate of each stream. Scores are accuracy in per cent
 for classes and mean absolute error for numbers, of the whole stream and of its last 30 %. Times are
 CPU time of the process for each row, compilation left out; they mean something on an idle machine
 only.
@@ -36,8 +36,8 @@ import optax
 
 import foretrace as ft
 from benchmarks import ledger
-from benchmarks.pages import memory as page
 from benchmarks.streams import peers
+from benchmarks.streams.deep_river import Filled
 from benchmarks.streams.held import SPACING, rows_of
 from benchmarks.streams.made import MADE
 
@@ -70,15 +70,20 @@ MODULES |= {f"adam {rate:g}": (modules(8), ft.ONLINE, optax.adam(rate)) for rate
 MODULES |= {f"rmsprop {rate:g}": (modules(8), ft.ONLINE, optax.rmsprop(rate)) for rate in RATES}
 LAYERS = {f"GRU 32 {rate:g}": (32, rate) for rate in RATES}
 ROLLING = {f"rolling 16 {rate:g}": (16, rate) for rate in RATES}
-RIVER = ("river ARF", "river linear")
-METHODS = (*MODULES, *LAYERS, *ROLLING, *RIVER)
+
+
+def cells(streams=MADE, methods=("learned", "frozen"), rows=20_000, seeds=(2, 3, 4), stream_seed=0):
+    """Return the cells."""
+    settings = {"rows": rows, "seed": seeds, "stream_seed": stream_seed}
+    return ledger.grid(stream=streams, method=methods, **settings)
 
 
 def measure(cell):
     """Return the scores of one method on one stream."""
     xs, ys, classes = rows_of(cell["stream"], cell["stream_seed"], cell["rows"])
-    follow = river if cell["method"] in RIVER else network
-    right, spent = follow(cell, xs, ys, classes)
+    if cell["method"].startswith(("river", "deep-river")):
+        return peer(cell, xs, ys, classes)
+    right, spent = network(cell, xs, ys, classes)
     last = right[int(0.7 * len(right)) :]
     return {
         "score": "accuracy" if classes else "error",
@@ -160,66 +165,45 @@ def make_modules(inputs, classes, method, seed):
     """Return the learner of a layer of modules under least squares."""
     cells, rule, optimizer = MODULES[method]
     found = ft.ModuleNetwork(inputs, classes or 1, cells=cells, key=jax.random.key(seed))
-    loss = ft.losses.softmax_cross_entropy if classes else ft.losses.squared_error
-    head = ft.heads.least_squares()
-    return ft.Learner(found, rule=rule, optimizer=optimizer, head=head, loss=loss, warn=False)
+    options = {"optimizer": optimizer, "head": ft.heads.least_squares(), "loss": loss_of(classes)}
+    return ft.Learner(found, rule=rule, warn=False, **options)
 
 
 def make_layer(inputs, classes, method, seed):
     """Return the learner of a GRU by backpropagation through time."""
     size, rate = (LAYERS | ROLLING)[method]
-    found = ft.Network(
-        inputs,
-        classes or 1,
-        model_size=size,
-        depth=1,
-        cell=ft.GRU.factory(),
-        key=jax.random.key(seed),
-    )
-    loss = ft.losses.softmax_cross_entropy if classes else ft.losses.squared_error
-    optimizer = optax.adam(rate)
-    return ft.Learner(found, rule=ft.BPTT, optimizer=optimizer, loss=loss, warn=False)
+    sizes = {"model_size": size, "depth": 1, "cell": ft.GRU.factory()}
+    found = ft.Network(inputs, classes or 1, **sizes, key=jax.random.key(seed))
+    options = {"optimizer": optax.adam(rate), "loss": loss_of(classes)}
+    return ft.Learner(found, rule=ft.BPTT, warn=False, **options)
 
 
-def river(cell, xs, ys, classes):
-    """Follow a stream with a model of river; return the labelled rows' scores, and seconds."""
-    name = cell["method"]
-    if name == "river linear":
-        name = "river logistic regression" if classes else "river Bayesian linear regression"
-    model, look, right, spent = peers.river_models(classes)[name](), peers.Lags(LAGS, False), [], 0
-    for x, y, known in zip(xs.tolist(), ys.tolist(), labelled(cell), strict=True):
-        features = {f"x{k}": value for k, value in enumerate(x)}
-        began = time.process_time()
-        if not known:
-            look.pass_by(features)
-        else:
-            found = look(features)
-            said = model.predict_one(found)
-            right.append(100.0 * (said == y) if classes else abs((said or 0.0) - y))
-            model.learn_one(found, y)
-        spent += time.process_time() - began
-    return np.asarray(right), spent
+def loss_of(classes):
+    """Return the loss of classes, or of numbers."""
+    return ft.losses.softmax_cross_entropy if classes else ft.losses.squared_error
+
+
+def peer(cell, xs, ys, classes):
+    """Return the scores of a model of another library, of the whole and of the last 30 %."""
+    library, kind = cell["method"].split(" ", 1)
+    names = [f"x{k}" for k in range(xs.shape[1])]
+    labels = [y if known else None for y, known in zip(ys.tolist(), labelled(cell), strict=True)]
+    found = zip((dict(zip(names, x, strict=True)) for x in xs.tolist()), labels, strict=True)
+    data = peers.Data(found, bool(classes), len(xs), lags=LAGS if library == "river" else 0)
+    if library == "river":
+        linear = "logistic regression" if classes else "Bayesian linear regression"
+        kind = linear if kind == "linear" else kind
+        model = peers.river_models(classes)[f"river {kind}"](data)
+    else:
+        model = Filled(kind, names, classes)
+    scored, unit = peers.progressive(model, data), 100.0 if classes else 1.0
+    return {
+        "score": "accuracy" if classes else "error",
+        "whole": round(unit * scored["accuracy" if classes else "mae"], 4),
+        "last 30 %": round(unit * sum(scored["parts"][7:]) / 3, 4),
+        "us a row": round(scored["cpu_us_per_row"], 1),
+    }
 
 
 if __name__ == "__main__":
-    parser = ledger.parser(__doc__)
-    parser.add_argument("--streams", nargs="+", default=list(MADE), choices=list(SPACING))
-    parser.add_argument("--methods", nargs="+", default=["learned", "frozen"], choices=METHODS)
-    parser.add_argument("--rows", type=int, default=20_000)
-    parser.add_argument("--seeds", type=int, nargs="+", default=[2, 3, 4])
-    parser.add_argument("--stream-seed", type=int, default=0)
-    options = parser.parse_args()
-    cells = [
-        {
-            "stream": stream,
-            "method": method,
-            "rows": options.rows,
-            "seed": seed,
-            "stream_seed": options.stream_seed,
-        }
-        for stream in options.streams
-        for method in options.methods
-        for seed in options.seeds
-    ]
-    ledger.each(ledger.RECORDS / "memory.jsonl", cells, measure)
-    print(page.alone())
+    ledger.run(__doc__, "memory", cells, measure)

@@ -13,7 +13,7 @@ Written down before the first run:
 - The benchmark's scorer is used as it is: standard profile, the first 15 % of a file not scored,
   and one threshold for all files, the one with the best score, as for all published scores.
 
-The surprise of a file is kept in --work, so that a stopped run continues with the next file.
+The surprise of a file is kept in a temporary folder: a stopped run continues with the next file.
 """
 
 import csv
@@ -22,7 +22,6 @@ import sys
 import tarfile
 import tempfile
 from datetime import datetime
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -31,26 +30,23 @@ from benchmarks import ledger
 from benchmarks.streams import sources
 from foretrace.stream import StreamConfig, run
 
-FILE = ledger.RECORDS / "boards.jsonl"
+WORK = Path(tempfile.gettempdir()) / "foretrace-nab"
 ENDS = ("", "_low", "_high")
 MOST = 1e4
 WAYS = {"foretrace": 1, "foretrace, mean of ten": 10}
 
 
-def main():
-    parser = ledger.parser(__doc__)
-    parser.add_argument("--work", type=Path, default=Path(tempfile.gettempdir()) / "foretrace-nab")
-    work = parser.parse_args().work
-    cells = [{"board": "NAB", "stream": "standard profile", "way": way} for way in WAYS]
-    ledger.each(FILE, cells, partial(measure, work=work))
+def cells():
+    """Return the cells."""
+    return ledger.grid(board="NAB", stream="standard profile", way=WAYS)
 
 
-def measure(cell, work):
+def measure(cell):
     """Return the normalised score of a way over all files."""
-    work.mkdir(parents=True, exist_ok=True)
+    WORK.mkdir(parents=True, exist_ok=True)
     with tarfile.open(sources.data() / "boards" / "nab.tar.xz") as archive:
-        archive.extractall(work, filter="data")
-    folder, span = work / "nab", WAYS[cell["way"]]
+        archive.extractall(WORK, filter="data")
+    folder, span = WORK / "nab", WAYS[cell["way"]]
     sys.path.insert(0, str(folder))
     from nab.sweeper import Sweeper
 
@@ -59,7 +55,7 @@ def measure(cell, work):
     sweeper, points = Sweeper(probationPercent=0.15, costMatrix=costs), []
     for name, limits in sorted(windows.items()):
         path = folder / "data" / name
-        kept = work / (name.replace("/", " ") + ".npy")
+        kept = WORK / (name.replace("/", " ") + ".npy")
         if not kept.exists():
             np.save(kept, surprises(path))
         sums = np.cumsum(np.concatenate([np.zeros(span), np.load(kept)]))
@@ -108,4 +104,4 @@ def surprises(path):
 
 
 if __name__ == "__main__":
-    main()
+    ledger.run(__doc__, "boards", cells, measure)

@@ -15,7 +15,6 @@ import numpy as np
 
 from benchmarks import ledger
 
-FILE = ledger.RECORDS / "ordinary.jsonl"
 ROWS, WARM = 5760, 200
 
 
@@ -182,15 +181,10 @@ def followed(model, x, last, y):
     return np.clip(np.nan_to_num(out), -1e12, 1e12)
 
 
-def main():
-    parser = ledger.parser(__doc__)
-    parser.add_argument("--streams", nargs="+", choices=[*STREAMS, *OWN], default=[*STREAMS, *OWN])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
-    asked = parser.parse_args()
-    ledger.each(
-        FILE, [{"stream": s, "seed": i} for i in asked.seeds for s in asked.streams], measure
-    )
+def cells(streams=(*STREAMS, *OWN), seeds=(0, 1, 2)):
+    """Return the cells."""
+    return ledger.grid(seed=seeds, stream=streams)
 
 
 if __name__ == "__main__":
-    main()
+    ledger.run(__doc__, "ordinary", cells, measure)

@@ -1,9 +1,13 @@
-"""The same rows for every peer: progressive validation, late labels, river's models."""
+"""The same rows for every peer: progressive validation, late labels, the models of libraries."""
 
+import importlib.util
 import math
 import pickle
 import time
 from collections import deque
+from typing import Any, NamedTuple
+
+from benchmarks.streams import deep_river
 
 
 class Lags:
@@ -56,31 +60,52 @@ class Score:
             self.part, self.part_count = 0.0, 0
 
 
-def progressive(
-    model, rows, *, count, classes, lags, delay=0, previous=True, limit=None, size=None
-):
-    """Predict each row, score it, and learn from it when its label has come.
+class Data(NamedTuple):
+    """Rows for a peer.
 
     Args:
-        model: with `predict_one` and `learn_one`, and `pass_by` if it is to see rows without a
-            label.
         rows: pairs of inputs and label, None if there is none.
-        count: rows, for the parts of the score.
         classes: whether labels are classes.
+        count: number of the rows, for the parts of the score.
         lags: rows before that are features, too.
         delay: rows after which a label is known.
         previous: give the last known label.
-        limit: CPU seconds after which the rest is left.
-        size: of the model in bytes; its pickle's if not given.
+        season: rows of a season.
     """
-    look, score, waiting, began, done = (
-        Lags(lags, previous),
-        Score(classes, count),
-        deque(),
-        time.process_time(),
-        0,
-    )
-    for i, (x, y) in enumerate(rows):
+
+    rows: Any
+    classes: bool
+    count: int
+    lags: int = 0
+    delay: int = 0
+    previous: bool = False
+    season: int = 24
+
+    def names(self):
+        """Return the sorted names of all features that a peer sees in some rows."""
+        look, names = Lags(self.lags, self.previous), {}
+        for x, y in self.rows:
+            names |= dict.fromkeys(look(x))
+            look.last = y if y is not None else look.last
+        return sorted(names)
+
+    def labels(self):
+        """Return the sorted classes; none for numbers."""
+        return sorted({y for _, y in self.rows if y is not None}) if self.classes else []
+
+
+def progressive(model, data, limit=None):
+    """Predict each row, score it, and learn from it when its label has come.
+
+    Args:
+        model: with `predict_one` and `learn_one`, `pass_by` if it is to see rows without a label,
+            and `size` if its bytes are not those of its pickle.
+        data: rows.
+        limit: CPU seconds after which the rest is left.
+    """
+    look, score = Lags(data.lags, data.previous), Score(data.classes, data.count)
+    waiting, began, done = deque(), time.process_time(), 0
+    for i, (x, y) in enumerate(data.rows):
         if y is None:
             features = look.pass_by(x)
             getattr(model, "pass_by", lambda x: None)(x)
@@ -89,7 +114,7 @@ def progressive(
             features = look(x)
             score.add(i, model.predict_one(features), y)
         waiting.append((features, y))
-        if len(waiting) > delay:
+        if len(waiting) > data.delay:
             features, y = waiting.popleft()
             if y is not None:
                 model.learn_one(features, y)
@@ -98,10 +123,9 @@ def progressive(
         if limit is not None and time.process_time() - began > limit:
             break
     seconds = time.process_time() - began
-    kept = len(pickle.dumps(model)) if size is None else size(model)
-    name = "accuracy" if classes else "mae"
+    kept = model.size() if hasattr(model, "size") else len(pickle.dumps(model))
     return {
-        name: score.total / max(score.count, 1),
+        "accuracy" if data.classes else "mae": score.total / max(score.count, 1),
         "parts": score.parts,
         "rows": done,
         "scored": score.count,
@@ -156,8 +180,14 @@ class FromLabels:
         self.learned += 1
 
 
+def models(classes):
+    """Return makers of the models of all installed libraries by name, functions of the `Data`."""
+    kinds = (river_models, series_models, capymoa_models, deep_river_models)
+    return {name: make for kind in kinds for name, make in kind(classes).items()}
+
+
 def river_models(classes):
-    """Return river's models for classes or numbers, by name, at documented defaults.
+    """Return makers of river's models by name, at documented defaults.
 
     ALMA, AMF, leveraging bagging and stacking as in river's own `docs/benchmarks`.
     """
@@ -173,60 +203,82 @@ def river_models(classes):
             scaled = [StandardScaler() | model for model in (softmax, nearest)]
             return [*scaled, GaussianNB(), hoeffding()]
 
-        return {
+        found = {
             # Of two classes, each against the other is ALMA itself.
-            "river ALMA": lambda: Scaled(
-                multiclass.OneVsRestClassifier(linear_model.ALMAClassifier())
-            ),
-            "river AMF": lambda: forest.AMFClassifier(seed=0),
-            "river leveraging bagging": lambda: ensemble.LeveragingBaggingClassifier(
-                hoeffding(), seed=0
-            ),
-            "river stacking": lambda: ensemble.StackingClassifier(
-                four(), forest.ARFClassifier(seed=0)
-            ),
-            "river ARF": lambda: forest.ARFClassifier(seed=0),
-            "river SRP": lambda: ensemble.SRPClassifier(seed=0),
-            "river Hoeffding adaptive tree": lambda: tree.HoeffdingAdaptiveTreeClassifier(seed=0),
-            "river nearest neighbours": lambda: Scaled(neighbors.KNNClassifier()),
-            "river logistic regression": lambda: Scaled(
-                linear_model.SoftmaxRegression(optim.SGD(0.01))
-            ),
+            "ALMA": lambda: Scaled(multiclass.OneVsRestClassifier(linear_model.ALMAClassifier())),
+            "AMF": lambda: forest.AMFClassifier(seed=0),
+            "leveraging bagging": lambda: ensemble.LeveragingBaggingClassifier(hoeffding(), seed=0),
+            "stacking": lambda: ensemble.StackingClassifier(four(), forest.ARFClassifier(seed=0)),
+            "ARF": lambda: forest.ARFClassifier(seed=0),
+            "SRP": lambda: ensemble.SRPClassifier(seed=0),
+            "Hoeffding adaptive tree": lambda: tree.HoeffdingAdaptiveTreeClassifier(seed=0),
+            "nearest neighbours": lambda: Scaled(neighbors.KNNClassifier()),
+            "logistic regression": lambda: Scaled(linear_model.SoftmaxRegression(optim.SGD(0.01))),
         }
-    # Their leaves hold linear models, which diverge on numbers of every size.
+    else:
+        # Their leaves hold linear models, which diverge on numbers of every size.
+        hoeffding = tree.HoeffdingAdaptiveTreeRegressor
+        found = {
+            "AMF": lambda: forest.AMFRegressor(seed=0),
+            "ARF": lambda: Scaled(forest.ARFRegressor(seed=0)),
+            "SRP": lambda: Scaled(ensemble.SRPRegressor(seed=0)),
+            "Hoeffding adaptive tree": lambda: Scaled(hoeffding(seed=0)),
+            "nearest neighbours": lambda: Scaled(neighbors.KNNRegressor()),
+            "linear regression": lambda: Scaled(linear_model.LinearRegression(optim.SGD(0.001))),
+            "Bayesian linear regression": lambda: Scaled(linear_model.BayesianLinearRegression()),
+        }
+    return {f"river {name}": lambda data, make=make: make() for name, make in found.items()}
+
+
+def series_models(classes):
+    """Return makers of river's models of numeric labels alone, with the numbers of its guide."""
+    from river import time_series
+
+    if classes:
+        return {}
+    snarimax, smoothing = {"p": 1, "d": 0, "q": 0, "sp": 3, "sq": 6}, (0.3, 0.1, 0.6)
     return {
-        "river AMF": lambda: forest.AMFRegressor(seed=0),
-        "river ARF": lambda: Scaled(forest.ARFRegressor(seed=0)),
-        "river SRP": lambda: Scaled(ensemble.SRPRegressor(seed=0)),
-        "river Hoeffding adaptive tree": lambda: Scaled(
-            tree.HoeffdingAdaptiveTreeRegressor(seed=0)
+        "river SNARIMAX": lambda data: FromLabels(
+            time_series.SNARIMAX(m=data.season, **snarimax), data.delay
         ),
-        "river nearest neighbours": lambda: Scaled(neighbors.KNNRegressor()),
-        "river linear regression": lambda: Scaled(linear_model.LinearRegression(optim.SGD(0.001))),
-        "river Bayesian linear regression": lambda: Scaled(linear_model.BayesianLinearRegression()),
+        "river Holt-Winters": lambda data: FromLabels(
+            time_series.HoltWinters(*smoothing, seasonality=data.season), data.delay
+        ),
     }
+
+
+def capymoa_learners(classes):
+    """Return CapyMOA's learners (MOA, in Java) by name, if it is installed."""
+    if not importlib.util.find_spec("capymoa"):
+        return {}
+    from capymoa import classifier, regressor
+
+    if classes:
+        found = {
+            "SRP": classifier.StreamingRandomPatches,
+            "ARF": classifier.AdaptiveRandomForestClassifier,
+            "SGBT": classifier.StreamingGradientBoostedTrees,
+            "SAMkNN": classifier.SAMkNN,
+            "OzaBoost": classifier.OzaBoost,
+            "HAT": classifier.HoeffdingAdaptiveTree,
+        }
+    else:
+        found = {
+            "SOKNL": regressor.SOKNL,
+            "ARF": regressor.AdaptiveRandomForestRegressor,
+            "SGBR": regressor.StreamingGradientBoostedRegression,
+            "nearest neighbours": regressor.KNNRegressor,
+            "FIMT-DD": regressor.FIMTDD,
+        }
+    return {f"CapyMOA {name}": learner for name, learner in found.items()}
 
 
 def capymoa_models(classes):
-    """Return makers of CapyMOA's learners (MOA, in Java) by name, at their defaults."""
-    from capymoa import classifier, regressor
-
-    names = {
-        "SRP": classifier.StreamingRandomPatches,
-        "ARF": classifier.AdaptiveRandomForestClassifier,
-        "SGBT": classifier.StreamingGradientBoostedTrees,
-        "SAMkNN": classifier.SAMkNN,
-        "OzaBoost": classifier.OzaBoost,
-        "HAT": classifier.HoeffdingAdaptiveTree,
+    """Return makers of CapyMOA's learners at their defaults."""
+    return {
+        name: lambda data, learner=learner: Schema(learner, data.names(), data.labels())
+        for name, learner in capymoa_learners(classes).items()
     }
-    numbers = {
-        "SOKNL": regressor.SOKNL,
-        "ARF": regressor.AdaptiveRandomForestRegressor,
-        "SGBR": regressor.StreamingGradientBoostedRegression,
-        "nearest neighbours": regressor.KNNRegressor,
-        "FIMT-DD": regressor.FIMTDD,
-    }
-    return {f"CapyMOA {name}": make for name, make in (names if classes else numbers).items()}
 
 
 class Schema:
@@ -265,35 +317,25 @@ class Schema:
         )
         self.model.train(kind.from_array(self.schema, self._array(x), y))
 
+    def size(self):
+        """Return nothing: Java does not say."""
+        return 0
+
     def _array(self, x):
         import numpy as np
 
         return np.array([x.get(n, 0.0 if "is " in n else math.nan) for n in self.names])
 
 
-def names_of(found, lags, previous):
-    """Return the sorted names of all features that a peer sees in some rows."""
-    look, names = Lags(lags, previous), {}
-    for x, y in found:
-        names |= dict.fromkeys(look(x))
-        look.last = y if y is not None else look.last
-    return sorted(names)
-
-
-def series_models(season, delay):
-    """Return river's models of the labels alone, by name, with the numbers of river's guide.
-
-    Args:
-        season: rows of a season.
-        delay: rows after which a label is known.
-    """
-    from river import time_series
-
+def deep_river_models(classes):
+    """Return makers of deep-river's models, if it is installed."""
+    kinds = deep_river.KINDS if importlib.util.find_spec("deep_river") else ()
     return {
-        "river SNARIMAX": lambda: FromLabels(
-            time_series.SNARIMAX(p=1, d=0, q=0, m=season, sp=3, sq=6), delay
-        ),
-        "river Holt-Winters": lambda: FromLabels(
-            time_series.HoltWinters(alpha=0.3, beta=0.1, gamma=0.6, seasonality=season), delay
-        ),
+        f"deep-river {kind}": lambda data, kind=kind: deep_river.Filled(kind, data.names(), classes)
+        for kind in kinds
     }
+
+
+def record_of(name):
+    """Return a function of a cell that returns its record: deep-river's cells have their own."""
+    return lambda cell: f"{name}_deep_river" if cell["way"].startswith("deep-river") else name

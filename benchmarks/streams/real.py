@@ -1,26 +1,20 @@
-"""Real streams, progressive validation: foretrace's rules and river on the same rows.
+"""Real streams, progressive validation: foretrace's rules and other libraries on the same rows.
 
     FORETRACE_DATA=... python -m benchmarks.streams.real [--rows 20000] [--streams elec2 ecg]
         [--only online]
-    FORETRACE_DATA=... python -m benchmarks.streams.real --long --rows 50000   # long dependencies
 
 River's models are run with the row alone and with those before as further features (8, of the ECG
-72, of a text 8 characters), and get, where the network gets it, the last known label. A cell of a
-peer ends after --limit CPU seconds and says after how many rows. CapyMOA's learners are run where
-it is installed, with the row and the last known label. deep-river needs an environment of its own:
-`deep_river.py`. Long streams are learned in chunks of 32 rows. Nothing is chosen by stream.
+72, of a text 8 characters), and get, where the network gets it, the last known label. CapyMOA's
+learners, with the row and the last known label, and deep-river's (`deep_river.py`) are run where
+they are installed. Nothing is chosen by stream.
 """
 
-import importlib.util
-import tempfile
-from functools import partial
-from pathlib import Path
-
 from benchmarks import ledger
-from benchmarks.streams import peers, rows
+from benchmarks.streams import peers
+from benchmarks.streams.followed import follow
+from benchmarks.streams.rows import ANY, SEASON, TEXTS, names, options, read
 from foretrace.stream._model_config import AUTO
 
-FILE, LONG_FILE = ledger.RECORDS / "streams.jsonl", ledger.RECORDS / "long_streams.jsonl"
 EXPERTS = tuple(name for name in AUTO if name not in ("events", "memory", "distant"))
 LEAST_SQUARES = ("row", "short", "lags", "wide", "waves", "steps")
 MIXTURES = {
@@ -45,128 +39,59 @@ WAYS = MIXTURES | {
     "hybrid, chunks of 32": {"rule": "hybrid", "chunk": 32},
     "BPTT, chunks of 32 (equal memory)": {"rule": "bptt", "chunk": 32},
 }
-LONG_WAYS = {
-    name: {"chunk": 32, **way}
-    for name, way in (
-        MIXTURES | {f"network alone, {size}": {"size": size} for size in ("small", "medium")}
-    ).items()
-}
 LAGS = {"ecg": 72}
 WARM = 300
 
 
-def main():
-    parser = ledger.parser(__doc__)
-    parser.add_argument(
-        "--rows", type=int, default=20_000, help="first rows of each stream; 0 for all"
-    )
-    parser.add_argument(
-        "--streams",
-        nargs="+",
-        choices=[*rows.GROUPS, *rows.ANY],
-        default=["real"],
-        help="streams, or groups of them",
-    )
-    parser.add_argument("--long", action="store_true", help="long streams, without peers")
-    parser.add_argument(
-        "--only", nargs="+", help="words, one of which the name of a way has to contain"
-    )
-    parser.add_argument(
-        "--seeds",
-        type=int,
-        nargs="+",
-        default=[0],
-        help="of the default mixture and of the network",
-    )
-    parser.add_argument("--limit", type=float, default=600, help="CPU seconds for a cell of a peer")
-    parser.add_argument(
-        "--work", type=Path, default=Path(tempfile.gettempdir()) / "foretrace-streams"
-    )
-    asked = parser.parse_args()
-    if asked.long:
-        cells = [
-            {"stream": s, "way": way, "rows": asked.rows}
-            for s in (rows.LONG if asked.streams == ["real"] else rows.names(asked.streams))
-            for way in LONG_WAYS
-        ]
-    else:
-        cells = asked_cells(rows.names(asked.streams), asked)
-    if asked.only:
-        cells = [cell for cell in cells if any(word in cell["way"] for word in asked.only)]
-    file, ways = (LONG_FILE, LONG_WAYS) if asked.long else (FILE, WAYS)
-    return ledger.each(file, cells, lambda cell: measure(cell, asked.work, ways))
+def cells(streams=("real",), rows=20_000, seeds=(0,), limit=600):
+    """Return the cells: foretrace's, then the peers'.
 
-
-def asked_cells(names, asked):
-    """Return the cells to measure: foretrace's, then the peers'."""
+    Args:
+        streams: names of streams, or of groups of them: real, packaged, unseen, long.
+        rows: first rows of each stream; 0 for all.
+        seeds: seeds of the default mixture and of the network.
+        limit: CPU seconds for a cell of a peer.
+    """
     ours, theirs = [], []
-    for name in names:
-        cell = {"stream": name, "rows": asked.rows}
-        ours += [
-            cell | {"way": way} | ({"seed": seed} if seed else {})
-            for seed in asked.seeds
-            for way in WAYS
-        ]
-        for way in other_models(rows.ANY[name].classes):
-            theirs += [
-                cell | {"way": way, "lags": lags, "limit": asked.limit}
-                for lags in (0, LAGS.get(name, 8))
-                if not (lags and way.startswith("CapyMOA"))
-            ]
-        if not rows.ANY[name].classes:
-            theirs += [
-                cell | {"way": way, "limit": asked.limit} for way in peers.series_models(2, 0)
-            ]
+    for name in names(streams):
+        here, classes = {"stream": name, "rows": rows}, ANY[name].classes
+        for seed in seeds:
+            ours += ledger.grid(**here, way=WAYS, **({"seed": seed} if seed else {}))
+        lags = [0, LAGS.get(name, 8)]
+        theirs += ledger.grid(**here, way=peers.river_models(classes), lags=lags, limit=limit)
+        theirs += ledger.grid(**here, way=peers.capymoa_models(classes), lags=0, limit=limit)
+        for models in (peers.series_models, peers.deep_river_models):
+            theirs += ledger.grid(**here, way=models(classes), limit=limit)
     return ours + theirs
 
 
-def other_models(classes):
-    """Return river's models, and makers of CapyMOA's if it is installed."""
-    java = importlib.util.find_spec("capymoa")
-    return peers.river_models(classes) | (peers.capymoa_models(classes) if java else {})
-
-
-def measure(cell, work, ways=WAYS):
+def measure(cell):
     """Return the scores of a cell."""
     name, way = cell["stream"], cell["way"]
-    stream, path = rows.ANY[name], rows.prepare(name, work)
-    count = sum(1 for _ in rows.read(name, path, cell["rows"] or 10**9))
-    if way in ways:
-        return network(cell, path, count, ways[way])
-    models = other_models(stream.classes) | peers.series_models(
-        rows.SEASON.get(name, 24), stream.delay
+    stream, count = ANY[name], sum(1 for _ in read(name, cell["rows"] or 10**9))
+    if way in WAYS:
+        return network(cell, count, WAYS[way])
+    data = peers.Data(
+        list(read(name, count)),
+        stream.classes,
+        count,
+        cell.get("lags", 0),
+        stream.delay,
+        stream.previous and name not in TEXTS,
+        SEASON.get(name, 24),
     )
-    found, options = list(rows.read(name, path, count)), {}
-    lags, previous = cell.get("lags", 0), stream.previous and name not in rows.TEXTS
-    make = models[way]
-    if way.startswith("CapyMOA"):
-        labels = sorted({y for _, y in found if y is not None}) if stream.classes else []
-        make = partial(peers.Schema, make, peers.names_of(found, lags, previous), labels)
-        options = {"size": lambda model: 0}  # Java does not say
-    return peers.progressive(
-        make(),
-        found,
-        count=count,
-        classes=stream.classes,
-        lags=lags,
-        delay=stream.delay,
-        previous=previous,
-        limit=cell["limit"],
-        **options,
-    )
+    return peers.progressive(peers.models(stream.classes)[way](data), data, cell["limit"])
 
 
-def network(cell, path, count, way):
+def network(cell, count, way):
     """Follow the stream as `foretrace stream` does, at its default size and rate."""
     import jax
 
-    from benchmarks.streams.followed import follow
-
     model = {"size": "small", **way, "seed": cell.get("seed", 0)}
     steps = {"chunk": model.pop("chunk", 1), "log_every": max(count // 10, 1)}
-    found = follow(model, rows=count, warm=WARM, **rows.options(cell["stream"], path), **steps)
+    found = follow(model, rows=count, warm=WARM, **options(cell["stream"]), **steps)
     jax.clear_caches()
-    score = "accuracy" if rows.ANY[cell["stream"]].classes else "mae"
+    score = "accuracy" if ANY[cell["stream"]].classes else "mae"
     done = found.result.position.row
     return {
         **found.result.scores,
@@ -180,4 +105,4 @@ def network(cell, path, count, way):
 
 
 if __name__ == "__main__":
-    main()
+    ledger.run(__doc__, peers.record_of("streams"), cells, measure)

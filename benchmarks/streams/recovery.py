@@ -1,46 +1,29 @@
 """Rows until a new level, the end of a constant stretch, or new noise is followed.
 
     python -m benchmarks.streams.recovery [--rows 1000 100000 1000000]
-        [--mixture 1000 10000 100000] [--page]
+        [--mixture 1000 10000 100000]
 
 `level`: rows until a running mean accepts numbers 1,000 standard deviations away. `constant`: the
 same for noise after equal numbers. `coverage`: rows until 30 of 40 labels lie in their intervals,
 after exact predictions. These three are parts of the program of a stream. `mixture` is the default
 mixture: excess of its error in the 500 rows after a shift by 1,000 over the error of the last
-value, in shifts (a row at the old level is one). `--page` prints the records.
+value, in shifts (a row at the old level is one).
 """
 
-import argparse
+import tempfile
 
 import numpy as np
 
 from benchmarks import ledger
+from benchmarks.streams.followed import follow, write
 
-FILE = ledger.RECORDS / "recovery.jsonl"
 NOISE = np.random.default_rng(0).normal(size=400_000)
 
 
-def main():
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("--rows", type=int, nargs="*", default=[10**3, 10**5, 10**6])
-    parser.add_argument("--mixture", type=int, nargs="*", default=[10**3, 10**4, 10**5])
-    parser.add_argument(
-        "--page", action="store_true", help="print the table of the records, measure nothing"
-    )
-    asked = parser.parse_args()
-    if asked.page:
-        return ledger.print_table(
-            ledger.read(FILE), ["what", "rows"], ["rows until recovery", "excess"]
-        )
-    cells = [
-        {"what": what, "rows": rows}
-        for what in ("level", "constant", "coverage")
-        for rows in asked.rows
-    ]
-    cells += [{"what": "mixture", "rows": rows} for rows in asked.mixture]
-    return ledger.each(FILE, cells, measure)
+def cells(rows=(10**3, 10**5, 10**6), mixture=(10**3, 10**4, 10**5)):
+    """Return the cells: rows before a change, for the parts and for the mixture."""
+    parts = ledger.grid(what=["level", "constant", "coverage"], rows=rows)
+    return parts + ledger.grid(what="mixture", rows=mixture)
 
 
 def measure(cell):
@@ -98,21 +81,13 @@ def first_of(found, window, enough):
 
 def of_mixture(rows):
     """Return the excess of the error in the 500 rows after the shift, in shifts."""
-    import tempfile
-    from pathlib import Path
-
-    from foretrace._runs.metrics import read_metrics
-    from foretrace.stream._config import StreamConfig
-    from foretrace.stream._run import follow
-
     ys = [*NOISE[np.arange(rows) % len(NOISE)], *(1000 + NOISE[:500])]
     with tempfile.TemporaryDirectory() as folder:
-        Path(folder, "a.csv").write_text("\n".join(["y", *map(str, ys), ""]))
-        config = StreamConfig(f"{folder}/a.csv", target="y", task="regression", log_every=500)
-        result = follow(config, f"{folder}/run", show_progress=False)
-        line = [line for line in read_metrics(result.run.metrics) if line["kind"] == "stream"][-1]
+        given = {"source": write(f"{folder}/a.csv", y=ys), "target": "y", "task": "regression"}
+        lines = follow({}, log_every=500, **given).lines
+    line = [line for line in lines if line["kind"] == "stream"][-1]
     return 500 * (line["mae"] - line["no_change_mae"]) / 1000
 
 
 if __name__ == "__main__":
-    main()
+    ledger.run(__doc__, "recovery", cells, measure)

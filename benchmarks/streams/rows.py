@@ -1,12 +1,13 @@
 """Streams of the comparisons, each a plain file that foretrace and every peer read.
 
-`prepare(name, folder)` writes the inputs of a row and its `target`; `sources.py` says from what.
-Standard library only.
+`prepare(name)` writes the inputs of a row and its `target` into a folder for temporary files;
+`sources.py` says from what. Standard library only.
 """
 
 import csv
 import gzip
 import os
+import tempfile
 from itertools import islice
 from pathlib import Path
 from typing import NamedTuple
@@ -236,6 +237,7 @@ SEASON = {
 }
 
 TEXTS = ("shakespeare", "war_and_peace")
+WORK = Path(tempfile.gettempdir()) / "foretrace-streams"
 
 
 def names(words):
@@ -243,10 +245,10 @@ def names(words):
     return list(dict.fromkeys(name for word in words for name in GROUPS.get(word, [word])))
 
 
-def prepare(name, folder):
+def prepare(name):
     """Write the file of a stream unless it is there; return its path."""
     stream = ANY[name]
-    path = Path(folder) / f"{name}.{'txt' if name in TEXTS else 'csv'}"
+    path = WORK / f"{name}.{'txt' if name in TEXTS else 'csv'}"
     if path.exists():
         return path
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -261,11 +263,11 @@ def prepare(name, folder):
     return path
 
 
-def read(name, path, count):
+def read(name, count):
     """Yield the first rows for a peer: inputs as numbers, and the target; None if missing."""
-    stream = ANY[name]
+    stream, path = ANY[name], prepare(name)
     if name in TEXTS:
-        text = Path(path).read_text()[: count + 1]
+        text = path.read_text()[: count + 1]
         for now, following in zip(text, text[1:], strict=False):
             yield {f"is {now!r}": 1.0}, following
         return
@@ -284,20 +286,15 @@ def read(name, path, count):
             yield x, (target if stream.classes else float(target)) if known else None
 
 
-def options(name, path):
+def options(name):
     """Return how `foretrace stream` reads the file of a stream, as options of a `StreamConfig`."""
+    stream, source = ANY[name], os.fspath(prepare(name))
     if name in TEXTS:
-        return {"source": os.fspath(path), "target": None}
-    stream = ANY[name]
+        return {"source": source, "target": None}
     columns = {"time": stream.clock, "categorical": stream.categories, "delay": stream.delay}
     task = "classification" if stream.classes else "regression"
-    return {
-        "source": os.fspath(path),
-        "target": "target",
-        "task": task,
-        "previous": stream.previous,
-        **columns,
-    }
+    columns |= {"task": task, "previous": stream.previous}
+    return {"source": source, "target": "target", **columns}
 
 
 def _clock(text):

@@ -1,6 +1,6 @@
 """A run with bad values, killed and resumed at random, against an undisturbed one.
 
-    python -m benchmarks.streams.soak [--rows 1000000] [--kills 20] [--stops 5] [--kinds members]
+    python -m benchmarks.streams.soak [--rows 1000000] [--kills 20] [--stops 5]
 
 Both follow the same file; bursts of its rows hold NaN, infinity, absurd numbers, texts, nothing. In
 the end state and records of both must be the same bit for bit, times and memory apart. Members
@@ -17,9 +17,12 @@ import tempfile
 import time
 from pathlib import Path
 
+import numpy as np
+from safetensors.numpy import load_file
+
+import foretrace as ft
 from benchmarks import ledger
 
-FILE = ledger.RECORDS / "soak.jsonl"
 BAD = ("NaN", "inf", "-inf", "1e300", "-1e12", "", "?", "oops")
 MACHINE = ("seconds", "rows_per_second", "resident_mib", "microseconds")
 
@@ -32,47 +35,31 @@ PRESENT = 24
 """Members at a time; those that leave keep their places until others take them."""
 
 
-def main():
-    parser = ledger.parser(__doc__)
-    parser.add_argument("--rows", type=int, default=1_000_000)
-    parser.add_argument("--kills", type=int, default=20, help="times kill -9")
-    parser.add_argument("--stops", type=int, default=5, help="times SIGTERM")
-    parser.add_argument("--chunk", type=int, default=16, help="rows that are learned together")
-    parser.add_argument("--kinds", nargs="*", default=list(KINDS), choices=list(KINDS))
-    parser.add_argument("--seed", type=int, default=0)
-    asked = vars(parser.parse_args())
-    cells = [{"kind": kind, **asked} for kind in asked.pop("kinds")]
-
-    def measure(cell):
-        with tempfile.TemporaryDirectory() as folder:
-            return soak(Path(folder), **cell)
-
-    ledger.each(FILE, cells, measure)
-
-
-def soak(folder, *, kind, rows, kills, stops, chunk, seed):
-    """Follow a stream twice, once disturbed; return what happened, and whether both ended alike.
+def cells(rows=1_000_000, kills=20, stops=5, chunk=16, seed=0):
+    """Return the cells.
 
     Args:
-        folder: to work in.
-        kind: one of `KINDS`.
-        rows: of the stream.
         kills: times `kill -9`.
         stops: times SIGTERM.
         chunk: rows that are learned together.
-        seed: of the rows and of what happens when.
+        seed: seed of the rows and of what happens when.
     """
+    return ledger.grid(kind=KINDS, rows=rows, kills=kills, stops=stops, chunk=chunk, seed=seed)
+
+
+def measure(cell):
+    """Follow a stream twice, once disturbed; return what happened, and whether both ended alike."""
+    with tempfile.TemporaryDirectory() as folder:
+        return soak(Path(folder), **cell)
+
+
+def soak(folder, *, kind, rows, kills, stops, chunk, seed):
+    """Return what happened in a folder, as `measure` does."""
     draw = random.Random(seed)
     bad = write_rows(folder / "rows.csv", rows, draw)
     every = max(rows // 100, chunk)
-    options = [
-        *"--target y".split(),
-        "--log-every",
-        str(every // 2),
-        "--checkpoint-every",
-        str(every),
-    ]
-    first = ["stream", "rows.csv", *options, *KINDS[kind], str(chunk)]
+    options = ["--log-every", str(every // 2), "--checkpoint-every", str(every), *KINDS[kind]]
+    first = ["stream", "rows.csv", "--target", "y", *options, str(chunk)]
     began = time.monotonic()
     if code := start(folder, [*first, "--run-dir", "alone"]).wait():
         raise SystemExit(f"the undisturbed run ended with {code}")
@@ -118,11 +105,8 @@ def write_rows(path, rows, draw):
         file.write("who,start,a,b,c,y\n")
         for i in range(rows):
             # The first rows are clean: they decide what the columns hold.
-            burst = (
-                draw.randrange(1, 30)
-                if not burst and i > 1000 and draw.random() < 0.002
-                else max(burst - 1, 0)
-            )
+            begins = not burst and i > 1000 and draw.random() < 0.002
+            burst = draw.randrange(1, 30) if begins else max(burst - 1, 0)
             (who, before), start = turns.pop(0), 0
             if draw.random() < 0.02:
                 before, start = [0.0] * 3, 1
@@ -154,15 +138,10 @@ def wait_for(run, place, process):
     seen = path.stat().st_size if path.exists() else 0
     while True:
         if process.poll() is not None:
-            raise SystemExit(
-                f"the run ended with {process.returncode} before row {place}: see log.txt"
-            )
+            raise SystemExit(f"ended with {process.returncode} before row {place}: see log.txt")
         if path.exists() and path.stat().st_size > seen:
-            done = [
-                json.loads(line)["step"]
-                for line in path.read_text().splitlines()
-                if line.endswith("}")
-            ]
+            whole = [line for line in path.read_text().splitlines() if line.endswith("}")]
+            done = [json.loads(line)["step"] for line in whole]
             if done and done[-1] >= place:
                 return done[-1]
         time.sleep(0.05)
@@ -170,39 +149,22 @@ def wait_for(run, place, process):
 
 def differences(one, two):
     """Return what differs between two runs, times and memory apart."""
-    import numpy as np
-    from safetensors.numpy import load_file
-
-    import foretrace as ft
-
-    found = []
-    if lines(one) != lines(two):
-        found.append("metrics.jsonl")
-    states = [load_file(run / "checkpoint.safetensors") for run in (one, two)]
-    for state in states:
-        del state["__extra__"]  # compared below, without its seconds
-    names = states[0].keys() | states[1].keys()
-    found += [
-        n
-        for n in sorted(names)
-        if not all(n in s for s in states) or not np.array_equal(*(s[n] for s in states))
-    ]
+    found = [] if lines(one) == lines(two) else ["metrics.jsonl"]
+    paths = [run / "checkpoint.safetensors" for run in (one, two)]
+    states = [load_file(path) for path in paths]
+    for name in sorted(set().union(*states) - {"__extra__"}):  # compared below, without its seconds
+        if not np.array_equal(*(state.get(name) for state in states)):
+            found.append(name)
     # `record` is size and digest of the file with all its times; its lines are compared above.
-    extra = [
-        ft.read_extra(run / "checkpoint.safetensors") | {"seconds": 0, "record": None}
-        for run in (one, two)
-    ]
+    extra = [ft.read_extra(path) | {"seconds": 0, "record": None} for path in paths]
     return found + [key for key in extra[0] if extra[0][key] != extra[1].get(key)]
 
 
 def lines(run):
     """Return the records of a run without what depends on the machine."""
-    text = (run / "metrics.jsonl").read_text()
-    return [
-        {k: v for k, v in json.loads(line).items() if k not in MACHINE}
-        for line in text.splitlines()
-    ]
+    found = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    return [{k: v for k, v in line.items() if k not in MACHINE} for line in found]
 
 
 if __name__ == "__main__":
-    main()
+    ledger.run(__doc__, "soak", cells, measure)

@@ -65,9 +65,12 @@ def test_peers_are_scored_before_they_learn_and_get_labels_late(benchmark):
         def learn_one(self, x, y):
             log.append(("learn", x["n"], y))
 
+        def size(self):
+            return 1024
+
     rows = [({"n": float(i)}, None if i == 1 else float(i)) for i in range(4)]
-    kind = {"count": 4, "classes": False, "lags": 1, "delay": 1}
-    found = peers.progressive(Model(), rows, **kind, size=lambda model: 1024)
+    data = peers.Data(rows, classes=False, count=4, lags=1, delay=1, previous=True)
+    found = peers.progressive(Model(), data)
     assert log == [
         ("predict", 0.0, None, None),
         ("learn", 0.0, 0.0),

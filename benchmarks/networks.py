@@ -1,0 +1,55 @@
+"""The network and learner that most benchmarks measure, and how calls are timed in turn."""
+
+import statistics
+import time
+
+import jax
+
+import foretrace as ft
+
+
+def lru_network(inputs, outputs, size, depth, *, modules=None, seed=0, **ring):
+    """Return a network of LRU layers.
+
+    Args:
+        inputs: numbers of a row.
+        outputs: numbers of a prediction.
+        size: features of a layer.
+        depth: number of layers.
+        modules: modules of a layer; as many as features if None.
+        seed: seed of the parameters.
+        ring: `r_min` and `r_max` of the eigenvalues.
+    """
+    cell = ft.LRU.factory(state_size=modules or size, **ring)
+    key = jax.random.key(seed)
+    return ft.Network(inputs, outputs, model_size=size, depth=depth, cell=cell, key=key)
+
+
+def classifier(network, rule=ft.ONLINE, rate=1e-3, **options):
+    """Return a learner of classes by `ft.adamw`, if no other optimiser is among the options."""
+    options = {"optimizer": ft.adamw(rate), "loss": ft.losses.softmax_cross_entropy} | options
+    return ft.Learner(network, rule=rule, warn=False, **options)
+
+
+def timed(calls, rounds, first=1, clock=time.perf_counter):
+    """Time warm calls in turn (A B A B ...), so that noise disturbs all alike; in seconds.
+
+    Args:
+        calls: functions by name.
+        rounds: rounds that are timed.
+        first: rounds before them, which compile.
+        clock: of the wall, or of the process.
+    """
+    seconds = {name: [] for name in calls}
+    for turn in range(first + rounds):
+        for name, call in calls.items():
+            start = clock()
+            jax.block_until_ready(call())
+            if turn >= first:
+                seconds[name].append(clock() - start)
+    return seconds
+
+
+def ratio(seconds, over, under):
+    """Return the median of the ratios of rounds."""
+    return statistics.median(a / b for a, b in zip(seconds[over], seconds[under], strict=True))

@@ -1,0 +1,30 @@
+"""Long streams, progressive validation: foretrace in chunks of 32 rows, without peers.
+
+FORETRACE_DATA=... python -m benchmarks.streams.long --rows 50000
+"""
+
+from benchmarks import ledger
+from benchmarks.streams.real import MIXTURES, network
+from benchmarks.streams.rows import names, read
+
+WAYS = MIXTURES | {f"network alone, {size}": {"size": size} for size in ("small", "medium")}
+
+
+def cells(streams=("long",), rows=20_000):
+    """Return the cells: every way on each stream.
+
+    Args:
+        streams: names of streams, or of groups of them.
+        rows: first rows of each stream; 0 for all.
+    """
+    return ledger.grid(stream=names(streams), way=WAYS, rows=rows)
+
+
+def measure(cell):
+    """Return the scores of a cell."""
+    count = sum(1 for _ in read(cell["stream"], cell["rows"] or 10**9))
+    return network(cell, count, {"chunk": 32, **WAYS[cell["way"]]})
+
+
+if __name__ == "__main__":
+    ledger.run(__doc__, "long_streams", cells, measure)
