@@ -8,7 +8,7 @@ import jax
 import foretrace as ft
 
 
-def lru_network(inputs, outputs, size, depth, *, modules=None, seed=0, **ring):
+def lru_network(inputs, outputs, size, depth, *, modules=None, key=None, **ring):
     """Return a network of LRU layers.
 
     Args:
@@ -17,11 +17,11 @@ def lru_network(inputs, outputs, size, depth, *, modules=None, seed=0, **ring):
         size: features of a layer.
         depth: number of layers.
         modules: modules of a layer; as many as features if None.
-        seed: seed of the parameters.
+        key: key of the parameters; that of seed 0 if None.
         ring: `r_min` and `r_max` of the eigenvalues.
     """
     cell = ft.LRU.factory(state_size=modules or size, **ring)
-    key = jax.random.key(seed)
+    key = jax.random.key(0) if key is None else key
     return ft.Network(inputs, outputs, model_size=size, depth=depth, cell=cell, key=key)
 
 

@@ -29,15 +29,12 @@ def step_times(config, agent, world, rounds, steps):
 
 def step_time(cell):
     """Return microseconds of a step within one program, and of a step of the loop in Python."""
-    config = dataclasses.replace(
-        TASKS["memory-chain"],
-        agent=AgentConfig(optimizer=cell["optimizer"]),
-        environments=cell["environments"],
-    )
+    agent = AgentConfig(optimizer=cell["optimizer"])
+    changes = {"agent": agent, "environments": cell["environments"]}
+    config = dataclasses.replace(TASKS["memory-chain"], **changes)
     agent = build(config)
-    compiled = step_times(
-        config, agent, begin(config.environment, agent, jax.random.key(0)), cell["rounds"], 2000
-    )
+    world = begin(config.environment, agent, jax.random.key(0))
+    compiled = step_times(config, agent, world, cell["rounds"], 2000)
     observation = np.zeros((cell["environments"], 2), np.float32)
     _, state, _ = agent.step(agent.init(), Transition(observation, first=True))
     brought, python = Transition(observation, np.zeros(cell["environments"], np.float32)), []
@@ -80,11 +77,8 @@ def memory(cell):
     config = config_of(cell)
     agent = builder(cell)(config)
     world = begin(config.seen, agent, jax.random.key(0))
-    run, block, lines = (
-        jax.jit(partial(advance, config.seen, agent), donate_argnums=0),
-        cell["steps"] // 20,
-        [],
-    )
+    run = jax.jit(partial(advance, config.seen, agent), donate_argnums=0)
+    block, lines = cell["steps"] // 20, []
     began = time.perf_counter()
     for i in range(20):
         world, tally = run(world, np.int32(block))
@@ -105,31 +99,3 @@ def live():
     """Return number and bytes of all arrays of this process."""
     alive = jax.live_arrays()
     return len(alive), sum(array.nbytes for array in alive)
-
-
-def time_cells(seeds):
-    """Yield the cells of the times."""
-    for optimizer in ("adam", "obgd"):
-        for environments in (1, 8):
-            yield {
-                "task": "time",
-                "optimizer": optimizer,
-                "environments": environments,
-                "rounds": 7,
-            }
-
-
-def size_cells(seeds):
-    """Yield the cells of the costs."""
-    place = {"part": "sizes", "environment": "chain", "length": 64}
-    for way in ("spatial", "truncated", "online"):
-        yield {**place, "way": way, "reach": None, "rounds": 15}
-    for reach in (1, 2, 4, 8, 16, 24, 32, 48, 65):
-        yield {**place, "way": "rolling", "reach": reach, "rounds": 15}
-
-
-def memory_cells(seeds):
-    """Yield the cells of the memory over a long run."""
-    for environment in ("chain", "trace"):
-        place = {"part": "memory", "environment": environment, "length": 16}
-        yield {**place, "way": "online", "reach": None, "steps": 1_000_000}

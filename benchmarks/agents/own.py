@@ -22,43 +22,22 @@ from foretrace.rl._program import advance, begin, build
 from foretrace.rl._run import result_of
 
 BLOCKS = 50
-DEFAULT = {
-    "optimizer": "adam",
-    "learning_rate": 3e-4,
-    "trace_decay": 0.8,
-    "discount": 0.99,
-    "entropy": 0.01,
-}
-LEAST_SQUARES = {
-    "optimizer": "lstd",
-    "learning_rate": None,
-    "trace_decay": 0.9,
-    "epsilon": 0.02,
-}
-OPTIONS = {*DEFAULT, *LEAST_SQUARES, "method"}
-RULES = ("online", "truncated", "spatial")
+DEFAULT = {"optimizer": "adam", "learning_rate": 3e-4, "trace_decay": 0.8}
+DEFAULT |= {"discount": 0.99, "entropy": 0.01}
+OPTIONS = {*DEFAULT, "epsilon", "method"}
+ENVIRONMENTS = {"chain": MemoryChain, "maze": TMaze, "trace": TraceConditioning}
 FEED_FORWARD = NetworkConfig(2, 32, LRU(32, r_max=1e-7))
-EQUAL_COMPUTE, EQUAL_MEMORY = 2, 32
-"""Reaches of windows with the online rule's operations and memory, rounded in their favour.
-
-By the part `sizes`, on the chain: a window of 1 takes fewer operations than the online rule and one
-of 2 more; one of 32 takes no more memory, carried and working, and one of 65 more.
-"""
 
 
 def config_of(cell):
     """Return the configuration of a cell: the command line's, with the cell's settings."""
     kind = cell.get("environment") or cell["task"].split()[0].replace("options", "chain")
     length = cell.get("length", cell.get("interval"))
+    base, environment = TASKS["memory-chain"], ENVIRONMENTS[kind](length)
+    agent = AgentConfig(**DEFAULT)
     if kind == "trace":
-        base, environment = TASKS["trace-conditioning"], TraceConditioning(length)
+        base = TASKS["trace-conditioning"]
         agent = dataclasses.replace(base.agent, discount=1 - 1 / (2 * length))
-    else:
-        base, environment = (
-            TASKS["memory-chain"],
-            {"chain": MemoryChain, "maze": TMaze}[kind](length),
-        )
-        agent = AgentConfig(**DEFAULT)
     way = cell.get("way", cell.get("rule"))
     depth = f"(depth={cell['credit_depth']})" if cell.get("credit_depth") else ""
     return dataclasses.replace(
@@ -112,104 +91,3 @@ def learned(config, seeds, build=build):
         results.append(round(result_of(lines, config.steps)[name], 4))
         curves.append([round(line[name], 3) for line in lines])
     return {"mean": round(statistics.mean(results), 4), "each": results, "curves": curves}
-
-
-def chain_cells(seeds):
-    """Yield the cells of the memory chain."""
-    for length, steps in {4: 20_000, 16: 60_000, 64: 150_000, 128: 300_000}.items():
-        for rule in RULES:
-            yield {
-                "task": "chain",
-                "length": length,
-                "rule": rule,
-                **DEFAULT,
-                "steps": steps,
-                "seeds": seeds,
-            }
-
-
-def trace_cells(seeds):
-    """Yield the cells of trace conditioning."""
-    for interval, steps in {20: 60_000, 5: 20_000, 50: 100_000, 10: 40_000}.items():
-        for rule in RULES:
-            options = {"trace_decay": 0.8, "steps": steps, "seeds": seeds}
-            yield {"task": "trace", "interval": interval, "rule": rule, **options}
-
-
-def trace_option_cells(seeds):
-    """Yield cells of trace conditioning with other updates than Adam at 3e-4."""
-    for optimizer, rate in (("obgd", 1.0), ("adam", 1e-4)):
-        for rule in ("online", "spatial"):
-            options = {
-                "trace_decay": 0.8,
-                "optimizer": optimizer,
-                "learning_rate": rate,
-                "steps": 60_000,
-            }
-            yield {"task": "trace options", "interval": 20, "rule": rule, **options, "seeds": seeds}
-
-
-def maze_cells(seeds):
-    """Yield the cells of the T-maze."""
-    for length, steps in {10: 60_000, 50: 300_000, 100: 300_000}.items():
-        for rule in ("online", "spatial"):
-            yield {
-                "task": "maze",
-                "length": length,
-                "rule": rule,
-                **DEFAULT,
-                "steps": steps,
-                "seeds": seeds,
-            }
-
-
-def option_cells(seeds):
-    """Yield the cells that the defaults were chosen from: each differs in one or two options."""
-    changes = [
-        {"optimizer": "obgd", "learning_rate": 1.0},
-        {"learning_rate": 1e-3},
-        {"trace_decay": 0.0},
-    ]
-    changes += [
-        {"learning_rate": 3e-3},
-        {"learning_rate": 1e-4},
-        {"trace_decay": 0.95},
-        {"entropy": 0.0},
-    ]
-    for change in changes:
-        base = {"task": "options", "length": 16, "rule": "online", **DEFAULT}
-        yield base | change | {"steps": 60_000, "seeds": seeds}
-
-
-def squares_cells(seeds):
-    """Yield the cells of values by least squares on untrained modules."""
-    tasks = {
-        ("maze", 10): 60_000,
-        ("maze", 50): 100_000,
-        ("maze", 100): 100_000,
-        ("trace", 20): 60_000,
-        ("trace", 50): 100_000,
-        ("chain", 64): 150_000,
-        ("chain", 128): 300_000,
-    }
-    for (environment, length), steps in tasks.items():
-        method = "prediction" if environment == "trace" else "sarsa"
-        place = {"part": "squares", "environment": environment, "length": length}
-        options = {"rule": "reservoir", "method": method, **LEAST_SQUARES}
-        yield {**place, **options, "steps": steps, "seeds": seeds}
-
-
-def window_cells(seeds):
-    """Yield the cells of feed-forward agents and of rolling windows."""
-    tasks = {
-        ("chain", 16): 60_000,
-        ("maze", 10): 60_000,
-        ("trace", 20): 60_000,
-        ("chain", 64): 150_000,
-    }
-    for (environment, length), steps in tasks.items():
-        place = {"part": "windows", "environment": environment, "length": length}
-        yield {**place, "way": "feed-forward", "reach": 1, "steps": steps, "seeds": seeds}
-        # Those of 32 hold the cue of all tasks but the chain of 64.
-        for reach in (EQUAL_COMPUTE, EQUAL_MEMORY, *((65,) if length == 64 else ())):
-            yield {**place, "way": "rolling", "reach": reach, "steps": steps, "seeds": seeds}

@@ -19,7 +19,9 @@ import optax
 from jax import lax
 
 import foretrace as ft
-from foretrace.rl import MemoryChain, TMaze, step_or_reset
+from benchmarks.agents.own import ENVIRONMENTS
+from benchmarks.networks import lru_network
+from foretrace.rl import step_or_reset
 
 BLOCKS = 50
 CLIP, GAE, VALUE_WEIGHT, LARGEST_NORM = 0.2, 0.95, 0.5, 0.5
@@ -132,7 +134,7 @@ def iterate(environment, cell, optimizer, state, key):
 
 def learn(cell):
     """Return the mean return of the last tenth of each seed, and its curve."""
-    environment = {"chain": MemoryChain, "maze": TMaze}[cell["environment"]](cell["length"])
+    environment = ENVIRONMENTS[cell["environment"]](cell["length"])
     rollouts = cell["steps"] // (BLOCKS * cell["environments"] * cell["rollout"])
     # Four updates an epoch, each from a quarter of the environments.
     rate = optax.linear_schedule(cell["learning_rate"], 0.0, rollouts * BLOCKS * cell["epochs"] * 4)
@@ -141,14 +143,8 @@ def learn(cell):
     @jax.jit
     def first(key):
         of_network, of_environments = jax.random.split(key)
-        network = ft.Network(
-            environment.observation_size,
-            1 + environment.action_count,
-            model_size=32,
-            depth=2,
-            cell=ft.LRU.factory(state_size=32),
-            key=of_network,
-        )
+        sizes = environment.observation_size, 1 + environment.action_count
+        network = lru_network(*sizes, 32, 2, key=of_network)
         count = cell["environments"]
         state, observation = jax.vmap(environment.reset)(jax.random.split(of_environments, count))
         h = ft.init_carry(network, ft.BPTT, count).h
@@ -171,23 +167,3 @@ def learn(cell):
         results.append(round(sum(total for _, total in last) / sum(count for count, _ in last), 4))
         curves.append([round(total / max(count, 1), 3) for count, total in lines])
     return {"mean": round(statistics.mean(results), 4), "each": results, "curves": curves}
-
-
-def ppo_cells(seeds):
-    """Yield the cells: two tasks with the same options, steps counted over all environments."""
-    for environment, length in (("maze", 10), ("chain", 64)):
-        options = {
-            "discount": 0.99,
-            "entropy": 0.01,
-            "learning_rate": 1e-3,
-            "environments": 16,
-            "rollout": 128,
-        }
-        options |= {"epochs": 4, "steps": 512_000}
-        yield {
-            "task": "ppo",
-            "environment": environment,
-            "length": length,
-            **options,
-            "seeds": seeds,
-        }

@@ -12,67 +12,164 @@
     python -m benchmarks.agents.run time       microseconds of an environment step
     python -m benchmarks.agents.run sizes      operations, memory and time of a step, by rule
     python -m benchmarks.agents.run memory     memory and live arrays over a million steps
-    python -m benchmarks.agents.run table      the records as Markdown
 
 Finished cells stay in records/rl.jsonl, rl_baselines.jsonl, rl_tasks.jsonl, rl_ppo.jsonl.
 """
 
 from benchmarks import ledger
 from benchmarks.agents import costs, others, own, ppo
+from benchmarks.ledger import grid
 
-PARTS = {
-    "chain": ("rl", own.chain_cells, own.learn),
-    "trace": ("rl", own.trace_cells, own.learn),
-    "trace options": ("rl", own.trace_option_cells, own.learn),
-    "maze": ("rl", own.maze_cells, own.learn),
-    "options": ("rl", own.option_cells, own.learn),
-    "time": ("rl", costs.time_cells, costs.step_time),
-    "windows": ("rl_baselines", own.window_cells, own.learn),
-    "sizes": ("rl_baselines", costs.size_cells, costs.sizes),
-    "memory": ("rl_baselines", costs.memory_cells, costs.memory),
-    "control": ("rl_tasks", others.control_cells, others.control),
-    "repeat": ("rl_tasks", others.repeat_cells, others.repeat),
-    "squares": ("rl_baselines", own.squares_cells, own.learn),
-    "ppo": ("rl_ppo", ppo.ppo_cells, ppo.learn),
+RULES, TWO = ["online", "truncated", "spatial"], ["online", "spatial"]
+USUAL = {"update": "adam", "trace_decay": 0.8, "discount": 0.99, "entropy": 0.01}
+EQUAL_COMPUTE, EQUAL_MEMORY = 2, 32
+"""Reaches of windows with the online rule's operations and memory, rounded in their favour.
+
+By the part `sizes`, on the chain: a window of 1 takes fewer operations than the online rule and one
+of 2 more; one of 32 takes no more memory, carried and working, and one of 65 more.
+"""
+
+
+def by_steps(steps, name="length", **settings):
+    """Return cells for lengths of an environment, each with its number of steps."""
+    return [
+        cell
+        for length, count in steps.items()
+        for cell in grid(**{name: length}, **settings, steps=count)
+    ]
+
+
+def options():
+    """Return the cells that the defaults were chosen from: each differs in one or two options."""
+    changes = [{"optimizer": "obgd", "learning_rate": 1.0}]
+    changes += [{"learning_rate": rate} for rate in (1e-3, 3e-3, 1e-4)]
+    changes += [{"trace_decay": 0.0}, {"trace_decay": 0.95}, {"entropy": 0.0}]
+    base = {"task": "options", "length": 16, "rule": "online", **own.DEFAULT, "steps": 60_000}
+    return [base | change for change in changes]
+
+
+def trace_options():
+    """Return cells of trace conditioning with other updates than Adam at 3e-4."""
+    place = {"task": "trace options", "interval": 20, "rule": TWO, "trace_decay": 0.8}
+    return [
+        cell
+        for optimizer, rate in (("obgd", 1.0), ("adam", 1e-4))
+        for cell in grid(**place, optimizer=optimizer, learning_rate=rate, steps=60_000)
+    ]
+
+
+def squares():
+    """Return the cells of values by least squares on untrained modules."""
+    tasks = {
+        "maze": {10: 60_000, 50: 100_000, 100: 100_000},
+        "trace": {20: 60_000, 50: 100_000},
+        "chain": {64: 150_000, 128: 300_000},
+    }
+    settings = {"optimizer": "lstd", "learning_rate": None, "trace_decay": 0.9, "epsilon": 0.02}
+    found = []
+    for environment, steps in tasks.items():
+        method = "prediction" if environment == "trace" else "sarsa"
+        place = {"part": "squares", "environment": environment, "method": method}
+        found += by_steps(steps, **place, rule="reservoir", **settings)
+    return found
+
+
+def windows():
+    """Return the cells of feed-forward agents and of rolling windows."""
+    tasks = {"maze": {10: 60_000}, "trace": {20: 60_000}, "chain": {16: 60_000, 64: 150_000}}
+    found = []
+    for environment, steps in tasks.items():
+        place = {"part": "windows", "environment": environment}
+        found += by_steps(steps, **place, way="feed-forward", reach=1)
+        # Those of 32 hold the cue of all tasks but the chain of 64.
+        found += by_steps(steps, **place, way="rolling", reach=[EQUAL_COMPUTE, EQUAL_MEMORY])
+    return found + by_steps({64: 150_000}, **place, way="rolling", reach=65)
+
+
+def control():
+    """Return CartPole's and Acrobot's cells: methods, rules, and stream-x's fully observed."""
+    place, found = {"task": "control", "method": ["actor-critic", "q-learning"]}, []
+    for name, velocities in others.VELOCITIES.items():
+        here = {**place, "environment": name, **USUAL, "steps": 150_000}
+        found += grid(**here | {"hide": [[], velocities], "rule": TWO})
+        found += grid(**here | {"hide": [[]], "rule": "online", "update": "obgd"})
+    return found
+
+
+def repeat():
+    """Return the cells of the card tasks."""
+    place = {"task": "repeat", "rule": RULES, **USUAL}
+    first = {"environment": "repeat-first", "cell": ["GRU", "LRU"], "steps": 300_000}
+    previous = {"environment": "repeat-previous", "cell": "LRU", "steps": 100_000}
+    return grid(**place, **previous) + grid(**place, **first)
+
+
+def ppo_cells():
+    """Return two tasks with the same options, steps counted over all environments."""
+    settings = {"discount": 0.99, "entropy": 0.01, "learning_rate": 1e-3, "environments": 16}
+    settings |= {"rollout": 128, "epochs": 4, "steps": 512_000}
+    tasks = {"maze": 10, "chain": 64}
+    return [{"task": "ppo", "environment": e, "length": n, **settings} for e, n in tasks.items()]
+
+
+def sizes():
+    """Return the cells of the cost of a step."""
+    place = {"part": "sizes", "environment": "chain", "length": 64, "rounds": 15}
+    reaches = [1, 2, 4, 8, 16, 24, 32, 48, 65]
+    rules = grid(**place, way=["spatial", "truncated", "online"], reach=None)
+    return rules + grid(**place, way="rolling", reach=reaches)
+
+
+def memory():
+    """Return the cells of the memory over a long run."""
+    place = {"part": "memory", "environment": ["chain", "trace"], "length": 16}
+    return grid(**place, way="online", reach=None, steps=1_000_000)
+
+
+CHAINS = {4: 20_000, 16: 60_000, 64: 150_000, 128: 300_000}
+TRACES = {20: 60_000, 5: 20_000, 50: 100_000, 10: 40_000}
+MAZES = {10: 60_000, 50: 300_000, 100: 300_000}
+TIMED = {"optimizer": ["adam", "obgd"], "environments": [1, 8], "rounds": 7}
+LEARNED = {
+    "chain": ("rl", own.learn, by_steps(CHAINS, task="chain", rule=RULES, **own.DEFAULT)),
+    "trace": (
+        "rl",
+        own.learn,
+        by_steps(TRACES, "interval", task="trace", rule=RULES, trace_decay=0.8),
+    ),
+    "trace options": ("rl", own.learn, trace_options()),
+    "maze": ("rl", own.learn, by_steps(MAZES, task="maze", rule=TWO, **own.DEFAULT)),
+    "options": ("rl", own.learn, options()),
+    "windows": ("rl_baselines", own.learn, windows()),
+    "squares": ("rl_baselines", own.learn, squares()),
+    "control": ("rl_tasks", others.control, control()),
+    "repeat": ("rl_tasks", others.repeat, repeat()),
+    "ppo": ("rl_ppo", ppo.learn, ppo_cells()),
+}
+"""Record, measurement and cells of each part."""
+COSTS = {
+    "time": ("rl", costs.step_time, grid(task="time", **TIMED)),
+    "sizes": ("rl_baselines", costs.sizes, sizes()),
+    "memory": ("rl_baselines", costs.memory, memory()),
 }
 
 
-def table():
-    """Print the records as Markdown: the cell, the means, and each seed."""
-    for part, (file, *_) in PARTS.items():
-        records = ledger.read(ledger.RECORDS / f"{file}.jsonl")
-        records = [
-            record
-            for record in records
-            if part == (record["cell"].get("part") or record["cell"].get("task"))
-        ]
-        inputs = dict.fromkeys(name for record in records for name in record["cell"])
-        outputs = dict.fromkeys(
-            name for record in records for name in record["found"] if name != "curves"
-        )
-        print()
-        ledger.print_table(
-            records, [n for n in inputs if n not in ("part", "task", "seeds", "rounds")], outputs
-        )
+def cells(part, seeds=(0, 1)):
+    """Return the cells of a part.
+
+    Args:
+        part: one of those above.
+    """
+    if part in COSTS:
+        return COSTS[part][2]
+    return [cell | {"seeds": list(seeds)} for cell in LEARNED[part][2]]
 
 
-def main():
-    parser = ledger.parser(__doc__)
-    parser.add_argument("part", choices=[*PARTS, "table"])
-    parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
-    parser.add_argument("--only", nargs="+", help="environments or lengths; default: all")
-    given = parser.parse_args()
-    if given.part == "table":
-        return table()
-    file, cells, measure = PARTS[given.part]
-    names = ("environment", "length", "interval")
-    chosen = [
-        cell
-        for cell in cells(given.seeds)
-        if given.only is None or any(str(cell.get(name)) in given.only for name in names)
-    ]
-    return ledger.each(ledger.RECORDS / f"{file}.jsonl", chosen, measure)
+def entry_of(cell):
+    """Return the entry of a cell's part."""
+    return (LEARNED | COSTS)[cell.get("part") or cell["task"]]
 
 
 if __name__ == "__main__":
-    main()
+    record, measure = (lambda cell, i=i: entry_of(cell)[i] for i in (0, 1))
+    ledger.run(__doc__, record, cells, lambda cell: measure(cell)(cell))

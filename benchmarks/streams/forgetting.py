@@ -128,7 +128,7 @@ def make_learner(cell, seed):
     rule, optimizer = way.get("rule", ft.ONLINE), way.get("optimizer", ft.adamw)(cell["rate"])
     if "depth" in way:
         rule = rule.with_depth(cell["layers"])
-    network = lru_network(1, 2, 32, cell["layers"], seed=seed)
+    network = lru_network(1, 2, 32, cell["layers"], key=jax.random.key(seed))
     return classifier(network, rule, optimizer=optimizer, train_encoder=way["train_encoder"])
 
 

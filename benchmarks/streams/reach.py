@@ -156,7 +156,7 @@ def make_learner(cell, reach, chunk):
     r_min, r_max = way.get("ring", (1 - 1 / delay, 1 - 0.1 / delay))
     sizes = {"size": MODEL_SIZE, "depth": DEPTH, "modules": MODULES[task]}
     ring = {"r_min": r_min, "r_max": r_max}
-    net = lru_network(INPUTS[task], 2, **sizes, seed=cell["seed"], **ring)
+    net = lru_network(INPUTS[task], 2, **sizes, key=jax.random.key(cell["seed"]), **ring)
     if "gain" in way:
         net = equinox.tree_at(
             lambda net: net.blocks.cell.gamma_log,
