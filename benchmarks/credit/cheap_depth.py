@@ -8,7 +8,7 @@ process, so that other work on the machine troubles all of them. Times are media
 read the ratios to the paper's rule. A rolling window goes through its steps again for every chunk,
 with the labels of the chunk, and moves on by the chunk. Memory is the carry of one stream (`mib`),
 and the further needs of the compiled call (`temporary_mib`). Finished cells stay in
-records/cheap_depth.jsonl. The losses in the last column are from results/table1-paper.
+records/cheap_depth.jsonl.
 """
 
 import statistics
@@ -20,47 +20,29 @@ import numpy as np
 
 import foretrace as ft
 from benchmarks import ledger
+from benchmarks.networks import lru_network
 from benchmarks.rolling import window_gradient
 from foretrace._engine.operations import operations
 
-FILE = ledger.RECORDS / "cheap_depth.jsonl"
-RUNS = ledger.ROOT / "results" / "table1-paper" / "records.jsonl"
 LOSS = ft.losses.softmax_cross_entropy
 TEXTS = {
-    "the paper's rule": ("online", "online"),
-    "HYBRID": ("hybrid", "hybrid, chunk 16"),
-    "depth 2, encoder, 8 modules": (
-        "online(depth=2, groups=1, modules=8)",
-        "online, credit depth 2, encoder, 8 modules",
-    ),
-    "depth 2, encoder, 8 modules by memory": (
-        "online(depth=2, groups=1, modules=8, by_memory=True)",
-        "online, credit depth 2, encoder, 8 modules by memory",
-    ),
+    "the paper's rule": "online",
+    "HYBRID": "hybrid",
+    "depth 2, encoder, 8 modules": "online(depth=2, groups=1, modules=8)",
+    "depth 2, encoder, 8 modules by memory": "online(depth=2, groups=1, modules=8, by_memory=True)",
     "depth 2, encoder, 24 modules by memory": (
-        "online(depth=2, groups=1, modules=24, by_memory=True)",
-        "online, credit depth 2, encoder, 24 modules by memory",
+        "online(depth=2, groups=1, modules=24, by_memory=True)"
     ),
-    "HYBRID, depth 2, encoder, 8 modules": (
-        "hybrid(depth=2, groups=1, modules=8)",
-        "hybrid, credit depth 2, encoder, 8 modules, chunk 16",
-    ),
-    "depth 2, encoder, 16 modules": (
-        "online(depth=2, groups=1, modules=16)",
-        "online, credit depth 2, encoder, 16 modules",
-    ),
-    "depth 2, encoder": ("online(depth=2, groups=1)", "online, credit depth 2, encoder"),
-    "depth 1": ("online(depth=1)", "online, credit depth 1"),
+    "HYBRID, depth 2, encoder, 8 modules": "hybrid(depth=2, groups=1, modules=8)",
+    "depth 2, encoder, 16 modules": "online(depth=2, groups=1, modules=16)",
+    "depth 2, encoder": "online(depth=2, groups=1)",
+    "depth 1": "online(depth=1)",
 }
-RULES = {name: (ft.rule(text), row) for name, (text, row) in TEXTS.items()}
-"""Rules, each with Table 1's entry of the same gradient; chunks do not change exact ones."""
+RULES = {name: ft.rule(text) for name, text in TEXTS.items()}
 WINDOWS = {
     "rolling BPTT, a sequence (48 steps)": 48,
     "rolling BPTT, 256 steps": 256,
     "rolling BPTT, 1024 steps": 1024,
-}
-ROWS = {name: row for name, (_, row) in RULES.items()} | {
-    "rolling BPTT, a sequence (48 steps)": "bptt"
 }
 
 
@@ -84,14 +66,13 @@ def memory(call, carry, streams):
 
 def measure(cell):
     """Return memory, operations and CPU time of each rule."""
-    cellular = ft.LRU.factory(state_size=64)
-    network = ft.Network(8, 14, model_size=128, depth=4, cell=cellular, key=jax.random.key(0))
+    network = lru_network(8, 14, 128, 4, modules=64)
     streams, chunk, draw = cell["streams"], cell["chunk"], np.random.default_rng(0)
     front = () if streams == 1 else (streams,)
     xs = draw.normal(size=(*front, chunk, 8)).astype(np.float32)
     ys = draw.integers(0, 14, (*front, chunk))
     calls, carries, found = {}, {}, {}
-    for name, (rule, _) in RULES.items():
+    for name, rule in RULES.items():
         if streams > 1 and ft.carry_size(network, rule) > 10**7:
             continue  # gigabytes of carry
         carry = new_carry(network, rule, streams)
@@ -116,9 +97,8 @@ def measure(cell):
         carry = (new_carry(network, ft.BPTT, streams), past)
         calls[name], carries[name] = compiled(through_window, network, carry, xs, ys), carry
         found[name] = memory(calls[name], carry, streams)
-        found[name]["million_operations"] = (
-            operations(through_window, network, carry, xs, ys) / chunk / 1e6
-        )
+        count = operations(through_window, network, carry, xs, ys) / chunk
+        found[name]["million_operations"] = count / 1e6
     times = {name: [] for name in calls}
     for turn in range(cell["rounds"] + 1):
         for name, call in calls.items():
@@ -135,49 +115,11 @@ def measure(cell):
     return found
 
 
-def main():
-    """Measure the requested cells, and print all records as Markdown."""
-    parser = ledger.parser(__doc__)
-    parser.add_argument("--chunks", type=int, nargs="+", default=[8, 16, 64])
-    parser.add_argument("--streams", type=int, nargs="+", default=[1, 50])
-    parser.add_argument("--rounds", type=int, default=10)
-    asked = parser.parse_args()
-    pairs = [
-        (chunk, streams)
-        for streams in asked.streams
-        for chunk in asked.chunks
-        if streams == 1 or chunk == 16
-    ]
-    cells = [
-        {"chunk": chunk, "streams": streams, "rounds": asked.rounds} for chunk, streams in pairs
-    ]
-    ledger.each(FILE, cells, measure)
-    print_table()
-
-
-def print_table():
-    """Print all records as Markdown, with the losses of the copy task in the paper's setting."""
-    runs = [run for run in ledger.read(RUNS) if run["purpose"] == "report"]
-    lines = []
-    for record in ledger.read(FILE):
-        for name, one in record["found"].items():
-            rounded = {key: round(value, 2) for key, value in one.items()}
-            chunk = record["cell"]["chunk"]
-            found = rounded | {"training_loss_of_each_seed": losses(runs, name, chunk)}
-            lines.append({"cell": record["cell"] | {"rule": name}, "found": found})
-    ledger.print_table(lines, ["chunk", "streams", "rule"], list(lines[0]["found"]))
-
-
-def losses(runs, name, chunk):
-    """Return a rule's final training losses by seed from Table 1; HYBRID's depend on the chunk."""
-    if name.startswith("HYBRID") and chunk != 16:
-        return ""
-    mine = sorted(
-        (run for run in runs if run["entry"] == f"{ROWS.get(name)}, LRU x 4"),
-        key=lambda run: run["seed"],
-    )
-    return ", ".join(f"{run['training_loss']:.1e}" for run in mine)
+def cells(chunks=(8, 16, 64), streams=(1, 50), rounds=10):
+    """Return the cells: of several streams in chunks of 16 alone."""
+    found = ledger.grid(chunk=chunks, streams=streams, rounds=rounds)
+    return [cell for cell in found if cell["streams"] == 1 or cell["chunk"] == 16]
 
 
 if __name__ == "__main__":
-    main()
+    ledger.run(__doc__, "cheap_depth", cells, measure)

@@ -5,8 +5,8 @@
 
 Depth 2 of the encoder, streamed in chunks of 16, through M of 64 modules of each recurrent layer,
 sampled uniformly or in proportion to their time constants. The error is |g - g_all| / |g_all| of
-the encoder's gradient over a batch of 50 sequences, each with a sample of its own; g_all is the
-gradient through all modules. Printed are its values in four draws. Finished cells stay in
+the encoder's gradient over a batch of 50 sequences, each with a sample of its own, in four draws;
+g_all is the gradient through all modules. Finished cells stay in
 records/module_noise.jsonl.
 """
 
@@ -23,7 +23,6 @@ from benchmarks import ledger
 from foretrace import experiment
 from foretrace.tasks.copy import Copy
 
-FILE = ledger.RECORDS / "module_noise.jsonl"
 ALL = ft.rule("online(depth=2, groups=1)")
 CHUNK, STREAMS, DRAWS = 16, 50, 4
 CONFIG = experiment.Config(
@@ -56,9 +55,8 @@ def streamed(network, rule, key=None):
     for start in range(0, batch.xs.shape[1], CHUNK):
         part = slice(start, start + CHUNK)
         xs, ys, mask = (leaf[:, part] for leaf in (batch.xs, batch.ys, batch.mask))
-        _, grads, carry = ft.gradient(
-            network, carry, xs, ys, rule=rule, loss=CONFIG.task.loss, mask=mask
-        )
+        given = {"rule": rule, "loss": CONFIG.task.loss, "mask": mask}
+        _, grads, carry = ft.gradient(network, carry, xs, ys, **given)
         total = total + ravel_pytree(grads.encoder)[0]
     return np.asarray(total)
 
@@ -67,10 +65,8 @@ def measure(cell):
     """Return the relative error of each draw."""
     network, loss = trained(cell["updates"])
     exact = streamed(network, ALL)
-    rule = ft.rule(
-        f"online(depth=2, groups=1, modules={cell['modules']}, "
-        f"by_memory={cell['sampling'] == 'memory'})"
-    )
+    sampled = f"modules={cell['modules']}, by_memory={cell['sampling'] == 'memory'}"
+    rule = ft.rule(f"online(depth=2, groups=1, {sampled})")
     draws = [streamed(network, rule, jax.random.key(draw)) for draw in range(DRAWS)]
     errors = [float(np.linalg.norm(draw - exact) / np.linalg.norm(exact)) for draw in draws]
     return {
@@ -80,23 +76,10 @@ def measure(cell):
     }
 
 
-def main():
-    """Measure the requested cells, and print all records as Markdown."""
-    parser = ledger.parser(__doc__)
-    parser.add_argument("--modules", type=int, nargs="+", default=[8, 16, 24, 32])
-    parser.add_argument("--updates", type=int, nargs="+", default=[0, 2000])
-    asked = parser.parse_args()
-    cells = [
-        {"updates": updates, "modules": modules, "sampling": sampling}
-        for updates in asked.updates
-        for modules in asked.modules
-        for sampling in ("uniform", "memory")
-    ]
-    ledger.each(FILE, cells, measure)
-    ledger.print_table(
-        ledger.read(FILE), ["updates", "modules", "sampling"], ["training_loss", "error", "errors"]
-    )
+def cells(modules=(8, 16, 24, 32), updates=(0, 2000)):
+    """Return the cells."""
+    return ledger.grid(updates=updates, modules=modules, sampling=["uniform", "memory"])
 
 
 if __name__ == "__main__":
-    main()
+    ledger.run(__doc__, "module_noise", cells, measure)

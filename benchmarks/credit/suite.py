@@ -22,7 +22,6 @@ from benchmarks import ledger
 from benchmarks.credit.suite_rules import WAYS, Costs, make_learner, runs
 from benchmarks.credit.suite_tasks import BATCHES, TASKS
 
-FILE = ledger.RECORDS / "suite.jsonl"
 CALLS, PARTS = 200, 10
 
 
@@ -37,12 +36,8 @@ def measure(cell):
         starts = task.network(jax.random.key(cell["seed"]))
         found["cosine"] = [alignment(task, cell["rule"], at, example) for at in (starts, network)]
     steps = task.streams * task.length * cell["batches"]
-    found |= spent | {
-        "cpu_us_per_step": round(seconds / steps * 1e6, 2),
-        "steps": steps,
-        "skipped": skipped,
-    }
-    found |= {"seconds": round(time.monotonic() - began, 1)}
+    found |= spent | {"cpu_us_per_step": round(seconds / steps * 1e6, 2), "steps": steps}
+    found |= {"skipped": skipped, "seconds": round(time.monotonic() - began, 1)}
     return found | {"parts": [float(f"{part:.4g}") for part in parts]}
 
 
@@ -91,9 +86,8 @@ def blocks(task, batches):
 
 def cut(task, chunk, indices):
     """Return sequences in chunks, and where they start: (sequences, calls, streams, chunk, ...)."""
-    xs, ys, mask = (
-        jnp.stack(leaves) for leaves in zip(*(_arrays(task.batch(i)) for i in indices), strict=True)
-    )
+    batches = (_arrays(task.batch(i)) for i in indices)
+    xs, ys, mask = (jnp.stack(leaves) for leaves in zip(*batches, strict=True))
     starts = np.zeros(mask.shape, bool)
     starts[..., 0] = not task.joined
     shape = (len(indices), task.streams, task.length // chunk, chunk)
@@ -124,31 +118,16 @@ def prepared(name, seed):
     return task, Costs(task)
 
 
-def asked_cells(asked):
-    """Return the cells to measure: each rule on every task, the next rule, the next seed."""
-    return [
-        {"task": name, "rule": rule, "seed": seed, "batches": asked.steps or BATCHES[name]}
-        for seed in asked.seeds
-        for rule in asked.rules
-        for name in asked.tasks
-        if runs(rule, name)
-    ]
+def cells(tasks=TASKS, rules=WAYS, seeds=(0,), steps=None):
+    """Return the cells: each rule on every task, the next rule, the next seed.
 
-
-def main():
-    """Measure the requested cells."""
-    parser = ledger.parser(__doc__)
-    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
-    parser.add_argument("--rules", nargs="+", choices=WAYS, default=list(WAYS))
-    parser.add_argument("--seeds", nargs="+", type=int, default=[0])
-    parser.add_argument(
-        "--steps",
-        type=int,
-        help="batches of sequences to learn from; default: the task's own number",
-    )
-    asked = parser.parse_args()
-    ledger.each(FILE, asked_cells(asked), measure)
+    Args:
+        steps: batches of sequences to learn from. Default: the task's own number.
+    """
+    found = ledger.grid(seed=seeds, rule=rules, task=tasks)
+    found = [cell for cell in found if runs(cell["rule"], cell["task"])]
+    return [cell | {"batches": steps or BATCHES[cell["task"]]} for cell in found]
 
 
 if __name__ == "__main__":
-    main()
+    ledger.run(__doc__, "suite", cells, measure)

@@ -91,20 +91,15 @@ class Costs:
 
     def __init__(self, task):
         self.task, self.network = task, task.network(jax.random.key(0))
-        self.memory, self.operations, self.settings = (
-            cache(self.memory),
-            cache(self.operations),
-            cache(self.settings),
-        )
+        for name in ("memory", "operations", "settings"):
+            setattr(self, name, cache(getattr(self, name)))
 
     def of(self, name):
         """Return the costs of a rule, for records."""
         settings = self.settings(name)
-        found = {
-            "memory_kib": self.memory(name, *settings),
-            "operations": self.operations(name, *settings),
-        }
-        return {key: round(value, 1) for key, value in found.items()} | dict(settings)
+        memory, operations = self.memory(name, *settings), self.operations(name, *settings)
+        costs = {"memory_kib": round(memory, 1), "operations": round(operations, 1)}
+        return costs | dict(settings)
 
     def settings(self, name):
         """Return the window or the chunk of a rule, as pairs; nothing if it needs none."""
@@ -114,23 +109,14 @@ class Costs:
             return ()
         cost = self.memory if equal == "memory" else self.operations
         # Below some length, what a chunk needs hides in the room that the gradient needs anyway.
-        short, long = (
-            (2 * task.chunk, 4 * task.chunk) if kind == "reach" else (task.length // 2, task.length)
-        )
+        longest = 4 * task.chunk if kind == "reach" else task.length
+        short, long = longest // 2, longest
         at_short, at_long = (cost(name, (kind, steps)) for steps in (short, long))
         # Both grow in proportion to the window.
         steps = int(short + (cost(REFERENCE) - at_short) / (at_long - at_short) * (long - short))
         if kind == "chunk":
-            return (
-                (
-                    kind,
-                    max(
-                        c
-                        for c in range(task.chunk, task.length + 1)
-                        if not task.length % c and c <= steps
-                    ),
-                ),
-            )
+            chunks = range(task.chunk, min(steps, task.length) + 1)
+            return ((kind, max(chunk for chunk in chunks if not task.length % chunk)),)
         # Less than a chunk would leave labels out, and a sequence has nothing before its first
         # step.
         return ((kind, max(task.chunk, steps if task.joined else min(steps, task.length))),)
@@ -148,27 +134,17 @@ class Costs:
             return learner.step(state, xs, ys, mask=mask, **starts)
 
         program = jax.jit(step, donate_argnums=0).lower(state, xs, ys, mask, starts).compile()
-        carried = (
-            (state.learner.carry, state.window, state.starts)
-            if "reach" in settings
-            else state.carry
-        )
+        rolling = "reach" in settings
+        carried = (state.learner.carry, *state[1:]) if rolling else state.carry
         held = sum(leaf.nbytes for leaf in jax.tree.leaves(carried))
         return (held + program.memory_analysis().temp_size_in_bytes) / 2**10
 
     def operations(self, name, *settings):
         """Return the operations of a step: outputs, gradient and carry, without the optimiser."""
-        settings, task = dict(settings), self.task
+        settings, network, chunk = dict(settings), self.network, self.task.chunk
         if "reach" not in settings:
-            return ft.operation_count(
-                self.network, WAYS[name].rule, settings.get("chunk", task.chunk)
-            )
-        chunk, reach = task.chunk, settings["reach"]
-        window, ys = (
-            jnp.zeros((reach, self.network.input_size)),
-            jnp.zeros((chunk, self.network.output_size)),
-        )
+            return ft.operation_count(network, WAYS[name].rule, settings.get("chunk", chunk))
+        window = jnp.zeros((settings["reach"], network.input_size))
+        ys = jnp.zeros((chunk, network.output_size))
         step = partial(window_gradient, chunk=chunk, loss=ft.losses.squared_error)
-        return (
-            operations(step, self.network, ft.init_carry(self.network, ft.BPTT), window, ys) / chunk
-        )
+        return operations(step, network, ft.init_carry(network, ft.BPTT), window, ys) / chunk

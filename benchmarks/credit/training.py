@@ -2,7 +2,6 @@
 
     python -m benchmarks.credit.training --steps 1000
     python -m benchmarks.credit.training --cosine --seeds 3
-    python -m benchmarks.credit.training --plot results/credit/tradeoff.png
 
 Fresh patterns, one update for each batch; four LRU layers of N 32, H 32, a pattern of 12 steps, 4
 bits, kept over 4, so 29 steps in all. This is far from the paper's setting (N 64, H 128, pattern of
@@ -13,7 +12,6 @@ records/credit.jsonl.
 
 import time
 from functools import cache, partial
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -24,11 +22,11 @@ from jax import lax
 
 import foretrace as ft
 from benchmarks import ledger
+from benchmarks.networks import lru_network, timed
 from benchmarks.rolling import window_gradient
 from foretrace._engine.operations import operations
 from foretrace.experiment import Copy
 
-FILE = ledger.RECORDS / "credit.jsonl"
 TASK = Copy(pattern_length=12, padding=4, bits=4)
 BATCH, RATE, AVERAGED, DEPTH, CHUNK = 20, 3e-3, 50, 4, 8
 
@@ -61,11 +59,8 @@ METHODS = (
 
 
 def make_network(seed, r_min):
-    cell = ft.LRU.factory(state_size=32, r_min=r_min)
     key = jax.random.key(seed)
-    return ft.Network(
-        TASK.input_size, TASK.output_size, model_size=32, depth=DEPTH, cell=cell, key=key
-    )
+    return lru_network(TASK.input_size, TASK.output_size, 32, DEPTH, key=key, r_min=r_min)
 
 
 def train(method, cell):
@@ -73,28 +68,18 @@ def train(method, cell):
     found, steps = [], cell["steps"]
     rate = optax.cosine_decay_schedule(RATE, steps) if cell["decay"] == "cosine" else RATE
     optimizer = optax.chain(optax.clip_by_global_norm(1.0), optax.adam(rate))
-    whole = {
-        "batch_size": BATCH,
-        "accumulate": bool(method.chunk),
-        "whole_sequences": not method.chunk,
-    }
-    learner = ft.Learner(
-        make_network(0, cell["r_min"]),
-        rule=method.rule,
-        optimizer=optimizer,
-        loss=TASK.loss,
-        warn=False,
-        **whole,
-    )
+    options = {"accumulate": bool(method.chunk), "whole_sequences": not method.chunk}
+    options |= {"optimizer": optimizer, "loss": TASK.loss, "batch_size": BATCH}
+    start = make_network(0, cell["r_min"])
+    learner = ft.Learner(start, rule=method.rule, warn=False, **options)
 
     def one(seed, state, step):
         batch = TASK.batch(seed, step, BATCH)
         if method.reach:
             loss, grads = windows(state.network, batch, method)
             updates, moments = optimizer.update(grads, state.opt_state, state.network)
-            return state._replace(
-                network=optax.apply_updates(state.network, updates), opt_state=moments
-            ), loss
+            network = optax.apply_updates(state.network, updates)
+            return state._replace(network=network, opt_state=moments), loss
         length = batch.xs.shape[1]
         total, size = 0.0, method.chunk or length
         for at in range(0, length, size):
@@ -130,10 +115,8 @@ def windows(network, batch, method):
             new, window = slice(start, start + CHUNK), xs[first : start + CHUNK]
             given = {"mask": mask[new], "chunk": CHUNK, "loss": TASK.loss}
             loss, part, moved = window_gradient(network, carry, window, ys[new], **given)
-            value, grads = (
-                value + loss,
-                part if grads is None else jax.tree.map(jnp.add, grads, part),
-            )
+            value += loss
+            grads = part if grads is None else jax.tree.map(jnp.add, grads, part)
             if len(window) >= method.reach:
                 carry, first = moved, first + CHUNK
         return value, grads
@@ -159,12 +142,8 @@ def stream_program(name):
 def stream_time(name, rounds=9):
     """Return the median time for each step of one stream in chunks."""
     _, carry, program = stream_program(name)
-    took = []
-    for _ in range(rounds + 1):
-        began = time.perf_counter()
-        jax.block_until_ready(program(carry))
-        took.append((time.perf_counter() - began) / CHUNK)
-    return float(np.median(took[1:]))
+    took = timed({name: lambda: program(carry)}, rounds)[name]
+    return float(np.median(took)) / CHUNK
 
 
 def costs(name):
@@ -175,11 +154,10 @@ def costs(name):
     method, network = METHODS[name], make_network(0, 0.0)
     learn, carry, program = stream_program(name)
     window = (method.reach or 0) * TASK.input_size
-    count = (
-        operations(learn, carry) / CHUNK
-        if window
-        else ft.operation_count(network, method.rule, CHUNK)
-    )
+    if window:
+        count = operations(learn, carry) / CHUNK
+    else:
+        count = ft.operation_count(network, method.rule, CHUNK)
     temporary = program.memory_analysis().temp_size_in_bytes
     carried = ft.carry_size(network, method.rule) + window
     return {"carry": carried, "operations_per_step": round(count), "temporary_bytes": temporary}
@@ -209,65 +187,16 @@ def measure(cell):
     }
 
 
-def plot(records, path):
-    """Draw the loss at the end over what each step of a stream costs, one point for a method."""
-    from matplotlib.figure import Figure
+def cells(steps=5000, seeds=2, r_min=(0.0,), cosine=False, rules=METHODS):
+    """Return the cells.
 
-    from benchmarks.streams.figures import save
-
-    costs = {
-        "carry": "numbers carried for a stream",
-        "operations_per_step": f"operations for a step, chunks of {CHUNK}",
-        "seconds_per_streamed_step": f"seconds for a step, chunks of {CHUNK}",
-    }
-    page = Figure(figsize=(15, 5), layout="constrained")
-    panels = page.subplots(1, len(costs), sharey=True)
-    for number, record in enumerate(records):
-        name, losses = record["cell"]["rule"], np.array(record["found"]["losses"])
-        middle = np.exp(np.log(losses).mean())
-        spread = [[middle - losses.min()], [losses.max() - middle]]
-        style = {
-            "color": f"C{number % 10}",
-            "marker": "os^vDP"[number // 10 % 6],
-            "capsize": 3,
-            "linestyle": "none",
-        }
-        for axes, key in zip(panels, costs, strict=True):
-            if name == "BPTT":
-                axes.axhline(middle, color="0.5", linestyle=":", label="BPTT, whole sequences")
-            else:
-                axes.errorbar(record["found"][key], middle, spread, label=name, **style)
-    for axes, label in zip(panels, costs.values(), strict=True):
-        axes.set(xscale="log", yscale="log", xlabel=label)
-        axes.grid(alpha=0.3)
-    panels[0].set_ylabel("final training loss, geometric mean and range of the seeds")
-    page.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
-    save(page, path)
-
-
-def main():
-    parser = ledger.parser(__doc__)
-    parser.add_argument("--steps", type=int, default=5000)
-    parser.add_argument("--seeds", type=int, default=2)
-    parser.add_argument("--r-min", type=float, nargs="+", default=[0.0])
-    parser.add_argument("--cosine", action="store_true", help="let the rate decay to zero")
-    parser.add_argument("--rules", nargs="+", choices=METHODS, default=list(METHODS))
-    parser.add_argument("--plot", type=Path, help="draw the longest runs on record into this file")
-    asked = parser.parse_args()
-    if asked.plot:
-        records = ledger.read(FILE)
-        most = max(record["cell"]["steps"] for record in records)
-        return plot([r for r in records if r["cell"]["steps"] == most], asked.plot)
-    setting = {
-        "steps": asked.steps,
-        "decay": "cosine" if asked.cosine else "none",
-        "seeds": asked.seeds,
-    }
-    cells = [
-        {"rule": name, "r_min": r_min, **setting} for r_min in asked.r_min for name in asked.rules
-    ]
-    return ledger.each(FILE, cells, measure)
+    Args:
+        seeds: number of seeds.
+        cosine: let the rate decay to zero.
+    """
+    decay = "cosine" if cosine else "none"
+    return ledger.grid(r_min=r_min, rule=rules, steps=steps, decay=decay, seeds=seeds)
 
 
 if __name__ == "__main__":
-    main()
+    ledger.run(__doc__, "credit", cells, measure)
