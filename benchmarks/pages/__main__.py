@@ -3,8 +3,9 @@
 python -m benchmarks.pages
 """
 
-from benchmarks.pages import forecasting, learners, memory, paper, rules, streams, suite, yardsticks
+from benchmarks import ledger
+from benchmarks.pages.template import PAGES, filled
 
 if __name__ == "__main__":
-    for page in (forecasting, learners, memory, paper, rules, streams, suite, yardsticks):
-        page.PAGE.write_text(page.text())
+    for name, page in PAGES.items():
+        (ledger.ROOT / page).write_text(filled(name))

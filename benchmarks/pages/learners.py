@@ -2,141 +2,114 @@
 
 from functools import partial
 
-from benchmarks import ledger
-from benchmarks.pages.template import filled, percent, table
+from benchmarks.pages.template import bold_best, percent, records, table
 from benchmarks.streams import rows
 from benchmarks.streams.cues import LABELS
 
-PAGE = ledger.ROOT / "results" / "streams.md"
 FIRST = 5000
-NAMES = (
-    "reach",
-    "reach_deep_river",
-    "flat_memory",
-    "streams",
-    "streams_deep_river",
-    "long_streams",
-    "latency",
-    "soak",
-)
+BASELINES = {"no_change_": "the last known label", "majority_": "majority", "mean_": "mean"}
 
 
-def text(records=ledger.RECORDS):
-    """Return the page.
-
-    Args:
-        records: folder of the records.
-    """
-    found = {name: ledger.read(records / f"{name}.jsonl") for name in NAMES}
-    parts = (reach, what, streams, whole, long, packaged, unseen, targets, latency, row_parts)
-    return filled("learners", {part.__name__: partial(part, found) for part in parts})
-
-
-def reach(found):
+def reach():
     """Return the table of dependencies many rows back: accuracy of the last three tenths."""
-    records = found["reach"] + found["reach_deep_river"]
-    columns = sorted(
-        {(list(LABELS).index(c["task"]), c["delay"], c["task"]) for c in cells(records)}
-    )
-    ways = list(dict.fromkeys(_peer(cell) for cell in cells(records)))
-    head = ["", *(f"{task}, {delay:,} rows back" for _, delay, task in columns)]
+    found = reached()
+    tasks = {key for mine in found.values() for key in mine}
+    columns = sorted(tasks, key=lambda key: (list(LABELS).index(key[0]), key[1]))
+    head = ["", *(f"{task}, {delay:,} rows back" for task, delay in columns)]
     lines = []
-    for way in ways:
-        mine = {}
-        for record in records:
-            if _peer(record["cell"]) == way and record["cell"]["seed"] == 0:
-                mine[record["cell"]["task"], record["cell"]["delay"]] = record["found"]
-        shown = [_last(mine.get((task, delay))) for _, delay, task in columns]
+    for way, mine in found.items():
         longest = mine[max(mine, key=lambda key: (key[1], key[0] == "copy"))]
-        need = most_memory(mine)
-        reached = f" ({longest['reach']:,} rows)" if "reach" in longest and "equal" in way else ""
-        lines.append([way + reached, *shown, number(longest["cpu_us_per_row"]), f"{need:,.0f}"])
+        need = f"{most_memory(mine):,.0f}"
+        window = f" ({longest['reach']:,} rows)" if "reach" in longest and "equal" in way else ""
+        shown = [last(mine.get(key)) for key in columns]
+        lines.append([way + window, *shown, number(longest["cpu_us_per_row"]), need])
     return table([*head, "µs/row", "memory, KiB"], lines)
+
+
+def reached():
+    """Return the results of each way by task and delay, of the first seed."""
+    found = {}
+    for line in records("reach", "reach_deep_river"):
+        cell = line["cell"]
+        if cell["seed"] == 0:
+            found.setdefault(_peer(cell), {})[cell["task"], cell["delay"]] = line["found"]
+    return found
 
 
 def most_memory(mine):
     """Return the KiB of a way on the task that takes most, at its longest delay."""
     longest = max(delay for _, delay in mine)
-    return max(
-        one["state_kib"] + one.get("working_kib", 0)
-        for (_, delay), one in mine.items()
-        if delay == longest
-    )
+    at_longest = [one for (_, delay), one in mine.items() if delay == longest]
+    return max(one["state_kib"] + one.get("working_kib", 0) for one in at_longest)
 
 
-def what(found):
-    """Return the target of each stream."""
+def what(group="STREAMS"):
+    """Return the target of each stream of a group."""
     return "\n".join(
-        f"- *{name}*: {stream.what}" + _late(stream) for name, stream in rows.STREAMS.items()
+        f"- *{name}*: {stream.what}"
+        + (f"; each label {stream.delay} rows late" if stream.delay else "")
+        for name, stream in getattr(rows, group).items()
     )
 
 
-def targets(found):
-    """Return the target of each of the streams that were written down last."""
-    return "\n".join(f"- *{name}*: {stream.what}" for name, stream in rows.UNSEEN.items())
+def real(first):
+    """Return the records of the first rows of real streams, or of the other runs."""
+    lines = records("streams", "streams_deep_river")
+    if first:
+        return [line for line in lines if line["cell"]["rows"] == FIRST]
+    cells = [(line, line["cell"]) for line in lines]
+    return [line for line, cell in cells if cell["rows"] != FIRST and not cell.get("seed")]
 
 
-def streams(found):
+def streams():
     """Return a table for classes and one for numbers: scores over the first rows."""
-    records = [
-        r for r in found["streams"] + found["streams_deep_river"] if r["cell"]["rows"] == FIRST
-    ]
-    return "\n".join(_tables(records, "###"))
+    return "\n".join(_tables(real(first=True), "###"))
 
 
-def whole(found):
+def whole():
     """Return the same tables for whole streams, or as many rows as there are records of."""
-    records = found["streams"] + found["streams_deep_river"]
-    records = [r for r in records if r["cell"]["rows"] != FIRST and not r["cell"].get("seed")]
-    return "\n".join(_tables(records, "####"))
+    return "\n".join(_tables(real(first=False), "####"))
 
 
-def long(found):
+def long():
     """Return a row for each way on each long stream: first, fifth, ninth tenth, and all."""
     head = ["", "rows", "labels", "first tenth", "fifth", "ninth", "all", "log loss", "µs/row"]
-    lines = []
-    streams = dict.fromkeys((cell["stream"], cell["rows"]) for cell in cells(found["long_streams"]))
-    for name, count in sorted(streams):
-        mine = [
-            r
-            for r in found["long_streams"]
-            if (r["cell"]["stream"], r["cell"]["rows"]) == (name, count)
-        ]
-        score, of = ("mae", min) if "mae" in mine[0]["found"] else ("accuracy", max)
-        best = of(r["found"][score] for r in mine)
-        for record in mine:
-            one = record["found"]
-            tenths = [_text(one["parts"][at], score) for at in (0, 4, 8)]
-            text = _text(one[score], score)
+    found, lines = {}, []
+    for line in records("long_streams"):
+        cell = line["cell"]
+        mine = found.setdefault((cell["stream"], cell["rows"]), [])
+        mine.append((cell["way"], line["found"]))
+    for (name, _), mine in sorted(found.items()):
+        score, of = ("mae", min) if "mae" in mine[0][1] else ("accuracy", max)
+        shown = partial(_text, score=score)
+        best = bold_best([one[score] for _, one in mine], shown, of)
+        for (way, one), text in zip(mine, best, strict=True):
+            tenths = [shown(one["parts"][at]) for at in (0, 4, 8)]
             log_loss = f"{one['log_loss']:.3f}" if "log_loss" in one else ""
-            values = [f"**{text}**" if one[score] == best else text, log_loss]
             counts = [f"{one['rows']:,}", f"{one['scored']:,}"]
             times = number(one["cpu_us_per_row"])
-            lines.append([f"{name}: {record['cell']['way']}", *counts, *tenths, *values, times])
-        one = mine[0]["found"]
-        plain = _text(
-            of(one["no_change_" + score], one["mean_mae" if of is min else "majority_accuracy"]),
-            score,
-        )
-        lines.append([f"{name}: the best baseline", *[""] * 5, plain, "", ""])
+            lines.append([f"{name}: {way}", *counts, *tenths, text, log_loss, times])
+        one = mine[0][1]
+        plain = "mean_mae" if of is min else "majority_accuracy"
+        best = shown(of(one["no_change_" + score], one[plain]))
+        lines.append([f"{name}: the best baseline", *[""] * 5, best, "", ""])
     return table(head, lines)
 
 
-def packaged(found):
+def packaged():
     """Return the table of packaged streams: the default beside the best of river."""
-    return _beside(found, rows.PACKAGED, {"river": (10, 14)})
+    return _beside(rows.PACKAGED, {"river": (10, 14)})
 
 
-def unseen(found):
+def unseen():
     """Return the table of the streams that were written down last, with deep-river."""
-    return _beside(found, rows.UNSEEN, {"river": (6, 10), "deep-river": (2, 2)})
+    return _beside(rows.UNSEEN, {"river": (6, 10), "deep-river": (2, 2)})
 
 
-def _beside(found, streams, libraries):
+def _beside(streams, libraries):
     """Return a row for each stream, and on how many the default is ahead or level.
 
     Args:
-        found: records by their names.
         streams: streams by name.
         libraries: for each, how many of its learners have to be there, for classes and for numbers:
             the best of some would be no peer.
@@ -148,8 +121,8 @@ def _beside(found, streams, libraries):
     for name, stream in streams.items():
         score = "accuracy" if stream.classes else "mae"
         best = max if stream.classes else min
-        mine = _of(found["streams"] + found["streams_deep_river"], name)
-        mine = {way: r["found"] for way, r in mine.items()}
+        mine = of_stream(records("streams", "streams_deep_river"), name)
+        mine = {way: line["found"] for way, line in mine.items()}
         ours = mine.pop("mixture of experts (default)", None)
         peers = [[way for way in mine if way.startswith(library)] for library in libraries]
         counts = [least[not stream.classes] for least in libraries.values()]
@@ -157,9 +130,8 @@ def _beside(found, streams, libraries):
             continue
         whole = [[way for way in names if mine[way]["rows"] == ours["rows"]] for names in peers]
         ways = [best(names, key=lambda way: mine[way][score]) for names in whole]
-        plain = [
-            ours[key + score] for key in ("no_change_", "majority_" if stream.classes else "mean_")
-        ]
+        kinds = ("no_change_", "majority_" if stream.classes else "mean_")
+        plain = [ours[kind + score] for kind in kinds]
         most = best([*plain, *(mine[way][score] for way in ways)])
         level = ours[score] >= most - 0.01 if stream.classes else ours[score] <= 1.01 * most
         ahead.append(level)
@@ -170,51 +142,40 @@ def _beside(found, streams, libraries):
         times = [one["cpu_us_per_row"] for one in (ours, *(mine[way] for way in ways))]
         plain = [_text(value, score) for value in plain]
         lines.append([name, f"{ours['rows']:,}", *values, *plain, ", ".join(map(number, times))])
-    told = (
-        "Ahead of all of these, or level with the best (one point, or one per cent): "
-        f"{sum(ahead)} of {len(ahead)}."
-    )
-    return "\n".join([table(head, lines), "", told])
+    level = "Ahead of all of these, or level with the best (one point, or one per cent): "
+    return "\n".join([table(head, lines), "", f"{level}{sum(ahead)} of {len(ahead)}."])
 
 
-def _tables(records, heading):
+def _tables(lines, heading):
     parts = []
     for classes, score in ((True, "accuracy"), (False, "mae")):
         names = [name for name, stream in rows.STREAMS.items() if stream.classes == classes]
-        mine = {name: _of(records, name) for name in names}
-        names = [name for name in names if mine[name]]
-        if not names:
+        mine = {name: found for name in names if (found := of_stream(lines, name))}
+        if not mine:
             continue
-        parts += [f"{heading} {'Accuracy' if classes else 'Mean absolute error'}", ""]
-        counts = {name: max(r["found"]["rows"] for r in mine[name].values()) for name in names}
-        head = ["", *(f"{name}, {counts[name]:,} rows" for name in names), "µs/row"]
-        lines = []
-        ways = list(dict.fromkeys(way for name in names for way in mine[name]))
-        best = {name: _best(mine[name], score, classes) for name in names}
-        for way in ways:
+        title = f"{heading} {'Accuracy' if classes else 'Mean absolute error'}"
+        counts = {name: max(r["found"]["rows"] for r in mine[name].values()) for name in mine}
+        head = ["", *(f"{name}, {counts[name]:,} rows" for name in mine), "µs/row"]
+        of, shown = max if classes else min, []
+        best = {name: of(r["found"][score] for r in mine[name].values()) for name in mine}
+        for way in dict.fromkeys(way for name in mine for way in mine[name]):
+            there = [mine[name].get(way) for name in mine]
             values = [
-                _score(mine[name].get(way), score, counts[name], best[name]) for name in names
+                _score(line, score, counts[name], best[name])
+                for name, line in zip(mine, there, strict=True)
             ]
-            times = [
-                one["found"]["cpu_us_per_row"]
-                for name in names
-                if (one := mine[name].get(way)) and not busy(one)
-            ]
+            times = [one["found"]["cpu_us_per_row"] for one in there if one and not busy(one)]
             ends = dict.fromkeys(number(end(times)) for end in (min, max) if times)
-            lines.append([way, *values, " to ".join(ends)])
-        for prefix, what in {
-            "no_change_": "the last known label",
-            "majority_": "majority",
-            "mean_": "mean",
-        }.items():
-            values = [_baseline(mine[name], prefix + score, best[name]) for name in names]
+            shown.append([way, *values, " to ".join(ends)])
+        for prefix, label in BASELINES.items():
+            values = [_baseline(mine[name], prefix + score) for name in mine]
             if any(values):
-                lines.append([what, *values, ""])
-        parts += [table(head, lines), ""]
+                shown.append([label, *values, ""])
+        parts += [title, "", table(head, shown), ""]
     return parts
 
 
-def latency(found):
+def latency():
     """Return times of single rows and of the command."""
     columns = {
         "learn_one": "`learn_one`, µs",
@@ -223,57 +184,42 @@ def latency(found):
         "step": "`Learner.step`, µs",
         "inference": "inference, µs",
     }
-    single = [
-        [
-            cell["size"],
-            *(number(one[f"{name}_us"]) for name in columns),
-            f"{one['step_over_inference']:.1f}",
-        ]
-        for cell, one in _pairs(found["latency"], "one row")
-    ]
-    command = [
-        [
-            f"{cell['size']}, `--chunk {cell['chunk']}`",
-            number(one["cpu_us_per_row"]),
-            f"{one['rows_per_cpu_second']:,.0f}",
-        ]
-        for cell, one in _pairs(found["latency"], "foretrace stream")
-    ]
-    return "\n\n".join(
-        [
-            table(["size", *columns.values(), "step / inference"], single),
-            table(["`foretrace stream`", "µs/row", "rows per CPU second"], command),
-        ]
-    )
+    single, command = [], []
+    for cell, one in of_kind("latency", "one row"):
+        times = [number(one[f"{name}_us"]) for name in columns]
+        single.append([cell["size"], *times, f"{one['step_over_inference']:.1f}"])
+    for cell, one in of_kind("latency", "foretrace stream"):
+        per_second = f"{one['rows_per_cpu_second']:,.0f}"
+        name = f"{cell['size']}, `--chunk {cell['chunk']}`"
+        command.append([name, number(one["cpu_us_per_row"]), per_second])
+    first = table(["size", *columns.values(), "step / inference"], single)
+    return first + "\n\n" + table(["`foretrace stream`", "µs/row", "rows per CPU second"], command)
 
 
-def _pairs(records, what):
-    """Return the cells and results of one kind."""
-    return [
-        (record["cell"], record["found"]) for record in records if record["cell"]["what"] == what
-    ]
+def of_kind(name, kind):
+    """Return the cells and results of one kind of a record."""
+    found = [(line["cell"], line["found"]) for line in records(name)]
+    return [(cell, one) for cell, one in found if cell["what"] == kind]
 
 
-def row_parts(found):
-    """Return the parts of a row, for each stream, size and chunk by the last record."""
-    records = {
-        f"{cell['stream']}, {cell['size']}, `--chunk {cell['chunk']}`": record["found"]["now"]
-        for record in found["latency"]
-        if (cell := record["cell"])["what"] == "parts"
+def timed_parts():
+    """Return the times of the parts of a row by stream, size and chunk, by the last record."""
+    return {
+        (cell["stream"], cell["size"], cell["chunk"]): one["now"]
+        for cell, one in of_kind("latency", "parts")
     }
+
+
+def row_parts():
+    """Return the parts of a row, for each stream, size and chunk."""
     groups = ("reading", "encoding"), ("mixture", "network"), ("intervals", "scores", "records")
     head = ["µs of CPU time a row", *map(", ".join, groups), "row", "rows per CPU second"]
     lines = []
-    for name, one in records.items():
+    for (stream, size, chunk), one in timed_parts().items():
         parts = [sum(one.get(part, 0.0) for part in group) for group in groups]
         values = [*(f"{part:.0f}" for part in (*parts, one["row"])), f"{1e6 / one['row']:,.0f}"]
-        lines.append([name, *values])
+        lines.append([f"{stream}, {size}, `--chunk {chunk}`", *values])
     return table(head, lines)
-
-
-def cells(records):
-    """Return the measured cells."""
-    return [record["cell"] for record in records]
 
 
 def busy(record):
@@ -289,10 +235,6 @@ def number(value):
     return f"{value:,.1f}" if value < 10 else f"{value:,.0f}"
 
 
-def _late(stream):
-    return f"; each label {stream.delay} rows late" if stream.delay else ""
-
-
 def _peer(cell):
     if not cell.get("lags"):
         return cell["way"]
@@ -301,7 +243,7 @@ def _peer(cell):
     )
 
 
-def _last(one):
+def last(one):
     if one is None:
         return ""
     if None in (parts := one["parts"]) or len(parts) < 10:
@@ -309,16 +251,11 @@ def _last(one):
     return f"{sum(parts[-3:]) / 3:.2f}"
 
 
-def _of(records, name):
+def of_stream(records, name):
     """Return a stream's records by way, for the largest number of rows asked for."""
     mine = [r for r in records if r["cell"]["stream"] == name]
     most = max((r["found"]["rows"] for r in mine), default=0)
     return {_peer(r["cell"]): r for r in mine if (r["cell"]["rows"] or most) >= most}
-
-
-def _best(mine, score, classes):
-    values = [r["found"][score] for r in mine.values()]
-    return max(values) if classes else min(values)
 
 
 def _text(value, score):
@@ -333,6 +270,6 @@ def _score(record, score, rows, best):
     return shown + (f" ({one['rows']:,} rows, then the time limit)" if one["rows"] < rows else "")
 
 
-def _baseline(mine, score, best):
+def _baseline(mine, score):
     values = [r["found"][score] for r in mine.values() if score in r["found"]]
     return _text(values[0], score) if values else ""

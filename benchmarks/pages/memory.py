@@ -1,13 +1,11 @@
 """`results/memory.md`: a learned memory beside untrained ones and other models."""
 
-from functools import partial
+from operator import itemgetter
 from statistics import mean
 
-from benchmarks import ledger
-from benchmarks.pages.template import bold_best, filled, table
+from benchmarks.pages.template import bold_best, grouped, records, table
 from benchmarks.streams import rows
 
-PAGE = ledger.ROOT / "results" / "memory.md"
 STREAMS = {
     "flipflop": "a bit, written by a conjunction",
     "toggle": "a bit, toggled by a conjunction",
@@ -73,15 +71,9 @@ SHORT = {
     "reservoir 300": "reservoir, 300 numbers",
     "GRU 32": "GRU, 32 units",
 }
+UNSEEN = {name: one.what for name, one in rows.UNSEEN.items()}
+GROUPS = {"made": STREAMS, "once": ONCE, "held": HELD, "real": REAL, "unseen": UNSEEN}
 RATED = ("adam", "rmsprop", "GRU 32", "rolling 16")
-
-
-def text():
-    """Return the page."""
-    unseen = {name: one.what for name, one in rows.UNSEEN.items()}
-    parts = {"made": STREAMS, "once": ONCE, "held": HELD, "real": REAL, "unseen": unseen}
-    parts = {name: partial(mixture, streams) for name, streams in parts.items()}
-    return filled("memory", parts | {"alone": alone})
 
 
 def alone():
@@ -111,29 +103,24 @@ def held():
 
 def _runs(stream):
     """Return which of two scores of a stream is better, and the runs of each method."""
-    records = [
-        record
-        for record in ledger.read(ledger.RECORDS / "memory.jsonl")
-        if record["cell"]["stream"] == stream
-    ]
-    better = min if records[0]["found"]["score"] == "error" else max
+    mine = [line for line in records("memory") if line["cell"]["stream"] == stream]
+    better = min if mine[0]["found"]["score"] == "error" else max
     rates = {method: {} for method in METHODS}
-    for record in records:
-        said = record["cell"]["method"]
+    for line in mine:
+        said = line["cell"]["method"]
         method = said.rpartition(" ")[0] if said.rpartition(" ")[0] in RATED else said
         if method in rates:
-            rates[method].setdefault(said, []).append(record["found"]["last 30 %"])
+            rates[method].setdefault(said, []).append(line["found"]["last 30 %"])
     return better, {
         method: better(found.values(), key=mean, default=[]) for method, found in rates.items()
     }
 
 
-def mixture(streams):
+def mixture(group):
     """Return the scores of the default mixture without and with the experts that remember."""
-    found = {}
-    for record in ledger.read(ledger.RECORDS / "guarded.jsonl"):
-        if "whole" in record["found"]:
-            found.setdefault(record["cell"]["stream"], []).append(record["found"])
+    streams = GROUPS[group]
+    scored = [line for line in records("guarded") if "whole" in line["found"]]
+    found = grouped(scored, itemgetter("stream"))
     columns = [(part, who) for part in ("whole", "last 30 %") for who in ("without", "with")]
     alone = [("last 30 %", who) for who in ("memory", "reservoir", "distant")]
     lines = []

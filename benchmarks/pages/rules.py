@@ -4,15 +4,13 @@ import json
 from functools import cache
 from statistics import mean
 
-import jax
-
 import foretrace as ft
 from benchmarks import ledger
+from benchmarks.networks import lru_network
 from benchmarks.pages import paper
-from benchmarks.pages.suite import ONLINE, ORDER
-from benchmarks.pages.template import bold_best, filled, percent, table
+from benchmarks.pages.suite import ONLINE, ORDER, by_rule, mean_of
+from benchmarks.pages.template import by_columns, percent, records, table
 
-PAGE = ledger.ROOT / "docs" / "rules_compared.md"
 TASKS = {
     "copy": ("copy, bits recalled", "accuracy", max, percent),
     "digits": ("spoken digits, accuracy", "accuracy", max, percent),
@@ -36,56 +34,27 @@ DEPTHS = {
 """Entries of Table 1 that the page shows, and the rule of each."""
 
 
-def text():
-    """Return the page."""
-    return filled(
-        "rules",
-        {"scores": scores, "costs": costs, "depth": depth, "whole": whole, "memory": memory},
-    )
-
-
-@cache
-def records():
-    """Return the results for each task and rule, of the runs with most batches."""
-    every = ledger.read(ledger.RECORDS / "suite.jsonl")
-    most = {
-        task: max(r["cell"]["batches"] for r in every if r["cell"]["task"] == task)
-        for task in TASKS
-    }
-    found = {}
-    for record in every:
-        cell = record["cell"]
-        if cell["batches"] == most[cell["task"]]:
-            found.setdefault((cell["task"], cell["rule"]), []).append(record["found"])
-    return found
-
-
 def scores():
     """Return the mean score of each rule on each task."""
-    columns = []
-    for task, (_, key, best, shown) in TASKS.items():
-        found = [records().get((task, rule)) for rule in ORDER]
-        means = [mean(one[key] for one in runs) if runs else None for runs in found]
-        columns.append(bold_best(means, shown, best))
-    rows = [[rule, *values] for rule, values in zip(ORDER, zip(*columns, strict=True), strict=True)]
-    return table(["rule", *(title for title, *_ in TASKS.values())], rows)
+    found = {task: by_rule(task) for task in TASKS}
+    rows = {
+        rule: [
+            mean_of(found[task][rule], key) if rule in found[task] else None
+            for task, (_, key, *_) in TASKS.items()
+        ]
+        for rule in ORDER
+    }
+    columns = [(shown, best) for _, _, best, shown in TASKS.values()]
+    return table(["rule", *(title for title, *_ in TASKS.values())], by_columns(rows, columns))
 
 
 def costs():
     """Return the cost of a step of the copy task under each rule."""
-    base = mean(one["cpu_us_per_step"] for one in records()["copy", ONLINE])
-    rows = []
-    for rule in ORDER:
-        if runs := records().get(("copy", rule)):
-            time = mean(one["cpu_us_per_step"] for one in runs) / base
-            rows.append(
-                [
-                    rule,
-                    f"{runs[0]['memory_kib']:,.0f}",
-                    f"{runs[0]['operations'] / 1e3:,.0f}",
-                    f"{time:.1f}",
-                ]
-            )
+    found, rows = by_rule("copy"), []
+    base = mean_of(found[ONLINE], "cpu_us_per_step")
+    for rule, runs in found.items():
+        memory, count = f"{runs[0]['memory_kib']:,.0f}", f"{runs[0]['operations'] / 1e3:,.0f}"
+        rows.append([rule, memory, count, f"{mean_of(runs, 'cpu_us_per_step') / base:.1f}"])
     return table(["rule", "memory, KiB", "10³ operations", "CPU time, ratio"], rows)
 
 
@@ -116,9 +85,7 @@ def memory():
 
 def depth():
     """Return the final training loss of the paper's copy task, and the carry of a stream."""
-    cell = ft.LRU.factory(state_size=64)
-    network = ft.Network(8, 14, model_size=128, depth=4, cell=cell, key=jax.random.key(0))
-    found = paper.cells("table1", "paper")
+    network, found = lru_network(8, 14, 128, 4, modules=64), paper.cells("table1", "paper")
     rows = [
         [name, paper.loss(found[name, "LRU x 4"].mean), f"{ft.carry_size(network, rule):,}"]
         for name, rule in DEPTHS.items()
@@ -130,18 +97,17 @@ def stale():
     """Return the table of `docs/streaming.md`: how stale sensitivities are at two rates."""
     layers = {"tiny": "one layer of 16 modules", "small": "two layers of 32 modules"}
     found = {}
-    for record in ledger.read(ledger.RECORDS / "stale.jsonl"):
-        cell = record["cell"]
+    for line in records("stale"):
+        cell = line["cell"]
         if cell["policy"] == "keep":
-            runs = [[cosine for cosine, _ in run] for run in record["found"]["cosine_and_error"]]
+            runs = [[cosine for cosine, _ in run] for run in line["found"]["cosine_and_error"]]
             # Every seed has as many values, so that the mean of all is that of the means.
             late = [cosine for run in runs for cosine in run[len(run) // 2 :]]
             found[cell["size"], cell["rate"]] = mean(late), min(map(min, runs))
-    return table(
-        ["network", "rate", "mean of the second half", "lowest of all"],
-        [
-            [layers[size], f"{rate:g}", *(f"{value:.2f}" for value in found[size, rate])]
-            for size in layers
-            for rate in (1e-4, 1e-3)
-        ],
-    )
+    head = ["network", "rate", "mean of the second half", "lowest of all"]
+    lines = [
+        [layers[size], f"{rate:g}", *(f"{value:.2f}" for value in found[size, rate])]
+        for size in layers
+        for rate in (1e-4, 1e-3)
+    ]
+    return table(head, lines)

@@ -1,13 +1,12 @@
 """`docs/streams_compared.md`: foretrace beside other libraries on streams of rows."""
 
-from functools import cache
+from operator import itemgetter
+from statistics import mean
 
-from benchmarks import ledger
 from benchmarks.pages import learners
-from benchmarks.pages.template import bold_best, filled, percent, table
+from benchmarks.pages.template import bold_best, by_columns, grouped, percent, records, table
 from benchmarks.streams import rows
 
-PAGE = ledger.ROOT / "docs" / "streams_compared.md"
 REACH = {
     "mixture of experts (default)": "`foretrace stream`, defaults",
     "online": "network, online rule",
@@ -30,61 +29,44 @@ LIBRARIES = {
 NETWORKS = ("online", "exact", "hybrid", "BPTT", "spatial", "truncated")
 
 
-def text():
-    """Return the learners."""
-    parts = {
-        "reach": reach,
-        "memory": memory,
-        "speed": speed,
-        "peers": peers,
-        "soak": soak,
-        "ordinary": ordinary,
-    }
-    parts["what"] = lambda: learners.what(found())
-    for name, first in (("first", True), ("whole", False)):
-        parts[f"{name}_accuracy"] = lambda first=first: libraries(first, classes=True)
-        parts[f"{name}_error"] = lambda first=first: libraries(first, classes=False)
-    parts["packaged"] = lambda: learners.packaged(found()).splitlines()[-1]
-    parts["unseen"] = lambda: learners.unseen(found()).splitlines()[-1]
-    return filled("streams", parts)
+def what():
+    """Return the target of each stream."""
+    return learners.what()
 
 
-@cache
-def found():
-    """Return the records by their names."""
-    return {name: ledger.read(ledger.RECORDS / f"{name}.jsonl") for name in learners.NAMES}
+def ahead(name):
+    """Return on how many of a group of streams the default is ahead or level."""
+    return getattr(learners, name)().splitlines()[-1]
 
 
 def reach():
     """Return accuracies at the longest distance: one row a learner, one column a task."""
-    records = [r for r in found()["reach"] + found()["reach_deep_river"] if not r["cell"]["seed"]]
-    longest = max(r["cell"]["delay"] for r in records)
-    lines = []
+    found, lines = learners.reached(), []
     for way, name in REACH.items():
-        mine = [
-            r for r in records if learners._peer(r["cell"]) == way and r["cell"]["delay"] == longest
-        ]
-        scores = {r["cell"]["task"]: learners._last(r["found"]) for r in mine}
-        need = max(r["found"]["state_kib"] + r["found"].get("working_kib", 0) for r in mine)
-        lines.append(
-            [name, *(scores.get(task, "") for task in ("copy", "xor", "select")), f"{need:,.0f}"]
-        )
+        mine = found[way]
+        longest = max(delay for _, delay in mine)
+        scores = [learners.last(mine.get((task, longest))) for task in ("copy", "xor", "select")]
+        lines.append([name, *scores, f"{learners.most_memory(mine):,.0f}"])
     return table(["", "copy", "xor", "select", "memory, KiB"], lines)
 
 
-def libraries(first, classes):
-    """Return each library's best score on each stream, in hindsight, and the last label's."""
-    best, shown = (max, percent) if classes else (min, "{:.4g}".format)
+def libraries(part, score):
+    """Return each library's best score on each stream, in hindsight, and the last label's.
+
+    Args:
+        part: `first` for the first rows alone, or `whole`.
+        score: `accuracy` or `mae`.
+    """
+    best, shown = (max, percent) if score == "accuracy" else (min, "{:.4g}".format)
+    classes = score == "accuracy"
     names = [name for name, stream in rows.STREAMS.items() if stream.classes == classes]
-    found = {name: best_of(name, first) for name in names}
-    columns = [bold_best([found[name][way] for way in LIBRARIES], shown, best) for name in names]
-    lines = [
-        [name, *values]
-        for name, values in zip(LIBRARIES.values(), zip(*columns, strict=True), strict=True)
-        if any(values)
+    found = {name: best_of(name, part == "first") for name in names}
+    lines = {label: [found[n][way] for n in names] for way, label in LIBRARIES.items()}
+    lines = {label: values for label, values in lines.items() if any(values)}
+    counts = [
+        name + ("" if part == "first" else f", {found[name]['rows']:,} rows") for name in names
     ]
-    counts = {name: "" if first else f", {found[name]['rows']:,} rows" for name in names}
-    return table(["", *(name + count for name, count in counts.items())], lines)
+    return table(["", *counts], by_columns(lines, [(shown, best)] * len(names)))
 
 
 def best_of(stream, first):
@@ -94,26 +76,18 @@ def best_of(stream, first):
         stream: name of the stream.
         first: whether the first rows alone count, or the whole stream.
     """
-    records = found()["streams"] + found()["streams_deep_river"]
-    records = [
-        r
-        for r in records
-        if (r["cell"]["rows"] == learners.FIRST) == first and not r["cell"].get("seed")
-    ]
     score, best = ("accuracy", max) if rows.STREAMS[stream].classes else ("mae", min)
-    mine = {way: r["found"] for way, r in learners._of(records, stream).items()}
+    mine = learners.of_stream(learners.real(first), stream)
+    mine = {way: line["found"] for way, line in mine.items()}
     most = max(one["rows"] for one in mine.values())
     scores = {"rows": most} | dict.fromkeys(LIBRARIES)
     for way, one in mine.items():
         library = library_of(way)
         if library and one["rows"] == most:
-            scores[library] = best(
-                one[score], one[score] if scores[library] is None else scores[library]
-            )
-    scores["last"] = next(
-        one[f"no_change_{score}"] for one in mine.values() if f"no_change_{score}" in one
-    )
-    return scores
+            earlier = one[score] if scores[library] is None else scores[library]
+            scores[library] = best(one[score], earlier)
+    last = f"no_change_{score}"
+    return scores | {"last": next(one[last] for one in mine.values() if last in one)}
 
 
 def library_of(way):
@@ -127,70 +101,50 @@ def library_of(way):
 
 def ordinary():
     """Return errors on ordinary columns: one row a stream, the mean over its seeds."""
-    errors = {}
-    for record in ledger.read(ledger.RECORDS / "ordinary.jsonl"):
-        for way, error in record["found"].items():
-            errors.setdefault(record["cell"]["stream"], {}).setdefault(way, []).append(error)
-    means = {
-        stream: {way: sum(found) / len(found) for way, found in ways.items()}
-        for stream, ways in errors.items()
-    }
-    names = list(next(iter(means.values())))
-    lines = [
-        [stream, *bold_best([ways[name] for name in names], "{:.3g}".format)]
-        for stream, ways in means.items()
-    ]
-    return table(["columns", *names], lines)
+    lines = []
+    for stream, runs in grouped(records("ordinary"), itemgetter("stream")).items():
+        means = [mean(one[way] for one in runs) for way in runs[0]]
+        lines.append([stream, *bold_best(means, "{:.3g}".format)])
+    return table(["columns", *runs[0]], lines)
 
 
 def memory():
     """Return resident memory after the first and the last rows of a long run."""
-    lines = [
-        [
-            f"`--size {cell.get('size', 'small')}`",
-            f"{one['mib_at_first']:.0f} MiB",
-            f"{one['mib_at_last']:.0f} MiB",
-        ]
-        for cell, one in learners._pairs(found()["flat_memory"], "foretrace stream")
-    ]
+    lines = []
+    for cell, one in learners.of_kind("flat_memory", "foretrace stream"):
+        ends = (f"{one[key]:.0f} MiB" for key in ("mib_at_first", "mib_at_last"))
+        lines.append([f"`--size {cell.get('size', 'small')}`", *ends])
     return table(["`foretrace stream`", "after 10,000 rows", "after 1,000,000 rows"], lines)
 
 
 def speed():
     """Return rows per second of the command."""
-    parts = {
-        (cell["stream"], cell["size"], cell["chunk"]): record["found"]["now"]
-        for record in found()["latency"]
-        if (cell := record["cell"])["what"] == "parts"
-    }
-    lines = [
-        [
-            f"{stream}, `--size {size}`, chunks of {chunk}",
-            f"{one['row']:.0f}",
-            f"{1e6 / one['row']:,.0f}",
-        ]
-        for (stream, size, chunk), one in parts.items()
-        if stream == "elec2"
-    ]
+    lines = []
+    for (stream, size, chunk), one in learners.timed_parts().items():
+        if stream == "elec2":
+            name = f"{stream}, `--size {size}`, chunks of {chunk}"
+            lines.append([name, f"{one['row']:.0f}", f"{1e6 / one['row']:,.0f}"])
     return table(["", "µs a row", "rows per CPU second"], lines)
 
 
-def peers():
+def beside_peers():
     """Return times of single steps beside other libraries."""
-    records = ledger.read(ledger.RECORDS / "peer_times.jsonl")
+    return [row for line in records("peer_times") for row in line["found"]["rows"]]
+
+
+def peers():
+    """Return the table of these times."""
     lines = [
         [row["peer"], row["foretrace"], f"{row['foretrace_us']:,.0f}", f"{row['peer_us']:,.0f}"]
-        for record in records
-        for row in record["found"]["rows"]
+        for row in beside_peers()
     ]
     return table(["peer", "step", "foretrace, µs", "peer, µs"], lines)
 
 
 def soak():
     """Say how often runs were stopped, and whether they ended as undisturbed ones."""
-    runs = [record["found"] for record in found()["soak"]]
-    kills, stops = (sum(one[name] for one in runs) for name in ("kills", "stops"))
-    same = sum(one["same"] for one in runs)
+    runs = [line["found"] for line in records("soak")]
+    kills, stops, same = (sum(one[name] for one in runs) for name in ("kills", "stops", "same"))
     return (
         f"In all there were {kills} times `kill -9` and {stops} times SIGTERM.\n"
         f"{same} of {len(runs)} runs ended with the state and records of an undisturbed run."

@@ -1,12 +1,10 @@
 """`results/suite.md`: every rule on five streamed tasks, seed by seed."""
 
-from functools import partial
+from operator import itemgetter
 from statistics import mean
 
-from benchmarks import ledger
-from benchmarks.pages.template import filled, percent, table
+from benchmarks.pages.template import bold_best, grouped, percent, records, table
 
-PAGE = ledger.ROOT / "results" / "suite.md"
 ONLINE = "online (the paper's rule)"
 ORDER = [
     "spatial",
@@ -35,68 +33,60 @@ SCORES = {
 }
 
 
-def text(path=ledger.RECORDS / "suite.jsonl"):
-    """Return the page.
+def by_rule(task, lines=None):
+    """Return the results of a task by rule, of the runs with most batches.
 
     Args:
-        path: file of the records.
+        task: name of the task.
+        lines: lines of the record; the committed ones if not given.
     """
-    records = ledger.read(path)
-    return filled("suite", {task: partial(scores, records, task) for task in SCORES})
+    lines = records("suite") if lines is None else lines
+    mine = [line for line in lines if line["cell"]["task"] == task]
+    most = max((line["cell"]["batches"] for line in mine), default=0)
+    found = [line for line in mine if line["cell"]["batches"] == most]
+    found = grouped(found, itemgetter("rule"))
+    return {name: found[name] for name in ORDER if name in found}
 
 
-def scores(records, task):
+def scores(task, lines=None):
     """Return the table of a task: scores, and the cost of a step of one stream."""
-    mine = [r for r in records if r["cell"]["task"] == task]
-    most = max((r["cell"]["batches"] for r in mine), default=0)
-    mine = [r for r in mine if r["cell"]["batches"] == most]
-    rules = {
-        name: found
-        for name in ORDER
-        if (found := [r["found"] for r in mine if r["cell"]["rule"] == name])
-    }
+    rules = by_rule(task, lines)
     if not rules:
         return "*Not measured yet.*"
     cosines = any("cosine" in found for found in rules[next(iter(rules))])
     head = ["", "seeds", *SCORES[task].values(), "memory, KiB", "10³ operations", "CPU time"]
     lines = []
-    base = _mean(rules[ONLINE], "cpu_us_per_step") if ONLINE in rules else None
-    best = {
-        key: _best(key, [_mean(found, key) for found in rules.values()]) for key in SCORES[task]
-    }
-    for name, found in rules.items():
+    base = mean_of(rules[ONLINE], "cpu_us_per_step") if ONLINE in rules else None
+    columns = [_scores(key, rules.values()) for key in SCORES[task]]
+    for (name, found), *shown in zip(rules.items(), *columns, strict=True):
         one = found[0]
-        shown = [_score(key, found, best[key]) for key in SCORES[task]]
-        time = f"{_mean(found, 'cpu_us_per_step') / base:.1f}" if base else ""
+        time = f"{mean_of(found, 'cpu_us_per_step') / base:.1f}" if base else ""
         costs = [f"{one['memory_kib']:,.0f}", f"{one['operations'] / 1e3:,.0f}", time]
         row = [name + _steps(one), str(len(found)), *shown, *costs]
         lines.append(row + [_cosine(found)] * cosines)
     if task == "heart":
         one = rules[next(iter(rules))][0]
-        for name, key in {
-            "the last value": "last_value",
-            "linear regression on the last 3 s": "linear",
-        }.items():
+        plain = {"last_value": "the last value", "linear": "linear regression on the last 3 s"}
+        for key, name in plain.items():
             values = (f"{one[key][score]:.3f}" for score in SCORES[task])
             lines.append([name, "", *values, "", "", ""])
     return table(head + ["cosine with BPTT: start, end"] * cosines, lines)
 
 
-def _mean(found, key):
+def mean_of(found, key):
+    """Return the mean of one of the results over seeds."""
     return mean(one[key] for one in found)
 
 
-def _best(key, values):
-    return max(values) if key == "accuracy" else min(values)
-
-
-def _score(key, found, best):
-    def shown(value):
-        return percent(value) if key == "accuracy" else f"{value:.3f}"
-
-    said = shown(value := _mean(found, key))
-    said = f"**{said}**" if value == best else said
-    return said + (f" ({', '.join(shown(one[key]) for one in found)})" if len(found) > 1 else "")
+def _scores(key, rules):
+    """Return each rule's mean of a score, the best in bold, and the scores of several seeds."""
+    best, shown = (max, percent) if key == "accuracy" else (min, "{:.3f}".format)
+    means = bold_best([mean_of(found, key) for found in rules], shown, best)
+    seeds = (", ".join(shown(one[key]) for one in found) for found in rules)
+    return [
+        text + (f" ({each})" if len(found) > 1 else "")
+        for text, each, found in zip(means, seeds, rules, strict=True)
+    ]
 
 
 def _steps(one):

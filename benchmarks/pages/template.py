@@ -1,21 +1,51 @@
-"""A page from its template: the function `name` fills each comment `<!-- name -->`."""
+"""A page from its template: a function of the page's module fills each comment.
 
+`<!-- name WORD ... -->` stands for what the function `name` returns for the words.
+"""
+
+import importlib
 import re
-from pathlib import Path
+import shlex
+from functools import cache
 
-FOLDER = Path(__file__).parent
+from benchmarks import ledger
+
+PAGES = {
+    "forecasting": "docs/forecasting.md",
+    "learners": "results/streams.md",
+    "memory": "results/memory.md",
+    "paper": "docs/reproduction.md",
+    "rules": "docs/rules_compared.md",
+    "streams": "docs/streams_compared.md",
+    "suite": "results/suite.md",
+    "yardsticks": "docs/yardsticks.md",
+}
 
 
-def filled(name, parts):
-    """Return the template of a page with its parts filled in.
+def filled(name):
+    """Return a page, its template filled in from the committed records."""
+    module = importlib.import_module(f"benchmarks.pages.{name}")
+    template = ledger.ROOT / "benchmarks" / "pages" / f"{name}.md"
 
-    Args:
-        name: name of the template, without its ending.
-        parts: function of each part by its name.
-    """
-    return re.sub(
-        r"<!-- (\w+) -->", lambda found: parts[found[1]](), (FOLDER / f"{name}.md").read_text()
-    )
+    def part(comment):
+        function, *words = shlex.split(comment[1])
+        return getattr(module, function)(*words)
+
+    return re.sub(r"<!-- (.+) -->", part, template.read_text())
+
+
+@cache
+def records(*names):
+    """Return the lines of some records, one record behind the other."""
+    return [line for name in names for line in ledger.read(ledger.RECORDS / f"{name}.jsonl")]
+
+
+def grouped(lines, key):
+    """Return lists of results by what a function of their cells returns."""
+    groups = {}
+    for line in lines:
+        groups.setdefault(key(line["cell"]), []).append(line["found"])
+    return groups
 
 
 def table(head, rows):
@@ -30,6 +60,18 @@ def bold_best(values, shown, best=min):
         "" if value is None else f"**{shown(value)}**" if value == best(there) else shown(value)
         for value in values
     ]
+
+
+def by_columns(rows, columns):
+    """Return rows of a table, the best value of each column in bold.
+
+    Args:
+        rows: values by the name of the row, None where there is none.
+        columns: for each column, how a value is shown, and which is best.
+    """
+    values = zip(*rows.values(), strict=True)
+    texts = [bold_best(column, *how) for column, how in zip(values, columns, strict=True)]
+    return [[name, *row] for name, row in zip(rows, zip(*texts, strict=True), strict=True)]
 
 
 def percent(value):

@@ -1,32 +1,24 @@
 """`docs/yardsticks.md`: scores on boards that others made, beside the ones that they publish."""
 
-from benchmarks import ledger
-from benchmarks.pages.template import bold_best, filled, percent, table
+from benchmarks.pages.template import bold_best, by_columns, percent, records, table
 from benchmarks.streams.boards import RIVER
 from benchmarks.streams.rows import ANY
 
-PAGE = ledger.ROOT / "docs" / "yardsticks.md"
 OURS = "foretrace"
-
-
-def text():
-    """Return the page."""
-    return filled("yardsticks", PARTS)
 
 
 def scores():
     """Return the scores by board and stream, then by learner; published ones come first."""
     found = {}
     for name in ("published", "boards"):
-        for record in ledger.read(ledger.RECORDS / f"{name}.jsonl"):
-            cell, one = record["cell"], record["found"]
+        for line in records(name):
+            cell, one = line["cell"], line["found"]
             (score,) = (one[key] for key in ("accuracy", "mae", "score") if key in one)
             way = cell["way"].removeprefix("river ").removeprefix("CapyMOA ")
             # Published Electricity has two columns more.
             less = (cell["stream"], name) == ("elec2", "boards") and OURS not in way
-            found.setdefault((cell["board"], cell["stream"]), {}).setdefault(
-                f"{way}, six columns" if less else way, score
-            )
+            way = f"{way}, six columns" if less else way
+            found.setdefault((cell["board"], cell["stream"]), {}).setdefault(way, score)
     return found
 
 
@@ -55,26 +47,22 @@ def summary():
     return table(["board", "task", "measure", "ours", "best of theirs", "which is"], lines)
 
 
-def learners(*tasks):
-    """Return every learner's score on some tasks, ours first and the best of each in bold.
+def learners(board, kind):
+    """Return every learner's score on a board's tasks, ours first and the best of each in bold.
 
     Those of one task are in the order of their scores, of several in that of their names.
+
+    Args:
+        board: name of the board.
+        kind: `classes` or `numbers`, of river's board, or the name of a task.
     """
-    found, (best, shown, _) = [scores()[task] for task in tasks], measure(tasks[0][1])
+    every, names = scores(), [kind]
+    if board == "river":
+        names = [name for name in RIVER if ANY[name].classes == (kind == "classes")]
+    found, (best, shown, _) = [every[board, name] for name in names], measure(names[0])
     ways = sorted({way for one in found for way in one}, key=str.lower)
-    if len(tasks) == 1:
+    if len(names) == 1:
         ways.sort(key=found[0].get, reverse=best is max)
     ways.sort(key=lambda way: OURS not in way)
-    columns = [bold_best([one.get(way) for way in ways], shown, best) for one in found]
-    return table(
-        ["", *(stream for _, stream in tasks)], map(list, zip(ways, *columns, strict=True))
-    )
-
-
-PARTS = {
-    "summary": summary,
-    "river_classes": lambda: learners(*(("river", s) for s in RIVER if ANY[s].classes)),
-    "river_numbers": lambda: learners(*(("river", s) for s in RIVER if not ANY[s].classes)),
-    "capymoa": lambda: learners(("CapyMOA", "ElectricityTiny")),
-    "nab": lambda: learners(("NAB", "standard profile")),
-}
+    lines = {way: [one.get(way) for one in found] for way in ways}
+    return table(["", *names], by_columns(lines, [(shown, best)] * len(names)))

@@ -56,7 +56,8 @@ def test_least_squares_are_those_of_all_targets_so_far():
 
 
 def test_the_page_has_our_rows_and_the_published_ones():
-    found = {("A", "ETTh2", 24, "foretrace"): {"mse": 1.5, "us a value": 900.0}}
-    text = scores(found, "A", "ETTh2")
+    cell = {"board": "A", "data": "ETTh2", "horizon": 24, "way": "foretrace"}
+    lines = [{"cell": cell, "found": {"mse": 1.5, "us a value": 900.0}}]
+    text = scores("A", "ETTh2", lines)
     assert "| foretrace |  | **1.5** |  |  |" in text and "| *FITS, DSOF* | **0.365** |" not in text
     assert "| *DLinear, DSOF* | **0.365** | 1.701 | 3.082 |  |" in text
