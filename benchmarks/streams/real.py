@@ -12,7 +12,7 @@ they are installed. Nothing is chosen by stream.
 from benchmarks import ledger
 from benchmarks.streams import peers
 from benchmarks.streams.followed import follow
-from benchmarks.streams.rows import ANY, SEASON, TEXTS, names, options, read
+from benchmarks.streams.rows import ANY, TEXTS, names, options, read
 from foretrace.stream._model_config import AUTO
 
 EXPERTS = tuple(name for name in AUTO if name not in ("events", "memory", "distant"))
@@ -78,7 +78,7 @@ def measure(cell):
         cell.get("lags", 0),
         stream.delay,
         stream.previous and name not in TEXTS,
-        SEASON.get(name, 24),
+        stream.season,
     )
     return peers.progressive(peers.models(stream.classes)[way](data), data, cell["limit"])
 
