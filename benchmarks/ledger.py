@@ -11,7 +11,6 @@ import importlib.metadata
 import inspect
 import itertools
 import json
-import multiprocessing
 import os
 import platform
 import re
@@ -19,7 +18,6 @@ import shlex
 import subprocess
 import sys
 import time
-from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from pathlib import Path
 
@@ -111,11 +109,6 @@ def read(path):
     return found
 
 
-def finished(path, cell):
-    """Say whether a cell is there."""
-    return any(record["cell"] == cell for record in read(path))
-
-
 def append(path, cell, found):
     """Write a finished cell, and wait until it is on the disk."""
     record = {"cell": cell, "found": found, "command": command(), "surroundings": surroundings()}
@@ -136,7 +129,7 @@ def each(path, cells, measure):
     """Measure the cells that are not there yet, and record each as soon as it is finished."""
     for i, cell in enumerate(cells, 1):
         name = " ".join(f"{key}={value}" for key, value in cell.items())
-        if finished(path, cell):
+        if any(record["cell"] == cell for record in read(path)):
             say(f"{i}/{len(cells)} there already: {name}")
             continue
         say(f"{i}/{len(cells)} {name}")
@@ -166,12 +159,6 @@ def command():
     return shlex.join(
         ["python", "-m", running.name if running else Path(sys.argv[0]).stem, *sys.argv[1:]]
     )
-
-
-def fresh(function, *arguments):
-    """Return the result of a function in a new process."""
-    with ProcessPoolExecutor(1, multiprocessing.get_context("spawn")) as pool:
-        return pool.submit(function, *arguments).result()
 
 
 @cache

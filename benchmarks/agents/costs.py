@@ -1,6 +1,5 @@
 """Cost of an agent's step: time, operations, memory, and growth over a million steps."""
 
-import dataclasses
 import statistics
 import time
 from functools import partial
@@ -9,47 +8,10 @@ import jax
 import numpy as np
 
 from benchmarks.agents.own import builder, config_of
+from benchmarks.networks import timed
 from foretrace._engine.operations import operations
 from foretrace._runs.machine import resident_mib
-from foretrace.rl import AgentConfig, Transition
-from foretrace.rl._config import TASKS
-from foretrace.rl._program import advance, begin, build
-
-
-def step_times(config, agent, world, rounds, steps):
-    """Return microseconds of a step in each round of one program."""
-    run, took = jax.jit(partial(advance, config.seen, agent)), []
-    jax.block_until_ready(run(world, np.int32(1)))
-    for _ in range(rounds):
-        began = time.perf_counter()
-        jax.block_until_ready(run(world, np.int32(steps)))
-        took.append((time.perf_counter() - began) / steps * 1e6)
-    return took
-
-
-def step_time(cell):
-    """Return microseconds of a step within one program, and of a step of the loop in Python."""
-    agent = AgentConfig(optimizer=cell["optimizer"])
-    changes = {"agent": agent, "environments": cell["environments"]}
-    config = dataclasses.replace(TASKS["memory-chain"], **changes)
-    agent = build(config)
-    world = begin(config.environment, agent, jax.random.key(0))
-    compiled = step_times(config, agent, world, cell["rounds"], 2000)
-    observation = np.zeros((cell["environments"], 2), np.float32)
-    _, state, _ = agent.step(agent.init(), Transition(observation, first=True))
-    brought, python = Transition(observation, np.zeros(cell["environments"], np.float32)), []
-    for i in range(300 * cell["rounds"]):
-        began = time.perf_counter()
-        action, state, _ = agent.step(state, brought)
-        np.asarray(action)
-        if i > 100:
-            python.append((time.perf_counter() - began) * 1e6)
-    return {
-        "compiled_us": round(statistics.median(compiled), 1),
-        "compiled_fastest_us": round(min(compiled), 1),
-        "python_us": round(statistics.median(python), 1),
-        "python_fastest_us": round(min(python), 1),
-    }
+from foretrace.rl._program import advance, begin
 
 
 def sizes(cell):
@@ -61,14 +23,15 @@ def sizes(cell):
     brought = world.transition._replace(truncated=None, final_observation=None)
     step, given = jax.jit(agent.step), (world.agent, brought)
     working = step.lower(*given).compile().memory_analysis().temp_size_in_bytes
-    took = step_times(config, agent, world, cell["rounds"], 1000)
+    run, steps = jax.jit(partial(advance, config.seen, agent)), 1000
+    took = timed({"run": lambda: run(world, np.int32(steps))}, cell["rounds"])["run"]
     carried = sum(leaf.nbytes for leaf in jax.tree.leaves(world.agent.carry))
     return {
         "operations": operations(agent.step, *given),
         "carried_kib": round(carried / 2**10, 1),
         "working_kib": round(working / 2**10, 1),
-        "us": round(statistics.median(took), 1),
-        "us_fastest": round(min(took), 1),
+        "us": round(1e6 * statistics.median(took) / steps, 1),
+        "us_fastest": round(1e6 * min(took) / steps, 1),
     }
 
 

@@ -31,7 +31,7 @@ FEED_FORWARD = NetworkConfig(2, 32, LRU(32, r_max=1e-7))
 
 def config_of(cell):
     """Return the configuration of a cell: the command line's, with the cell's settings."""
-    kind = cell.get("environment") or cell["task"].split()[0].replace("options", "chain")
+    kind = cell.get("environment") or cell["task"]
     length = cell.get("length", cell.get("interval"))
     base, environment = TASKS["memory-chain"], ENVIRONMENTS[kind](length)
     agent = AgentConfig(**DEFAULT)
@@ -39,13 +39,12 @@ def config_of(cell):
         base = TASKS["trace-conditioning"]
         agent = dataclasses.replace(base.agent, discount=1 - 1 / (2 * length))
     way = cell.get("way", cell.get("rule"))
-    depth = f"(depth={cell['credit_depth']})" if cell.get("credit_depth") else ""
     return dataclasses.replace(
         base,
         environment=environment,
         agent=dataclasses.replace(agent, **{name: cell[name] for name in OPTIONS if name in cell}),
         network=FEED_FORWARD if way == "feed-forward" else base.network,
-        rule={"feed-forward": "spatial", "rolling": base.rule}.get(way, way) + depth,
+        rule={"feed-forward": "spatial", "rolling": base.rule}.get(way, way),
         steps=cell.get("steps", base.steps),
     )
 

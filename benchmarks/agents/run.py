@@ -3,13 +3,11 @@
     python -m benchmarks.agents.run chain      return on memory chains, by length and rule
     python -m benchmarks.agents.run trace      error of predictions, by interval and rule
     python -m benchmarks.agents.run maze       return in the T-maze
-    python -m benchmarks.agents.run options    how the defaults of step and trace were chosen
     python -m benchmarks.agents.run windows    a feed-forward agent and rolling windows
     python -m benchmarks.agents.run control    CartPole and Acrobot, also without velocities
     python -m benchmarks.agents.run repeat     RepeatFirst and RepeatPrevious of POPGym, Easy
     python -m benchmarks.agents.run ppo        recurrent PPO, an upper reference
     python -m benchmarks.agents.run squares    values by least squares on untrained modules
-    python -m benchmarks.agents.run time       microseconds of an environment step
     python -m benchmarks.agents.run sizes      operations, memory and time of a step, by rule
     python -m benchmarks.agents.run memory     memory and live arrays over a million steps
 
@@ -36,25 +34,6 @@ def by_steps(steps, name="length", **settings):
         cell
         for length, count in steps.items()
         for cell in grid(**{name: length}, **settings, steps=count)
-    ]
-
-
-def options():
-    """Return the cells that the defaults were chosen from: each differs in one or two options."""
-    changes = [{"optimizer": "obgd", "learning_rate": 1.0}]
-    changes += [{"learning_rate": rate} for rate in (1e-3, 3e-3, 1e-4)]
-    changes += [{"trace_decay": 0.0}, {"trace_decay": 0.95}, {"entropy": 0.0}]
-    base = {"task": "options", "length": 16, "rule": "online", **own.DEFAULT, "steps": 60_000}
-    return [base | change for change in changes]
-
-
-def trace_options():
-    """Return cells of trace conditioning with other updates than Adam at 3e-4."""
-    place = {"task": "trace options", "interval": 20, "rule": TWO, "trace_decay": 0.8}
-    return [
-        cell
-        for optimizer, rate in (("obgd", 1.0), ("adam", 1e-4))
-        for cell in grid(**place, optimizer=optimizer, learning_rate=rate, steps=60_000)
     ]
 
 
@@ -129,7 +108,6 @@ def memory():
 CHAINS = {4: 20_000, 16: 60_000, 64: 150_000, 128: 300_000}
 TRACES = {20: 60_000, 5: 20_000, 50: 100_000, 10: 40_000}
 MAZES = {10: 60_000, 50: 300_000, 100: 300_000}
-TIMED = {"optimizer": ["adam", "obgd"], "environments": [1, 8], "rounds": 7}
 LEARNED = {
     "chain": ("rl", own.learn, by_steps(CHAINS, task="chain", rule=RULES, **own.DEFAULT)),
     "trace": (
@@ -137,9 +115,7 @@ LEARNED = {
         own.learn,
         by_steps(TRACES, "interval", task="trace", rule=RULES, trace_decay=0.8),
     ),
-    "trace options": ("rl", own.learn, trace_options()),
     "maze": ("rl", own.learn, by_steps(MAZES, task="maze", rule=TWO, **own.DEFAULT)),
-    "options": ("rl", own.learn, options()),
     "windows": ("rl_baselines", own.learn, windows()),
     "squares": ("rl_baselines", own.learn, squares()),
     "control": ("rl_tasks", others.control, control()),
@@ -148,7 +124,6 @@ LEARNED = {
 }
 """Record, measurement and cells of each part."""
 COSTS = {
-    "time": ("rl", costs.step_time, grid(task="time", **TIMED)),
     "sizes": ("rl_baselines", costs.sizes, sizes()),
     "memory": ("rl_baselines", costs.memory, memory()),
 }

@@ -20,21 +20,9 @@ from safetensors.numpy import load_file
 
 import foretrace as ft
 from benchmarks import ledger
+from benchmarks.engine.native_parity import cells_of
 
-CELLS = {
-    "LRU": ft.LRU.factory(state_size=16),
-    "S5": ft.S5.factory(state_size=16),
-    "RTU": ft.RTU.factory(state_size=16),
-    "SelectiveSSM": ft.SelectiveSSM.factory(states_per_channel=2),
-    "MinGRU": ft.MinGRU.factory(),
-    "MinLSTM": ft.MinLSTM.factory(),
-    "RGLRU": ft.RGLRU.factory(),
-    "GRU": ft.GRU.factory(),
-    "ElementwiseLSTM": ft.ElementwiseLSTM.factory(),
-    "LinearRNN": ft.LinearRNN.factory(state_size=16),
-    "IndRNN": ft.IndRNN.factory(),
-    "LIF": ft.LIF.factory(),
-}
+CELLS = cells_of(16)
 
 
 def rows(steps: int) -> tuple[np.ndarray, np.ndarray]:

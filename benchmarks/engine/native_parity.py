@@ -16,24 +16,30 @@ from jax import lax
 import foretrace as ft
 from benchmarks import ledger
 
-CELLS = {
-    "LRU": ft.LRU.factory(state_size=4),
-    "S5": ft.S5.factory(state_size=4),
-    "RTU": ft.RTU.factory(state_size=4),
-    "RGLRU": ft.RGLRU.factory(),
-    "SelectiveSSM": ft.SelectiveSSM.factory(states_per_channel=2),
-    "MinGRU": ft.MinGRU.factory(),
-    "MinLSTM": ft.MinLSTM.factory(),
-    "IndRNN": ft.IndRNN.factory(),
-    "ElementwiseLSTM": ft.ElementwiseLSTM.factory(),
-    "LIF": ft.LIF.factory(),
-    "SetReset": ft.SetReset.factory(),
-    "SetReset, no products": ft.SetReset.factory(products=False),
-    "Rotation": ft.Rotation.factory(),
-    "GRU": ft.GRU.factory(),
-    "LinearRNN": ft.LinearRNN.factory(state_size=4),
-    "LinearRNN, tanh": ft.LinearRNN.factory(state_size=4, tanh=True),
-}
+
+def cells_of(size):
+    """Return the maker of every cell by name, with as many states where that is a choice."""
+    return {
+        "LRU": ft.LRU.factory(state_size=size),
+        "S5": ft.S5.factory(state_size=size),
+        "RTU": ft.RTU.factory(state_size=size),
+        "RGLRU": ft.RGLRU.factory(),
+        "SelectiveSSM": ft.SelectiveSSM.factory(states_per_channel=2),
+        "MinGRU": ft.MinGRU.factory(),
+        "MinLSTM": ft.MinLSTM.factory(),
+        "IndRNN": ft.IndRNN.factory(),
+        "ElementwiseLSTM": ft.ElementwiseLSTM.factory(),
+        "LIF": ft.LIF.factory(),
+        "SetReset": ft.SetReset.factory(),
+        "SetReset, no products": ft.SetReset.factory(products=False),
+        "Rotation": ft.Rotation.factory(),
+        "GRU": ft.GRU.factory(),
+        "LinearRNN": ft.LinearRNN.factory(state_size=size),
+        "LinearRNN, tanh": ft.LinearRNN.factory(state_size=size, tanh=True),
+    }
+
+
+CELLS = cells_of(4)
 RULES = {
     "LRU": (ft.RESERVOIR, ft.SPATIAL, ft.TRUNCATED, ft.HYBRID, ft.BPTT, ft.ONLINE.with_depth(1),
             ft.ONLINE.with_depth(2), ft.rule("online(depth=2, groups=1)")),
