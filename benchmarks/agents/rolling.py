@@ -40,11 +40,8 @@ class RollingAgent(ft.rl.Agent):
         """Return the state before the first observation; zeros stand where nothing has been."""
         state = super().init(key)
         front = (1, *self._front, self.reach)
-        xs, reset = (
-            jnp.zeros((*front, self.network.input_size), self._dtype),
-            jnp.zeros(front, bool),
-        )
-        window = Window(jax.tree.map(jnp.copy, state.carry.h), xs, reset)
+        xs = jnp.zeros((*front, self.network.input_size), self._dtype)
+        window = Window(jax.tree.map(jnp.copy, state.carry.h), xs, jnp.zeros(front, bool))
         return state._replace(carry=state.carry._replace(e=window))
 
     def _gradient(self, network, carry, x, noise, reset, loss):

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import foretrace as ft
+from benchmarks.networks import lru_network
 from benchmarks.streams.sources import data
 from foretrace.experiment import Copy
 
@@ -56,14 +57,11 @@ def copy(seed):
         losses = jax.vmap(jax.vmap(task.loss))(outputs, test.ys)
         right = jax.vmap(jax.vmap(ft.losses.accuracy))(outputs, test.ys)
         cosine = {"example": (test.xs[:20], test.ys[:20], test.mask[:20])}
-        return {
-            "loss": float(losses[asked].mean()),
-            "accuracy": float(right[asked].mean()),
-        } | cosine
+        found = {"loss": losses[asked].mean(), "accuracy": right[asked].mean()}
+        return {name: float(value) for name, value in found.items()} | cosine
 
     draw = jax.jit(lambda index: task.batch(seed, index, streams))
-    cell = ft.LRU.factory(state_size=size)
-    make = maker(task.input_size, task.output_size, size, depth, cell)
+    make = maker(task.input_size, task.output_size, size, depth)
     return Task(make, task.loss, streams, 8, task.length, draw, score)
 
 
@@ -83,9 +81,8 @@ def digits(seed):
 
     def batch(index):
         epoch, at = divmod(index, per_epoch)
-        rows = np.random.default_rng([seed, epoch]).permutation(len(sounds))[
-            at * streams : (at + 1) * streams
-        ]
+        order = np.random.default_rng([seed, epoch]).permutation(len(sounds))
+        rows = order[at * streams : (at + 1) * streams]
         return steps(sounds[rows]), np.repeat(labels[rows, None], length, 1), weights
 
     def score(network, parts):
@@ -93,16 +90,15 @@ def digits(seed):
         loss = jax.vmap(ft.losses.softmax_cross_entropy)(logits, answers).mean()
         return {"loss": float(loss), "accuracy": float((logits.argmax(-1) == answers).mean())}
 
-    make = maker(frame, 10, 32, 2, ft.LRU.factory(state_size=32, r_min=0.9, r_max=0.999))
+    make = maker(frame, 10, 32, 2, r_min=0.9, r_max=0.999)
     return Task(make, ft.losses.softmax_cross_entropy, streams, chunk, length, batch, score)
 
 
 def text(seed):
     """Predict the next byte of a book, in one stream."""
     length, chunk, size = 1024, 16, 64
-    found = np.frombuffer(
-        gzip.decompress((data() / "streams" / "war_and_peace.txt.gz").read_bytes()), np.uint8
-    )
+    book = (data() / "streams" / "war_and_peace.txt.gz").read_bytes()
+    found = np.frombuffer(gzip.decompress(book), np.uint8)
 
     def batch(index):
         part = found[index * length : (index + 1) * length + 1]
@@ -111,12 +107,10 @@ def text(seed):
     ones = np.full((1, length), 1 / chunk, np.float32)
 
     def score(network, parts):
-        return {
-            "bits_per_byte": parts[-1] / np.log(2),
-            "bits_per_byte_in_all": float(np.mean(parts)) / np.log(2),
-        }
+        last, every = (part / np.log(2) for part in (parts[-1], float(np.mean(parts))))
+        return {"bits_per_byte": last, "bits_per_byte_in_all": every}
 
-    make = maker(256, 256, size, 2, ft.LRU.factory(state_size=size))
+    make = maker(256, 256, size, 2)
     loss = ft.losses.softmax_cross_entropy
     return Task(make, loss, 1, chunk, length, batch, score, joined=True)
 
@@ -134,11 +128,8 @@ def randman(seed):
         order = np.arange(1, 101)
         # A smooth function for each unit: a product over the dimensions of Fourier series whose
         # terms fall as 1 / k^2.
-        times = (
-            (amplitude / order**2 * np.sin(2 * np.pi * (order * points * frequency + phase)))
-            .sum(-1)
-            .prod(-1)
-        )
+        waves = np.sin(2 * np.pi * (order * points * frequency + phase))
+        times = (amplitude / order**2 * waves).sum(-1).prod(-1)
         low, high = times.min(1, keepdims=True), times.max(1, keepdims=True)
         at = np.minimum((times - low) / (high - low) * length, length - 1).astype(int)
         xs = (np.arange(length)[:, None] == at[:, None]).astype(np.float32)
@@ -153,14 +144,16 @@ def randman(seed):
     def score(network, parts):
         logits = predict(network, test[0]).mean(1)
         loss = jax.vmap(ft.losses.softmax_cross_entropy)(logits, test[1][:, 0]).mean()
-        found = {
-            "loss": float(loss),
-            "accuracy": float((logits.argmax(-1) == test[1][:, 0]).mean()),
-        }
-        return found | {"example": tuple(leaf[:32] for leaf in test)}
+        right = float((logits.argmax(-1) == test[1][:, 0]).mean())
+        example = tuple(leaf[:32] for leaf in test)
+        return {"loss": float(loss), "accuracy": right, "example": example}
 
     cell = ft.LIF.factory(state_size=size, timescales=(5.0, 20.0))
-    make = maker(units, classes, size, depth, cell, glu=False, norm="none")
+    options = {"model_size": size, "depth": depth, "cell": cell, "glu": False, "norm": "none"}
+
+    def make(key):
+        return ft.Network(units, classes, key=key, **options)
+
     return Task(make, ft.losses.softmax_cross_entropy, streams, chunk, length, batch, score)
 
 
@@ -175,11 +168,8 @@ def heart(seed):
     count, first = len(signal) - HORIZONS, 20 * 60 * HORIZONS
     signal = ((signal - signal[:first].mean()) / signal[:first].std()).astype(np.float32)
     ahead = np.stack([signal[h : count + h] for h in range(1, HORIZONS + 1)], 1)
-    xs, ones, scored = (
-        signal[:count, None],
-        np.full((1, length), 1 / chunk, np.float32),
-        slice(first, None),
-    )
+    xs, ones = signal[:count, None], np.full((1, length), 1 / chunk, np.float32)
+    scored = slice(first, None)
 
     def batch(index):
         at = index * length % first
@@ -187,11 +177,8 @@ def heart(seed):
 
     def nrmse(predicted):
         errors = np.sqrt(((predicted - ahead[scored]) ** 2).mean(0)) / signal[first:].std()
-        return {
-            "nrmse": float(errors.mean()),
-            "nrmse_first": float(errors[0]),
-            "nrmse_last": float(errors[-1]),
-        }
+        found = {"nrmse": errors.mean(), "nrmse_first": errors[0], "nrmse_last": errors[-1]}
+        return {name: float(error) for name, error in found.items()}
 
     def simple():
         lags = 3 * HORIZONS
@@ -204,7 +191,7 @@ def heart(seed):
     def score(network, parts):
         return nrmse(np.asarray(predict(network, xs[None])[0])[scored]) | simple()
 
-    make = maker(1, HORIZONS, size, 2, ft.LRU.factory(state_size=size))
+    make = maker(1, HORIZONS, size, 2)
     return Task(make, ft.losses.squared_error, 1, chunk, length, batch, score, joined=True)
 
 
@@ -213,11 +200,9 @@ BATCHES = {"copy": 1500, "digits": 810, "text": 250, "randman": 500, "heart": 18
 """Batches of sequences that are learned from: three epochs of the digits, 8 % of the book."""
 
 
-def maker(inputs, outputs, size, depth, cell, **options):
-    """Return the function that makes a network from a key."""
-    return lambda key: ft.Network(
-        inputs, outputs, model_size=size, depth=depth, cell=cell, key=key, **options
-    )
+def maker(*sizes, **ring):
+    """Return the function that makes a network of LRU layers from a key."""
+    return lambda key: lru_network(*sizes, key=key, **ring)
 
 
 def predict(network, xs):

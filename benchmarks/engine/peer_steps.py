@@ -15,7 +15,8 @@ import optax
 from jax import lax
 
 import foretrace as ft
-from benchmarks.engine.steps import DEPTH, SHAPES, compiled_step, data, learner, network
+from benchmarks.engine.steps import DEPTH, SHAPES, compiled_step, data, network
+from benchmarks.networks import classifier
 from foretrace.experiment import GRU
 
 WIDTH, RATE, CLIP = 91, 1e-3, 1.0
@@ -24,16 +25,12 @@ SHAPE = SHAPES["copy"]._replace(model=WIDTH)
 
 def calls():
     """Return a call for each; it makes one step from where the last one ended."""
-    return {
-        "BPTT": _ours(ft.BPTT),
-        "SnAp-1": _ours(ft.ONLINE),
-        "plain JAX": _plain_jax(),
-        "torch": _torch(),
-    }
+    ours = {"BPTT": _ours(ft.BPTT), "SnAp-1": _ours(ft.ONLINE)}
+    return ours | {"plain JAX": _plain_jax(), "torch": _torch()}
 
 
 def _ours(rule):
-    made = learner(SHAPE, rule, cell=GRU().factory(), whole_sequences=True)
+    made = classifier(network(SHAPE, GRU().factory()), rule, whole_sequences=True)
     xs, ys = data(SHAPE, SHAPE.batch, SHAPE.length)
     state = made.init()
     program = compiled_step(made, state, xs, ys)
@@ -77,25 +74,14 @@ def parameters_of(network):
         return jnp.transpose(weights, (2, 1, 0)).reshape(weights.shape[2], -1)
 
     def layer(block):
-        cell = block.cell
-        gru = {
-            "W": side_by_side(cell.W_i),
-            "U": side_by_side(cell.W_h),
-            "b": cell.b_i.T.reshape(-1),
-            "b_n": cell.b_hn,
-        }
-        return {
-            "norm": {"scale": block.norm.scale, "bias": block.norm.bias},
-            "gru": gru,
-            "glu": linear(block.glu.linear),
-        }
+        cell, norm = block.cell, {"scale": block.norm.scale, "bias": block.norm.bias}
+        gru = {"W": side_by_side(cell.W_i), "U": side_by_side(cell.W_h)}
+        gru |= {"b": cell.b_i.T.reshape(-1), "b_n": cell.b_hn}
+        return {"norm": norm, "gru": gru, "glu": linear(block.glu.linear)}
 
     layers = [layer(network.block(i)) for i in range(network.depth)]
-    return {
-        "encoder": linear(network.encoder),
-        "layers": layers,
-        "decoder": linear(network.decoder.linear),
-    }
+    ends = {"encoder": linear(network.encoder), "decoder": linear(network.decoder.linear)}
+    return {"layers": layers, **ends}
 
 
 def loss(parameters, xs, ys):
@@ -147,10 +133,8 @@ def _torch():
 
     def call():
         optimizer.zero_grad()
-        outputs = model(xs)
-        value = nn.functional.cross_entropy(
-            outputs.flatten(0, 1), ys.long().flatten(), reduction="sum"
-        ) / len(xs)
+        outputs, labels = model(xs).flatten(0, 1), ys.long().flatten()
+        value = nn.functional.cross_entropy(outputs, labels, reduction="sum") / len(xs)
         value.backward()
         nn.utils.clip_grad_norm_(model.parameters(), CLIP)
         optimizer.step()

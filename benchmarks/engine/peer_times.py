@@ -75,10 +75,8 @@ def beside_deep_river(rounds):
     from deep_river.classification import LSTMClassifier
 
     options = {"n_features": FEATURES, "hidden_size": 32, "window_size": 10, "optimizer_fn": "adam"}
-    ours, by_paper = (
-        {"features": 2 * FEATURES, "classes": 2},
-        ft.stream.ModelConfig("small", "hybrid"),
-    )
+    ours = {"features": 2 * FEATURES, "classes": 2}
+    by_paper = ft.stream.ModelConfig("small", rule="hybrid")
     models = {
         "": ft.stream.Classifier(size="small", **ours),
         ", the paper's rule": ft.stream.Classifier(model=by_paper, **ours),

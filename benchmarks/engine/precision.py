@@ -1,18 +1,14 @@
-"""Price of rounded operands of matrix products, for the gradient and for learning.
+"""Price of rounded operands of matrix products for the gradient.
 
     python -m benchmarks.engine.precision
-    python -m benchmarks.engine.precision --train-seeds 0 1
 
-The second trains on the copy task as `foretrace train copy` does. The first compares gradients of
-random sequences with those in float64: relative error and cosine, of all parameters and of the
-recurrences' eigenvalues and gains alone. A CPU always multiplies in float32; there the operands of
-products (forward, backward, of sensitivities) are rounded to the nearest before it is compiled.
-`--device` leaves it to the device instead, for a GPU.
+Gradients of random sequences are compared with those in float64: relative error and cosine, of all
+parameters and of the recurrences' eigenvalues and gains alone. A CPU always multiplies in float32;
+there the operands of products (forward, backward, of sensitivities) are rounded to the nearest
+before it is compiled. `--device` leaves it to the device instead, for a GPU.
 """
 
-import tempfile
 from functools import cache
-from pathlib import Path
 
 import jax
 import jax.numpy as jnp
@@ -25,7 +21,6 @@ from jax.interpreters import mlir
 import foretrace as ft
 from benchmarks import ledger
 from benchmarks.networks import lru_network
-from foretrace import experiment
 from foretrace.experiment._precision import matrix_products
 
 BITS = {"float32": 23, "tensorfloat32": 10, "bfloat16": 7}
@@ -103,29 +98,6 @@ def recurrent(network):
     return [getattr(cell, name) for name in cell.slow_parameters]
 
 
-def compare(cell):
-    """Return the difference from the gradient in float64."""
-    exact = exact_gradient(cell["network"], cell["way"])
-    with products(cell):
-        grads = sequence_gradient(cell["network"], cell["way"], jnp.float32)
-    error, cosine = difference(grads, exact)
-    of_recurrence = difference(recurrent(grads), recurrent(exact))[0]
-    return {
-        "relative_error": error,
-        "cosine": cosine,
-        "relative_error_of_recurrences": of_recurrence,
-    }
-
-
-def train(cell):
-    """Train on the copy task as the command does by default; return the scores at its end."""
-    config = experiment.Config(seed=cell["seed"], align_every=None)
-    with products(cell), tempfile.TemporaryDirectory() as folder:
-        scores = experiment.train(config, Path(folder) / "run").scores
-    found = {name: round(float(value), 5) for name, value in scores._asdict().items()}
-    return {"steps": config.steps} | found
-
-
 def products(cell):
     """Return a context in which operands are rounded by the device, or before it."""
     if cell["products"] == "of the device":
@@ -134,27 +106,31 @@ def products(cell):
     return matrix_products(None)
 
 
-def cells(train_seeds=(), device=False):
+def cells(device=False):
     """Return the cells.
 
     Args:
-        train_seeds: train with these seeds.
         device: products of the device, nothing rounded before them.
     """
     if not device and jax.default_backend() != "cpu":
         raise SystemExit("operands are rounded on a CPU alone; give --device here")
     products = "of the device" if device else "rounded before"
-    if train_seeds:
-        return ledger.grid(products=products, seed=train_seeds, precision=BITS)
     return ledger.grid(products=products, network=NETWORKS, way=WAYS, precision=BITS)
 
 
 def measure(cell):
-    """Return the scores of a training, or the difference from the gradient in float64."""
-    if "seed" in cell:
-        return train(cell)
+    """Return the difference from the gradient in float64."""
     with jax.enable_x64(True):
-        return compare(cell)
+        exact = exact_gradient(cell["network"], cell["way"])
+        with products(cell):
+            grads = sequence_gradient(cell["network"], cell["way"], jnp.float32)
+        error, cosine = difference(grads, exact)
+        of_recurrence = difference(recurrent(grads), recurrent(exact))[0]
+    return {
+        "relative_error": error,
+        "cosine": cosine,
+        "relative_error_of_recurrences": of_recurrence,
+    }
 
 
 if __name__ == "__main__":

@@ -57,11 +57,6 @@ def network(shape, cell=None):
     return ft.Network(shape.inputs, shape.outputs, **sizes, cell=cell, key=jax.random.key(0))
 
 
-def learner(shape, rule, *, cell=None, **options):
-    """Return the learner of a shape, with the package's optimiser."""
-    return classifier(network(shape, cell), rule, **options)
-
-
 def data(shape, *front):
     """Draw inputs and targets."""
     xs = jax.random.normal(jax.random.key(1), (*front, shape.inputs))
@@ -113,7 +108,7 @@ def _beside_bptt(named, shape, cell, rounds):
     xs, ys = data(shape, shape.batch, shape.length)
     calls, memory = {"products": _products_alone(shape)}, {}
     for rule in (ft.ONLINE, ft.BPTT, ft.TRUNCATED, ft.SPATIAL):
-        made = learner(shape, rule, cell=cell, whole_sequences=True)
+        made = classifier(network(shape, cell), rule, whole_sequences=True)
         state = made.init()
         program = compiled_step(made, state, xs, ys)
         calls[rule.name] = partial(program, state, xs, ys, None, None)
@@ -135,7 +130,7 @@ def streaming(rounds):
     for streams in STREAMS:
         for chunk in CHUNKS:
             shape, front = SHAPES["copy"], [] if streams == 1 else [streams]
-            made = learner(shape, ft.ONLINE, batch_size=None if streams == 1 else streams)
+            made = classifier(network(shape), batch_size=None if streams == 1 else streams)
             state, (xs, ys) = made.init(), data(shape, *front, chunk)
             # A call is 256 time steps, or one chunk of more.
             several = range(max(1, 256 // chunk))
@@ -144,10 +139,10 @@ def streaming(rounds):
                 "infer": partial(_infer, made, state, xs, several),
             }
             seconds, steps = timed(calls, rounds), chunk * len(several)
-            yield {"streams": streams, "chunk": chunk} | {
-                **{f"{n}_us": round(1e6 * statistics.median(seconds[n]) / steps, 1) for n in calls},
-                "learn_over_infer": round(ratio(seconds, "learn", "infer"), 2),
-            }
+            medians = {name: 1e6 * statistics.median(seconds[name]) / steps for name in calls}
+            found = {f"{name}_us": round(median, 1) for name, median in medians.items()}
+            found["learn_over_infer"] = round(ratio(seconds, "learn", "infer"), 2)
+            yield {"streams": streams, "chunk": chunk} | found
 
 
 def _learn(made, state, xs, ys, several):
@@ -176,15 +171,13 @@ def memory(rounds):
     ways |= {f"{name}, chunks of 64": (rule, {}, 64) for name, rule in streamed.items()}
     ways["online, row by row"] = (ft.ONLINE, {}, 1)
     for way, (rule, options, chunk) in ways.items():
-        made = learner(shape, rule, batch_size=1, **options)
+        made = classifier(network(shape), rule, batch_size=1, **options)
         state = made.init()
         # A stream runs one program, however long it is.
-        needed = {
-            steps: memory_of(
-                compiled_step(made, state, *jax.eval_shape(partial(data, shape, 1, steps)))
-            )
-            for steps in ([chunk] if chunk else LENGTHS)
-        }
+        needed = {}
+        for steps in [chunk] if chunk else LENGTHS:
+            given = jax.eval_shape(partial(data, shape, 1, steps))
+            needed[steps] = memory_of(compiled_step(made, state, *given))
         carried = sum(leaf.nbytes for leaf in jax.tree.leaves(state.carry))
         yield {"way": way, "carry_kib": round(carried / 2**10, 1)} | {
             f"T={length}_mib": round(needed[chunk or length], 2) for length in LENGTHS

@@ -16,10 +16,8 @@ def text():
 
     losses = map(paper.loss, (online.mean, online.entry.published))
     shares = map(percent, (elec2["foretrace"], elec2["deep-river"]))
-    torch, exact = (
-        time("torch", "BPTT, GRU x 4, 48 steps, batch 50", 1000),
-        "µs a step of exact RTRL",
-    )
+    torch = time("torch", "BPTT, GRU x 4, 48 steps, batch 50", 1000)
+    exact = "µs a step of exact RTRL"
     chunks, steps = (time("braintrace", way) for way in ("chunks of 16", "step by step"))
     rows = [
         ["the paper, Table 1", "online loss, lower", *losses, "the paper"],

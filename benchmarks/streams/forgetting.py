@@ -20,6 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 from jax import lax
+from jax.flatten_util import ravel_pytree
 
 import foretrace as ft
 from benchmarks import ledger
@@ -170,11 +171,8 @@ def learn(cell):
     @jax.jit
     @jax.vmap
     def probe(network, xs, ys):
-        found, exact = (
-            ft.gradient(network, None, xs, ys, rule=rule, loss=LOSS)[1]
-            for rule in (learner.rule, ft.BPTT)
-        )
-        return compare(found, exact)
+        rules = (learner.rule, ft.BPTT)
+        return compare(*(ft.gradient(network, None, xs, ys, rule=r, loss=LOSS)[1] for r in rules))
 
     def start(learner):
         state = learner.init()
@@ -184,16 +182,13 @@ def learn(cell):
         return state, ring, jnp.zeros((places * chunk, 1))
 
     now = jax.tree.map(lambda *leaves: jnp.stack(leaves), *map(start, learners))
-    xs, ys = (
-        np.stack(arrays)
-        for arrays in zip(*(make_stream(s, calls * PARTS * chunk) for s in seeds), strict=True)
-    )
+    streams = (make_stream(seed, calls * PARTS * chunk) for seed in seeds)
+    xs, ys = (np.stack(arrays) for arrays in zip(*streams, strict=True))
     accuracy = []
     for i in range(PARTS):
         cut = slice(i * calls * chunk, (i + 1) * calls * chunk)
-        now, right = part(
-            now, *(v[:, cut].reshape(len(seeds), calls, chunk, *v.shape[2:]) for v in (xs, ys))
-        )
+        data = (v[:, cut].reshape(len(seeds), calls, chunk, *v.shape[2:]) for v in (xs, ys))
+        now, right = part(now, *data)
         accuracy.append(np.asarray(right).round(4).tolist())
     network, encoder = now[0].network, now[0].network.encoder
     weight, bias = (jnp.linalg.norm(p, axis=-1) for p in (encoder.weight[..., 0], encoder.bias))
@@ -220,14 +215,9 @@ def compare(found, exact):
     }
     out = {}
     for name, of in groups.items():
-        a, b = (
-            jnp.concatenate([leaf.ravel() for leaf in jax.tree.leaves(of(g))])
-            for g in (found, exact)
-        )
-        norms = jnp.linalg.norm(a), jnp.linalg.norm(b)
-        out[name] = jnp.stack(
-            [a @ b / (norms[0] * norms[1]), norms[0] / norms[1], norms[1] / PROBE]
-        )
+        a, b = (ravel_pytree(of(gradient))[0] for gradient in (found, exact))
+        ours, norm = jnp.linalg.norm(a), jnp.linalg.norm(b)
+        out[name] = jnp.stack([a @ b / (ours * norm), ours / norm, norm / PROBE])
     return out
 
 

@@ -51,11 +51,8 @@ def switch(random, rows):
 def session(random, rows):
     """A login, each 200th row or so, names one of four users; their weights of two inputs count."""
     login = random.random(rows) < 1 / 200
-    user, x, weights = (
-        random.integers(0, 4, rows),
-        random.normal(size=(rows, 2)),
-        random.normal(size=(4, 2)),
-    )
+    user, x = random.integers(0, 4, rows), random.normal(size=(rows, 2))
+    weights = random.normal(size=(4, 2))
     y = np.sum(weights[latched(login, user, 0)] * x, axis=1)
     return np.concatenate([login[:, None], np.eye(4)[user], x], axis=1), noisy(random, y), 0
 
@@ -118,11 +115,8 @@ def keyed(random, rows):
     key, x = random.integers(0, 4, rows), random.normal(size=(rows, 2))
     angle = np.pi / 2 * latched(shown, key, 0) + 0.4
     y = np.cos(angle) * x[:, 0] + np.sin(angle) * x[:, 1] > 0
-    return (
-        np.concatenate([shown[:, None], np.eye(4)[key] * shown[:, None], x], axis=1),
-        y.astype(int),
-        2,
-    )
+    columns = [shown[:, None], np.eye(4)[key] * shown[:, None], x]
+    return np.concatenate(columns, axis=1), y.astype(int), 2
 
 
 def delayed(random, rows):

@@ -33,11 +33,8 @@ class Lags:
         for i, row in enumerate(self.before, 1):
             out |= {f"{name} -{i}": value for name, value in row.items()}
         if self.previous and self.last is not None:
-            out |= (
-                {"last": self.last}
-                if isinstance(self.last, float)
-                else {f"last is {self.last}": 1.0}
-            )
+            number = isinstance(self.last, float)
+            out |= {"last": self.last} if number else {f"last is {self.last}": 1.0}
         self.before.appendleft(x)
         return out
 
@@ -151,14 +148,16 @@ class Scaled:
 
     def learn_one(self, x, y):
         """Learn the scale, and the row."""
-        self.scaler.learn_one({name: value for name, value in x.items() if "is " not in name})
+        self.scaler.learn_one(self._parts(x)[0])
         self.model.learn_one(self._scaled(x), y)
 
     def _scaled(self, x):
-        numbers = {name: value for name, value in x.items() if "is " not in name}
-        return self.scaler.transform_one(numbers) | {
-            name: value for name, value in x.items() if "is " in name
-        }
+        numbers, indicators = self._parts(x)
+        return self.scaler.transform_one(numbers) | indicators
+
+    def _parts(self, x):
+        indicators = {name: value for name, value in x.items() if "is " in name}
+        return {name: value for name, value in x.items() if name not in indicators}, indicators
 
 
 class FromLabels:
@@ -312,9 +311,8 @@ class Schema:
         """Learn a row."""
         from capymoa.core import LabeledInstance, RegressionInstance
 
-        kind, y = (
-            (LabeledInstance, self.labels.index(y)) if self.labels else (RegressionInstance, y)
-        )
+        kind = LabeledInstance if self.labels else RegressionInstance
+        y = self.labels.index(y) if self.labels else y
         self.model.train(kind.from_array(self.schema, self._array(x), y))
 
     def size(self):

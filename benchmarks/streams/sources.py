@@ -16,9 +16,7 @@ from pathlib import Path
 def data():
     """Return the folder of the data sets."""
     if "FORETRACE_DATA" not in os.environ:
-        raise SystemExit(
-            "name the data directory, which holds the folder `streams`: FORETRACE_DATA=..."
-        )
+        raise SystemExit("name the folder that holds the folder `streams`: FORETRACE_DATA=...")
     return Path(os.environ["FORETRACE_DATA"])
 
 
@@ -68,33 +66,25 @@ def _table(stream, file):
     # The target of the row itself is no input; one ahead may be predicted from all of the row.
     names = [n for n in rows[0] if n not in stream.ignore and (stream.ahead or n != stream.target)]
     pairs = zip(rows, rows[stream.ahead :], strict=False)
-    return [*names, "target"], [
-        [*(row[n] for n in names), later[stream.target]] for row, later in pairs
-    ]
+    lines = [[*(row[n] for n in names), later[stream.target]] for row, later in pairs]
+    return [*names, "target"], lines
 
 
 def _packaged(rows):
-    names = list(dict.fromkeys(column for x, _ in rows for column in x))
-    return [*names, "target"], (
-        [*("" if x.get(column) is None else x[column] for column in names), "" if y is None else y]
-        for x, y in rows
-    )
+    names = [*dict.fromkeys(column for x, _ in rows for column in x), "target"]
+    lines = ([{**x, "target": y}.get(column) for column in names] for x, y in rows)
+    return names, (["" if value is None else value for value in line] for line in lines)
 
 
 def _river(name):
     from river import datasets
 
+    def plain(value):
+        value = int(value) if isinstance(value, bool) else value
+        return value.isoformat() if hasattr(value, "isoformat") else value
+
     for x, y in getattr(datasets, name)():
-        x = {
-            column: int(value) if isinstance(value, bool) else value for column, value in x.items()
-        }
-        yield (
-            {
-                c: value.isoformat() if hasattr(value, "isoformat") else value
-                for c, value in x.items()
-            },
-            y,
-        )
+        yield {column: plain(value) for column, value in x.items()}, y
 
 
 def _statsmodels(name):
@@ -141,10 +131,9 @@ def soon_a_beat(stream):
     signal = signal[: len(signal) // every * every].reshape(-1, every).mean(1)
     notes = parquet.read_table(folder / "mitbih_100_annotations.parquet").to_pylist()
     beats = np.array([note["sample"] // every for note in notes if note["symbol"] != "+"])
-    following = np.append(beats, 10**9)[
-        np.searchsorted(beats, np.arange(len(signal)), side="right")
-    ]
-    soon = (following <= np.arange(len(signal)) + stream.delay).astype(int)
+    now = np.arange(len(signal))
+    following = np.append(beats, 10**9)[np.searchsorted(beats, now, side="right")]
+    soon = (following <= now + stream.delay).astype(int)
     return ["MLII", "target"], zip(signal.tolist(), soon.tolist(), strict=True)
 
 
@@ -155,9 +144,8 @@ def pixels(stream, columns_first=False):
     small = small.transpose(0, 2, 1) if columns_first else small
 
     def lines():
-        for image, label in zip(
-            small.reshape(-1, 196).tolist(), _idx("train-labels-idx1-ubyte.xz", 1), strict=True
-        ):
+        labels = _idx("train-labels-idx1-ubyte.xz", 1)
+        for image, label in zip(small.reshape(-1, 196).tolist(), labels, strict=True):
             for i, pixel in enumerate(image):
                 yield pixel, int(i == 0), f"digit {label}" if i == 195 else ""
 
