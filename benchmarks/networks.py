@@ -25,6 +25,15 @@ def lru_network(inputs, outputs, size, depth, *, modules=None, key=None, **ring)
     return ft.Network(inputs, outputs, model_size=size, depth=depth, cell=cell, key=key)
 
 
+def modules(count):
+    """Return the cells of a layer of modules, as many of each of three kinds."""
+    return (
+        ft.SetReset.factory(state_size=count),
+        ft.SetReset.factory(state_size=count, products=False),
+        ft.Rotation.factory(state_size=count),
+    )
+
+
 def classifier(network, rule=ft.ONLINE, rate=1e-3, **options):
     """Return a learner of classes by `ft.adamw`, if no other optimiser is among the options."""
     options = {"optimizer": ft.adamw(rate), "loss": ft.losses.softmax_cross_entropy} | options

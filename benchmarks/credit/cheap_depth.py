@@ -1,7 +1,6 @@
 """Price of credit depth for a stream, beside the paper's rule: the copy task, float32.
 
-    python -m benchmarks.credit.cheap_depth      # one stream by chunk length; 50 streams
-    python -m benchmarks.credit.cheap_depth --chunks 16 --streams 1
+    python -m benchmarks.credit.cheap_depth [--chunks 8 16 64]
 
 CPU time of a call of `ft.gradient` with the carry given and returned, each rule in turn in one
 process, so that other work on the machine troubles all of them. Times are medians over the rounds;
@@ -13,6 +12,7 @@ records/cheap_depth.jsonl.
 
 import statistics
 import time
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -46,59 +46,47 @@ WINDOWS = {
 }
 
 
-def new_carry(network, rule, streams):
-    """Return the carry of one stream, or of several."""
-    key = jax.random.key(0) if rule.samples else None
-    return ft.init_carry(network, rule, None if streams == 1 else streams, key=key)
+def by_rule(rule, network, carry, xs, ys):
+    """Return the gradient of a chunk by a rule, and the next carry."""
+    return ft.gradient(network, carry, xs, ys, rule=rule, loss=LOSS)[1:3]
 
 
-def compiled(call, network, carry, xs, ys):
-    """Return the compiled call, which may write the new carry over the old one."""
-    return jax.jit(call, donate_argnums=1).lower(network, carry, xs, ys).compile()
-
-
-def memory(call, carry, streams):
-    """Return MiB for each stream: the carry, and the further needs of the call."""
-    held = sum(leaf.nbytes for leaf in jax.tree.leaves(carry))
-    besides = call.memory_analysis().temp_size_in_bytes
-    return {"mib": held / 2**20 / streams, "temporary_mib": besides / 2**20 / streams}
+def through_window(network, carry, xs, ys):
+    """Return the gradient of a chunk through a window, and the next carry and window."""
+    before, past = carry
+    window, chunk = jnp.concatenate([past, xs]), len(xs)
+    _, grads, before = window_gradient(network, before, window, ys, chunk=chunk, loss=LOSS)
+    return grads, (before, window[chunk:])
 
 
 def measure(cell):
     """Return memory, operations and CPU time of each rule."""
-    network = lru_network(8, 14, 128, 4, modules=64)
-    streams, chunk, draw = cell["streams"], cell["chunk"], np.random.default_rng(0)
-    front = () if streams == 1 else (streams,)
-    xs = draw.normal(size=(*front, chunk, 8)).astype(np.float32)
-    ys = draw.integers(0, 14, (*front, chunk))
-    calls, carries, found = {}, {}, {}
+    network, chunk = lru_network(8, 14, 128, 4, modules=64), cell["chunk"]
+    draw, ways = np.random.default_rng(0), {}
+    xs, ys = draw.normal(size=(chunk, 8)).astype(np.float32), draw.integers(0, 14, chunk)
     for name, rule in RULES.items():
-        if streams > 1 and ft.carry_size(network, rule) > 10**7:
-            continue  # gigabytes of carry
-        carry = new_carry(network, rule, streams)
-
-        def learn(network, carry, xs, ys, rule=rule):
-            return ft.gradient(network, carry, xs, ys, rule=rule, loss=LOSS)[1:3]
-
-        calls[name], carries[name] = compiled(learn, network, carry, xs, ys), carry
-        found[name] = memory(calls[name], carry, streams)
-        found[name]["million_operations"] = ft.operation_count(network, rule, chunk) / 1e6
-
-    def through_window(network, carry, xs, ys):
-        before, past = carry
-        window = jnp.concatenate([past, xs])
-        _, grads, before = window_gradient(network, before, window, ys, chunk=chunk, loss=LOSS)
-        return grads, (before, window[chunk:])
-
-    for name, steps in WINDOWS.items() if streams == 1 else ():
-        if steps <= chunk:
-            continue
-        past = draw.normal(size=(steps - chunk, 8)).astype(np.float32)
-        carry = (new_carry(network, ft.BPTT, streams), past)
-        calls[name], carries[name] = compiled(through_window, network, carry, xs, ys), carry
-        found[name] = memory(calls[name], carry, streams)
-        count = operations(through_window, network, carry, xs, ys) / chunk
-        found[name]["million_operations"] = count / 1e6
+        key = jax.random.key(0) if rule.samples else None
+        carry, count = (
+            ft.init_carry(network, rule, key=key),
+            ft.operation_count(network, rule, chunk),
+        )
+        ways[name] = partial(by_rule, rule), carry, count
+    for name, steps in WINDOWS.items():
+        if steps > chunk:
+            past = draw.normal(size=(steps - chunk, 8)).astype(np.float32)
+            carry = ft.init_carry(network, ft.BPTT), past
+            count = operations(through_window, network, carry, xs, ys) / chunk
+            ways[name] = through_window, carry, count
+    calls, carries, found = {}, {}, {}
+    for name, (learn, carry, count) in ways.items():
+        # It may write the new carry over the old one.
+        call = jax.jit(learn, donate_argnums=1).lower(network, carry, xs, ys).compile()
+        calls[name], carries[name] = call, carry
+        found[name] = {
+            "mib": sum(leaf.nbytes for leaf in jax.tree.leaves(carry)) / 2**20,
+            "temporary_mib": call.memory_analysis().temp_size_in_bytes / 2**20,
+            "million_operations": count / 1e6,
+        }
     times = {name: [] for name in calls}
     for turn in range(cell["rounds"] + 1):
         for name, call in calls.items():
@@ -107,7 +95,7 @@ def measure(cell):
                 grads, carries[name] = call(network, carries[name], xs, ys)
                 jax.block_until_ready((grads, carries[name]))
                 if turn and again:  # the first call finds the caches full of another rule's numbers
-                    times[name].append((time.process_time() - began) / chunk / streams * 1e6)
+                    times[name].append((time.process_time() - began) / chunk * 1e6)
     base = statistics.median(times["the paper's rule"])
     for name, seen in times.items():
         middle = statistics.median(seen)
@@ -115,10 +103,9 @@ def measure(cell):
     return found
 
 
-def cells(chunks=(8, 16, 64), streams=(1, 50), rounds=10):
-    """Return the cells: of several streams in chunks of 16 alone."""
-    found = ledger.grid(chunk=chunks, streams=streams, rounds=rounds)
-    return [cell for cell in found if cell["streams"] == 1 or cell["chunk"] == 16]
+def cells(chunks=(8, 16, 64), rounds=10):
+    """Return the cells."""
+    return ledger.grid(chunk=chunks, streams=1, rounds=rounds)
 
 
 if __name__ == "__main__":

@@ -24,6 +24,7 @@ import optax
 import foretrace as ft
 from benchmarks import ledger
 from benchmarks.engine.native_peers import PEERS, in_river
+from benchmarks.networks import modules
 from foretrace._native import compiler
 
 NETWORKS = {
@@ -52,12 +53,7 @@ float rows_of(step learn, void *ctx, const float *xs, const float *ys, int rows)
 
 def learner_of(name):
     if NETWORKS[name] is None:
-        cells = (
-            ft.SetReset.factory(state_size=8),
-            ft.SetReset.factory(state_size=8, products=False),
-            ft.Rotation.factory(state_size=8),
-        )
-        network = ft.ModuleNetwork(3, 1, cells=cells, key=jax.random.key(0))
+        network = ft.ModuleNetwork(3, 1, cells=modules(8), key=jax.random.key(0))
         options = {"optimizer": ft.kalman(), "head": ft.heads.least_squares()}
         return ft.Learner(network, rule=ft.ONLINE, loss=ft.losses.squared_error, **options)
     cell, depth, size, rule = NETWORKS[name]

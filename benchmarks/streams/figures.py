@@ -14,6 +14,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from benchmarks import ledger
+from benchmarks.pages.template import records
 from benchmarks.streams import guarded, memory
 from benchmarks.streams.held import SPACING
 
@@ -44,11 +45,10 @@ def save(page, path, dpi=80):
 
 def records_of(name, key, **where):
     """Return cells and results with the largest number of a key, of cells with some settings."""
-    found = [(one["cell"], one["found"]) for one in ledger.read(ledger.RECORDS / f"{name}.jsonl")]
     found = [
-        one
-        for one in found
-        if all(one[0].get(k) == value for k, value in where.items()) and key in one[0]
+        (line["cell"], line["found"])
+        for line in records(name)
+        if key in line["cell"] and line["cell"] | where == line["cell"]
     ]
     most = max(cell[key] for cell, _ in found)
     return [one for one in found if one[0][key] == most]
@@ -56,15 +56,15 @@ def records_of(name, key, **where):
 
 def reach():
     """Draw accuracy over tenths of the labels, at the longest delay."""
-    records = records_of("reach", "delay")
-    tasks = list(dict.fromkeys(cell["task"] for cell, _ in records))
+    lines = records_of("reach", "delay")
+    tasks = list(dict.fromkeys(cell["task"] for cell, _ in lines))
     page = Figure(figsize=(4 * len(tasks) + 2, 3.4), layout="constrained")
     shown = {}
     for axes, task in zip(page.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
-        for cell, found in records:
+        for cell, found in lines:
             if cell["task"] == task and cell["seed"] == 0 and "lags" not in cell:
                 _line(axes, cell["way"], found["parts"], shown)
-        title = f"{task}, {records[0][0]['delay']:,} rows back"
+        title = f"{task}, {lines[0][0]['delay']:,} rows back"
         axes.set(title=title, xlabel="tenth of the labels", ylim=(0.3, 1.03))
         axes.grid(alpha=0.3)
     page.legend(shown.values(), shown, loc="outside right upper", fontsize="small")

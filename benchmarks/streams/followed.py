@@ -26,6 +26,16 @@ class Followed(NamedTuple):
     seconds: float
     state_kib: float
 
+    def scored(self, score, rows):
+        """Return the scores of the parts of a run of some rows, and its costs, for records."""
+        return {
+            "parts": [line.get(score) for line in self.lines if line["kind"] == "stream"],
+            "rows": rows,
+            "scored": self.lines[-1]["scored"],
+            "cpu_us_per_row": 1e6 * self.seconds / rows,
+            "state_kib": self.state_kib,
+        }
+
 
 def write(path, **columns):
     """Write columns as a table of commas, and return its path as a text."""

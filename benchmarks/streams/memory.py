@@ -36,6 +36,7 @@ import optax
 
 import foretrace as ft
 from benchmarks import ledger
+from benchmarks.networks import modules
 from benchmarks.streams import peers
 from benchmarks.streams.deep_river import Filled
 from benchmarks.streams.held import SPACING, rows_of
@@ -46,15 +47,6 @@ CHUNK = 20
 LAGS = 10
 """Rows before, whose features river's models see."""
 RATES = (1e-2, 3e-3, 1e-3)
-
-
-def modules(count):
-    """Return the cells of a layer of modules, as many of each of three kinds."""
-    return (
-        ft.SetReset.factory(state_size=count),
-        ft.SetReset.factory(state_size=count, products=False),
-        ft.Rotation.factory(state_size=count),
-    )
 
 
 FROZEN = (ft.RESERVOIR, optax.set_to_zero())

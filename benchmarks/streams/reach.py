@@ -91,15 +91,9 @@ def mixture(cell, xs, ys, asked):
         given = {"source": write(f"{folder}/cues.csv", **columns, target=labels)}
         given |= {"target": "target", "task": "classification", "previous": False}
         found = follow({}, chunk=10 if cell["delay"] < 50 else 50, log_every=len(xs) // 10, **given)
-    parts = [round(line["accuracy"], 4) for line in found.lines if line["kind"] == "stream"]
-    return {
-        "accuracy": found.result.scores["accuracy"],
-        "parts": parts[:10],
-        "rows": len(xs),
-        "scored": found.lines[-1]["scored"],
-        "cpu_us_per_row": 1e6 * found.seconds / len(xs),
-        "state_kib": found.state_kib,
-    }
+    scored = found.scored("accuracy", len(xs))
+    parts = [round(part, 4) for part in scored["parts"][:10]]
+    return {"accuracy": found.result.scores["accuracy"], **scored, "parts": parts}
 
 
 def peer(cell, xs, ys, asked):

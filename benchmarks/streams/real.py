@@ -92,16 +92,8 @@ def network(cell, count, way):
     found = follow(model, rows=count, warm=WARM, **options(cell["stream"]), **steps)
     jax.clear_caches()
     score = "accuracy" if ANY[cell["stream"]].classes else "mae"
-    done = found.result.position.row
-    return {
-        **found.result.scores,
-        "parts": [line.get(score) for line in found.lines if line["kind"] == "stream"],
-        "rows": done,
-        "scored": found.lines[-1]["scored"],
-        "refused": found.lines[-1]["refused"],
-        "cpu_us_per_row": 1e6 * found.seconds / done,
-        "state_kib": found.state_kib,
-    }
+    scored = found.scored(score, found.result.position.row)
+    return {**found.result.scores, **scored, "refused": found.lines[-1]["refused"]}
 
 
 if __name__ == "__main__":
