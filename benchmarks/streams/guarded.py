@@ -41,10 +41,10 @@ ALONE = ("memory", "reservoir", "distant")
 class Both(Mixture):
     """The default mixture, with predictions and scores' needs instead of experts' errors."""
 
-    def _learned(self, state, row, old, features, newest, carried):
-        state, mixed = super()._learned(state, row, old, features, newest, carried)
+    def _learned(self, state, row, old, features, newest, experts, has_row):
+        state, mixed = super()._learned(state, row, old, features, newest, experts, has_row)
         place, count = self.mixture.without.num_candidates, self.mixture.joint.experts - 1
-        known = row.known & carried.has_row
+        known = row.known & has_row
         mean, scale = old.seen.moments
         # The prediction without the experts that remember, then theirs alone.
         found = jnp.concatenate([old.candidates.T[place][None], old.predicted.T[-count:]])
