@@ -3,30 +3,28 @@
 A benchmark is a function that returns cells, whose arguments are the options of its command, and
 a function from a cell to what was found. A line of its record is `{"cell": {...}, "found": {...},
 "command": ..., "surroundings": {...}}`; `cell` describes the measurement completely, is the key,
-and is not measured again. Standard library only.
+and is not measured again.
 """
 
 import argparse
 import importlib.metadata
+import importlib.util
 import inspect
 import itertools
 import json
 import os
-import platform
 import re
 import shlex
-import subprocess
 import sys
 import time
 from functools import cache
 from pathlib import Path
 
+from foretrace._runs import machine
+
 ROOT = Path(__file__).parents[1]
 RECORDS = ROOT / "benchmarks" / "records"
-PACKAGES = (
-    *("foretrace", "jax", "equinox", "optax", "numpy", "river", "deep-river", "torch"),
-    *("capymoa", "popgym", "gymnax"),
-)
+PEERS = ("river", "deep_river", "torch", "capymoa", "popgym", "gymnax", "braintrace")
 
 
 def run(doc, record, cells, measure):
@@ -50,6 +48,7 @@ def run(doc, record, cells, measure):
             kind = {"action": "store_true"}
         elif isinstance(option.default, (list, tuple, dict)):
             kind |= {"nargs": "+", "default": list(option.default)}
+            kind["choices"] = list(option.default) if isinstance(option.default, dict) else None
         flag = name if option.default is option.empty else f"--{name.replace('_', '-')}"
         parser.add_argument(flag, help=described.get(name), **kind)
     parser.add_argument("--only", nargs="+", help="words in a text, or numbers, of the cells")
@@ -98,10 +97,8 @@ def _flat(record):
 
 def read(path):
     """Return the finished cells of a file; a torn last line of a killed run is no cell."""
-    if not Path(path).exists():
-        return []
     found = []
-    for line in Path(path).read_text().split("\n"):
+    for line in path.read_text().split("\n") if path.exists() else ():
         try:
             found.append(json.loads(line))
         except ValueError:
@@ -112,15 +109,11 @@ def read(path):
 def append(path, cell, found):
     """Write a finished cell, and wait until it is on the disk."""
     record = {"cell": cell, "found": found, "command": command(), "surroundings": surroundings()}
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "a+b") as file:
-        # A torn line is closed, so that it spoils no other.
-        file.seek(0, os.SEEK_END)
-        if file.tell():
-            file.seek(-1, os.SEEK_END)
-            if file.read(1) != b"\n":
-                file.write(b"\n")
-        file.write(json.dumps(record).encode() + b"\n")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    # A torn line is closed, so that it spoils no other.
+    torn = path.exists() and not path.read_text().endswith("\n")
+    with open(path, "a") as file:
+        file.write("\n" * torn + json.dumps(record) + "\n")
         file.flush()
         os.fsync(file.fileno())
 
@@ -156,46 +149,14 @@ def say(text):
 def command():
     """Return the running command, to be typed in the project's root."""
     running = getattr(sys.modules["__main__"], "__spec__", None)
-    return shlex.join(
-        ["python", "-m", running.name if running else Path(sys.argv[0]).stem, *sys.argv[1:]]
-    )
+    name = running.name if running else Path(sys.argv[0]).stem
+    return shlex.join(["python", "-m", name, *sys.argv[1:]])
 
 
 @cache
-def commit():
-    """Return the tree's commit, marked if modified; written records are no change."""
-
-    def git(*words):
-        return subprocess.run(
-            ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False
-        ).stdout
-
-    changed = git(
-        "status", "--porcelain", "--untracked-files=no", "--", ":!benchmarks/records"
-    ).strip()
-    return (git("rev-parse", "--short=8", "HEAD").strip() or "unknown") + (
-        " modified" if changed else ""
-    )
-
-
 def surroundings():
-    """Return commit, versions, machine and load."""
-    return {
-        "commit": commit(),
-        "python": platform.python_version(),
-        "packages": {name: found for name in PACKAGES if (found := _version(name))},
-        "machine": f"{platform.machine()}, {os.cpu_count()} cores, used: {_usable()}",
-        "load": round(os.getloadavg()[0], 1),
-        "time": time.strftime("%Y-%m-%d"),
-    }
-
-
-def _usable():
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
-
-
-def _version(name):
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return None
+    """Return commit, versions, also those of peers, machine, and the load when it was called."""
+    found = machine.surroundings()
+    there = [name for name in PEERS if importlib.util.find_spec(name)]
+    peers = {name: importlib.metadata.version(name.replace("_", "-")) for name in there}
+    return found | {"packages": found["packages"] | peers, "load": round(os.getloadavg()[0], 1)}

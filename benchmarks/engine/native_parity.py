@@ -16,27 +16,17 @@ from jax import lax
 import foretrace as ft
 from benchmarks import ledger
 
+NAMES = ("LRU", "S5", "RTU", "RGLRU", "SelectiveSSM", "MinGRU", "MinLSTM", "IndRNN")
+NAMES += ("ElementwiseLSTM", "LIF", "SetReset", "Rotation", "GRU", "LinearRNN")
+
 
 def cells_of(size):
     """Return the maker of every cell by name, with as many states where that is a choice."""
-    return {
-        "LRU": ft.LRU.factory(state_size=size),
-        "S5": ft.S5.factory(state_size=size),
-        "RTU": ft.RTU.factory(state_size=size),
-        "RGLRU": ft.RGLRU.factory(),
-        "SelectiveSSM": ft.SelectiveSSM.factory(states_per_channel=2),
-        "MinGRU": ft.MinGRU.factory(),
-        "MinLSTM": ft.MinLSTM.factory(),
-        "IndRNN": ft.IndRNN.factory(),
-        "ElementwiseLSTM": ft.ElementwiseLSTM.factory(),
-        "LIF": ft.LIF.factory(),
-        "SetReset": ft.SetReset.factory(),
-        "SetReset, no products": ft.SetReset.factory(products=False),
-        "Rotation": ft.Rotation.factory(),
-        "GRU": ft.GRU.factory(),
-        "LinearRNN": ft.LinearRNN.factory(state_size=size),
-        "LinearRNN, tanh": ft.LinearRNN.factory(state_size=size, tanh=True),
-    }
+    options = dict.fromkeys(("LRU", "S5", "RTU", "LinearRNN"), {"state_size": size})
+    options["SelectiveSSM"] = {"states_per_channel": 2}
+    found = {name: getattr(ft, name).factory(**options.get(name, {})) for name in NAMES}
+    found["SetReset, no products"] = ft.SetReset.factory(products=False)
+    return found | {"LinearRNN, tanh": ft.LinearRNN.factory(state_size=size, tanh=True)}
 
 
 CELLS = cells_of(4)

@@ -5,6 +5,8 @@ are Gaussian unless said, numbers have noise of standard deviation 0.1, and no l
 inputs.
 """
 
+from itertools import accumulate
+
 import numpy as np
 
 NOISE = 0.1
@@ -16,6 +18,11 @@ def latched(events, values, start):
     """Return at each row the value of the last row with an event."""
     last = np.maximum.accumulate(np.where(events, np.arange(len(events)), -1))
     return np.where(last >= 0, values[last], start)
+
+
+def states(start, step, rows):
+    """Return the state after each row: `step` of the state before and of the row."""
+    return np.array([*accumulate(rows, step, initial=start)][1:])
 
 
 def noisy(random, numbers):
@@ -59,10 +66,8 @@ def session(random, rows):
 
 def tank(random, rows):
     """A level gains inflow and loses outflow, between two limits; three classes by its height."""
-    x, level, levels = random.normal(size=(rows, 3)), 0.0, []
-    for inflow, outflow, _ in x:
-        level = np.clip(level + 0.1 * (inflow - outflow), -1, 1)
-        levels.append(level)
+    x = random.normal(size=(rows, 3))
+    levels = states(0.0, lambda level, row: np.clip(level + 0.1 * (row[0] - row[1]), -1, 1), x)
     return x, np.digitize(levels, [-1 / 3, 1 / 3]), 3
 
 
@@ -75,11 +80,9 @@ def counter(random, rows):
 
 def ema(random, rows):
     """The mean of a * b over some 200 rows, scaled to a standard deviation of one half."""
-    x, mean, means = random.normal(size=(rows, 3)), 0.0, []
-    for a, b, _ in x:
-        mean += (a * b - mean) / 200
-        means.append(mean)
-    return x, noisy(random, 10 * np.array(means)), 0
+    x = random.normal(size=(rows, 3))
+    means = states(0.0, lambda mean, row: mean + (row[0] * row[1] - mean) / 200, x)
+    return x, noisy(random, 10 * means), 0
 
 
 def alarm(random, rows):
@@ -92,21 +95,21 @@ def alarm(random, rows):
 def gear(random, rows):
     """One of four gears, up where a > 1 and b > 0, down where a < -1 and c > 0; it scales d."""
     a, b, c, d = x = random.normal(size=(4, rows))
-    now, gears = 0, []
-    for step in ((a > 1) & (b > 0)).astype(int) - ((a < -1) & (c > 0)):
-        now = min(max(now + step, 0), 3)
-        gears.append(now)
-    return x.T, noisy(random, (np.array(gears) / 2 - 0.5) * d), 0
+    steps = ((a > 1) & (b > 0)).astype(int) - ((a < -1) & (c > 0))
+    gears = states(0, lambda now, step: min(max(now + step, 0), 3), steps)
+    return x.T, noisy(random, (gears / 2 - 0.5) * d), 0
 
 
 def heater(random, rows):
     """A temperature beside the cold outside; heating is on from below -0.5 to above 0.5."""
-    x, now, on, found = random.normal(size=(rows, 3)), 0.0, False, []
-    for outside, window, _ in x:
-        now += 0.02 * ((1 if on else -1) + 2 * outside) * (1 + (window > 1))
-        on = now < -0.5 or (on and now < 0.5)
-        found.append(now)
-    return x, noisy(random, np.array(found)), 0
+
+    def step(state, row):
+        now, on = state
+        now += 0.02 * ((1 if on else -1) + 2 * row[0]) * (1 + (row[1] > 1))
+        return now, now < -0.5 or (on and now < 0.5)
+
+    x = random.normal(size=(rows, 3))
+    return x, noisy(random, states((0.0, False), step, x)[:, 0]), 0
 
 
 def keyed(random, rows):
@@ -139,11 +142,12 @@ def _far(reach):
 def lock(random, rows):
     """A lock: a > 1 makes it ready, then b > 1 opens it; c > 1.2 shuts it. Three classes."""
     a, b, c, _ = x = random.normal(size=(4, rows))
-    now, found = 0, []
-    for ready, opens, shuts in np.stack([a > 1, b > 1, c > 1.2], axis=1):
-        now = 0 if shuts else 1 if now == 0 and ready else 2 if now == 1 and opens else now
-        found.append(now)
-    return x.T, np.array(found), 3
+
+    def step(now, row):
+        ready, opens, shuts = row
+        return 0 if shuts else 1 if now == 0 and ready else 2 if now == 1 and opens else now
+
+    return x.T, states(0, step, np.stack([a > 1, b > 1, c > 1.2], axis=1)), 3
 
 
 def slots(random, rows):
@@ -163,20 +167,16 @@ def timer(random, rows):
 def peak(random, rows):
     """The largest a since c > 1.2 and d > 0.5, which begins anew with the a of its row."""
     a, _, c, d = x = random.normal(size=(4, rows))
-    now, found = 0.0, []
-    for value, anew in zip(a, (c > 1.2) & (d > 0.5), strict=True):
-        now = value if anew else max(now, value)
-        found.append(now)
-    return x.T, noisy(random, np.array(found)), 0
+    rows = zip(a, (c > 1.2) & (d > 0.5), strict=True)
+    highest = states(0.0, lambda now, row: row[0] if row[1] else max(now, row[0]), rows)
+    return x.T, noisy(random, highest), 0
 
 
 def smooth(random, rows):
     """Nothing is held: the mean of a over some 50 rows less that of b over 10, in like units."""
-    x, slow, fast, found = random.normal(size=(rows, 3)), 0.0, 0.0, []
-    for a, b, _ in x:
-        slow, fast = slow + (a - slow) / 50, fast + (b - fast) / 10
-        found.append(5 * slow - 2 * fast)
-    return x, noisy(random, np.array(found)), 0
+    x, rates = random.normal(size=(rows, 3)), np.array([50, 10])
+    slow, fast = states(np.zeros(2), lambda means, row: means + (row[:2] - means) / rates, x).T
+    return x, noisy(random, 5 * slow - 2 * fast), 0
 
 
 def drift(random, rows):
