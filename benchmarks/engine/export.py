@@ -14,13 +14,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import onnx
-import onnxruntime
 import optax
-from safetensors.numpy import load_file
 
 import foretrace as ft
 from benchmarks import ledger
 from benchmarks.engine.native_parity import cells_of
+from benchmarks.engine.native_peers import onnx_step
 
 CELLS = cells_of(16)
 
@@ -47,22 +46,16 @@ def learned(
     learner: ft.Learner, files: ft.Exported, xs: np.ndarray, ys: np.ndarray
 ) -> tuple[list, float, float, float]:
     """Let the graph learn; do each of its steps by the learner too, from the same state."""
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(files.graph.read_bytes(), options)
-    names = [o.name for o in session.get_outputs()]
-    order = [i.name for i in session.get_inputs() if i.name not in ("x", "y")]
-    stored, like = load_file(files.state), learner.init()
-    state, losses, apart, times = {name: stored[name] for name in order}, [], 0.0, ([], [])
+    step, state = onnx_step(files)
+    like, losses, apart, times = learner.init(), [], 0.0, ([], [])
     for x, y in zip(xs, ys, strict=True):
         before = as_state(like, state)
         start = time.perf_counter()
-        out = dict(zip(names, session.run(None, {"x": x, "y": y, **state}), strict=True))
+        out, state = step(x, y, state)
         times[0].append(time.perf_counter() - start)
         start = time.perf_counter()
         after, info = jax.block_until_ready(learner.step(before, x[None], y[None]))
         times[1].append(time.perf_counter() - start)
-        state = {name: out[f"next.{name}"] for name in order}
         losses.append(float(out["loss"]))
         there = jax.tree.leaves(as_state(like, state)._replace(key=None))
         here = jax.tree.leaves(after._replace(key=None))

@@ -37,25 +37,31 @@ def in_jax(learner, xs, ys, folder):
 def in_onnxruntime(learner, xs, ys, folder):
     if not installed("onnx", "onnxruntime"):
         return None
-    import onnxruntime
-
-    files = ft.export(learner, folder / "model.onnx", "onnx", learn=True)
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = 1
-    session = onnxruntime.InferenceSession(files.graph.read_bytes(), options)
-    names, state = [o.name for o in session.get_outputs()], load_file(files.state)
-    wanted = {i.name for i in session.get_inputs()}
-    state = {name: value for name, value in state.items() if name in wanted}
+    step, state = onnx_step(ft.export(learner, folder / "model.onnx", "onnx", learn=True))
 
     def call(rows):
         nonlocal state
         for t in range(rows):
-            out = dict(
-                zip(names, session.run(None, {"x": xs[t], "y": ys[t], **state}), strict=True)
-            )
-            state = {name: out["next." + name] for name in state}
+            _, state = step(xs[t], ys[t], state)
 
     return call
+
+
+def onnx_step(files):
+    """Return an exported step, from a row and a state to outputs and a state; the first state."""
+    import onnxruntime
+
+    options = onnxruntime.SessionOptions()
+    options.intra_op_num_threads = 1
+    session = onnxruntime.InferenceSession(files.graph.read_bytes(), options)
+    names, stored = [o.name for o in session.get_outputs()], load_file(files.state)
+    order = [i.name for i in session.get_inputs() if i.name in stored]
+
+    def step(x, y, state):
+        out = dict(zip(names, session.run(None, {"x": x, "y": y, **state}), strict=True))
+        return out, {name: out[f"next.{name}"] for name in order}
+
+    return step, {name: stored[name] for name in order}
 
 
 def in_iree(learner, xs, ys, folder):

@@ -64,7 +64,9 @@ LAYERS = {f"GRU 32 {rate:g}": (32, rate) for rate in RATES}
 ROLLING = {f"rolling 16 {rate:g}": (16, rate) for rate in RATES}
 
 
-def cells(streams=MADE, methods=("learned", "frozen"), rows=20_000, seeds=(2, 3, 4), stream_seed=0):
+def cells(
+    streams=tuple(MADE), methods=("learned", "frozen"), rows=20_000, seeds=(2, 3, 4), stream_seed=0
+):
     """Return the cells."""
     settings = {"rows": rows, "seed": seeds, "stream_seed": stream_seed}
     return ledger.grid(stream=streams, method=methods, **settings)

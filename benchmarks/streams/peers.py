@@ -39,24 +39,6 @@ class Lags:
         return out
 
 
-class Score:
-    """Accuracy or mean absolute error, in all and over each of ten parts."""
-
-    def __init__(self, classes, rows):
-        self.classes, self.length = classes, max(rows // 10, 1)
-        self.total, self.count, self.part, self.part_count, self.parts = 0.0, 0, 0.0, 0, []
-
-    def add(self, i, predicted, truth):
-        """Score row i; None is no label, and a prediction of None is wrong, or zero."""
-        if truth is not None:
-            value = float(predicted == truth) if self.classes else abs((predicted or 0.0) - truth)
-            self.total, self.count = self.total + value, self.count + 1
-            self.part, self.part_count = self.part + value, self.part_count + 1
-        if (i + 1) % self.length == 0:
-            self.parts.append(self.part / self.part_count if self.part_count else None)
-            self.part, self.part_count = 0.0, 0
-
-
 class Data(NamedTuple):
     """Rows for a peer.
 
@@ -100,35 +82,42 @@ def progressive(model, data, limit=None):
         data: rows.
         limit: CPU seconds after which the rest is left.
     """
-    look, score = Lags(data.lags, data.previous), Score(data.classes, data.count)
-    waiting, began, done = deque(), time.process_time(), 0
-    for i, (x, y) in enumerate(data.rows):
+    look, scores = Lags(data.lags, data.previous), []
+    waiting, began = deque(), time.process_time()
+    for x, y in data.rows:
         if y is None:
             features = look.pass_by(x)
             getattr(model, "pass_by", lambda x: None)(x)
-            score.add(i, None, None)
+            scores.append(None)
         else:
             features = look(x)
-            score.add(i, model.predict_one(features), y)
+            said = model.predict_one(features)
+            # No prediction is wrong, or zero.
+            scores.append(float(said == y) if data.classes else abs((said or 0.0) - y))
         waiting.append((features, y))
         if len(waiting) > data.delay:
             features, y = waiting.popleft()
             if y is not None:
                 model.learn_one(features, y)
                 look.last = y
-        done = i + 1
         if limit is not None and time.process_time() - began > limit:
             break
-    seconds = time.process_time() - began
+    seconds, done, length = time.process_time() - began, len(scores), max(data.count // 10, 1)
     kept = model.size() if hasattr(model, "size") else len(pickle.dumps(model))
     return {
-        "accuracy" if data.classes else "mae": score.total / max(score.count, 1),
-        "parts": score.parts,
+        "accuracy" if data.classes else "mae": _mean(scores) or 0.0,
+        "parts": [_mean(scores[i : i + length]) for i in range(0, done - length + 1, length)],
         "rows": done,
-        "scored": score.count,
+        "scored": sum(score is not None for score in scores),
         "cpu_us_per_row": 1e6 * seconds / max(done, 1),
         "state_kib": kept / 2**10,
     }
+
+
+def _mean(scores):
+    """Return the mean of the scores that are there; None if there is none."""
+    known = [score for score in scores if score is not None]
+    return sum(known) / len(known) if known else None
 
 
 class Scaled:
