@@ -5,15 +5,14 @@
 A stream of generated numbers comes in by a pipe; the run itself says how much memory it holds.
 """
 
-import json
 import random
 import resource
 import subprocess
 import sys
 import tempfile
-from pathlib import Path
 
 from benchmarks import ledger
+from foretrace._runs.metrics import read_metrics
 
 WIDTH = 4
 FEED = "from benchmarks.streams.flat_memory import feed; feed({})"
@@ -54,8 +53,7 @@ def measure(cell):
             before = resource.getrusage(resource.RUSAGE_CHILDREN)
             subprocess.run(command, stdin=pipe.stdout, stdout=subprocess.DEVNULL, check=True)
             after = resource.getrusage(resource.RUSAGE_CHILDREN)
-        text = Path(folder, "run", "metrics.jsonl").read_text()
-    lines = [json.loads(line) for line in text.splitlines()]
+        lines = read_metrics(f"{folder}/run/metrics.jsonl")
     lines = [line for line in lines if line["kind"] == "stream"]
     memory = [[line["step"], line["resident_mib"]] for line in lines]
     first, last = memory[0][1], memory[-1][1]

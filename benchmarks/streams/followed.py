@@ -2,12 +2,11 @@
 
 import csv
 import dataclasses
-import json
 import tempfile
 import time
-from pathlib import Path
 from typing import Any, NamedTuple
 
+from foretrace._runs.metrics import read_metrics
 from foretrace.stream import ModelConfig, StreamConfig, run
 
 
@@ -66,5 +65,5 @@ def follow(model, *, rows=None, warm=0, **options):
         seconds = time.process_time() - began
         if result.stopped:
             raise SystemExit("stopped: this cell is not recorded")
-        lines = [json.loads(line) for line in Path(result.run.metrics).read_text().splitlines()]
+        lines = read_metrics(result.run.metrics)
         return Followed(result, lines, seconds, result.run.checkpoint.stat().st_size / 2**10)

@@ -11,7 +11,6 @@ recurrent layer (front), for the recurrent layers (cells) and for the rest. `com
 same rows to `foretrace stream`; a run that was stopped goes on when it is asked for again.
 """
 
-import json
 import subprocess
 import sys
 
@@ -27,6 +26,7 @@ from benchmarks import ledger
 from benchmarks.networks import classifier, lru_network
 from benchmarks.streams.followed import write
 from foretrace._learner.wrappers import holding, in_front_of_recurrences
+from foretrace._runs.metrics import read_metrics
 
 WORK = ledger.ROOT / "runs" / "forgetting"
 BACK, PARTS, PROBE, WINDOW = 3, 40, 1024, 64
@@ -111,7 +111,7 @@ def follow(cell):
     command += ["--target", "y", "--log-every", every, "--checkpoint-every", every]
     command += ["--resume"] if (run / "checkpoint.safetensors").exists() else []
     subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
-    lines = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    lines = read_metrics(run / "metrics.jsonl")
     if lines[-1]["kind"] != "result":
         raise SystemExit(f"stopped at row {lines[-1]['step']}; the same command continues")
     parts = [round(line["accuracy"], 4) for line in lines if line["kind"] == "stream"]

@@ -22,6 +22,7 @@ from safetensors.numpy import load_file
 
 import foretrace as ft
 from benchmarks import ledger
+from foretrace._runs.metrics import read_metrics
 
 BAD = ("NaN", "inf", "-inf", "1e300", "-1e12", "", "?", "oops")
 MACHINE = ("seconds", "rows_per_second", "resident_mib", "microseconds")
@@ -162,7 +163,7 @@ def differences(one, two):
 
 def lines(run):
     """Return the records of a run without what depends on the machine."""
-    found = map(json.loads, (run / "metrics.jsonl").read_text().splitlines())
+    found = read_metrics(run / "metrics.jsonl")
     return [{k: v for k, v in line.items() if k not in MACHINE} for line in found]
 
 
