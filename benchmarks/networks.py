@@ -4,6 +4,9 @@ import statistics
 import time
 
 import jax
+import jax.numpy as jnp
+import optax
+from jax import lax
 
 import foretrace as ft
 
@@ -38,6 +41,20 @@ def classifier(network, rule=ft.ONLINE, rate=1e-3, **options):
     """Return a learner of classes by `ft.adamw`, if no other optimiser is among the options."""
     options = {"optimizer": ft.adamw(rate), "loss": ft.losses.softmax_cross_entropy} | options
     return ft.Learner(network, rule=rule, warn=False, **options)
+
+
+def streamed_gradient(network, carry, xs, ys, *, chunk, rule, loss):
+    """Return the sum of the gradients of the chunks of some streams, and the next carry."""
+
+    def one(now, part):
+        carry, total = now
+        _, grads, carry = ft.gradient(network, carry, *part, rule=rule, loss=loss)
+        return (carry, optax.tree.add(total, grads)), None
+
+    cut = [leaf.reshape(len(leaf), -1, chunk, *leaf.shape[2:]) for leaf in (xs, ys)]
+    parts = [jnp.moveaxis(leaf, 1, 0) for leaf in cut]
+    (carry, total), _ = lax.scan(one, (carry, optax.tree.zeros_like(network)), parts)
+    return total, carry
 
 
 def timed(calls, rounds, first=1, clock=time.perf_counter):

@@ -65,7 +65,7 @@ def onnx_step(files):
 
 
 def in_iree(learner, xs, ys, folder):
-    if not installed("iree.compiler", "iree.runtime"):
+    if not installed("iree"):
         return None
     import iree.compiler
     import iree.runtime

@@ -15,15 +15,13 @@ from functools import partial
 from importlib.util import find_spec
 
 import jax
-import jax.numpy as jnp
 import optax
-from jax import lax
 
 import foretrace as ft
 from benchmarks import ledger
 from benchmarks.engine import peer_steps
 from benchmarks.engine.steps import DEPTH, SHAPES, data, network
-from benchmarks.networks import ratio, timed
+from benchmarks.networks import ratio, streamed_gradient, timed
 
 STREAMS, STEPS = 8, 64
 """Beside braintrace."""
@@ -125,23 +123,9 @@ def _chunked(chunk):
 
 def _by_steps():
     """Return our rule over the steps in one compiled program, as braintrace's driver is."""
-    made, carry, xs, ys = _ours()
-
-    def step(now, row):
-        carry, total = now
-        x, y = row
-        loss = ft.losses.softmax_cross_entropy
-        value, grads, carry = ft.gradient(
-            made, carry, x[:, None], y[:, None], rule=ft.ONLINE, loss=loss
-        )
-        return (carry, optax.tree.add(total, grads)), value
-
-    def run(carry, xs, ys):
-        rows = jnp.swapaxes(xs, 0, 1), jnp.swapaxes(ys, 0, 1)
-        return lax.scan(step, (carry, optax.tree.zeros_like(made)), rows)
-
-    compiled = jax.jit(run)
-    return lambda: compiled(carry, xs, ys)
+    given = {"chunk": 1, "rule": ft.ONLINE, "loss": ft.losses.softmax_cross_entropy}
+    run, given = jax.jit(partial(streamed_gradient, **given)), _ours()
+    return lambda: run(*given)
 
 
 def _ours():

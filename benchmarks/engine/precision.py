@@ -8,7 +8,7 @@ there the operands of products (forward, backward, of sensitivities) are rounded
 before it is compiled. `--device` leaves it to the device instead, for a GPU.
 """
 
-from functools import cache
+from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
@@ -20,7 +20,7 @@ from jax.interpreters import mlir
 
 import foretrace as ft
 from benchmarks import ledger
-from benchmarks.networks import lru_network
+from benchmarks.networks import lru_network, streamed_gradient
 from foretrace.experiment._precision import matrix_products
 
 BITS = {"float32": 23, "tensorfloat32": 10, "bfloat16": 7}
@@ -28,7 +28,6 @@ NETWORKS = {"copy": (64, 128, 0.0, 1.0), "images": (128, 256, 0.9, 0.999)}
 """Modules, features and eigenvalue ring of the paper's networks for copy and images."""
 WAYS = {"BPTT, whole": (ft.BPTT, None), "online, whole": (ft.ONLINE, None)}
 WAYS |= {"online, chunks of 64": (ft.ONLINE, 64), "online, row by row": (ft.ONLINE, 1)}
-LOSS = ft.losses.softmax_cross_entropy
 STREAMS, LENGTH, INPUTS, OUTPUTS = 4, 512, 8, 10
 
 
@@ -60,23 +59,9 @@ def sequence_gradient(name, way, dtype):
         ys = jax.random.randint(jax.random.key(2), (STREAMS, LENGTH), 0, OUTPUTS)
     network, xs = jax.tree.map(lambda leaf: leaf.astype(dtype), (network, xs))
     rule, chunk = WAYS[way]
-    size = chunk or LENGTH
-
-    @jax.jit
-    def whole(network, xs, ys):
-        def one(now, part):
-            carry, total = now
-            _, grads, carry = ft.gradient(network, carry, *part, rule=rule, loss=LOSS)
-            return (carry, jax.tree.map(jnp.add, total, grads)), None
-
-        parts = [
-            jnp.moveaxis(leaf.reshape(STREAMS, -1, size, *leaf.shape[2:]), 1, 0)
-            for leaf in (xs, ys)
-        ]
-        start = ft.init_carry(network, rule, STREAMS), jax.tree.map(jnp.zeros_like, network)
-        return lax.scan(one, start, parts)[0][1]
-
-    return whole(network, xs, ys)
+    given = {"chunk": chunk or LENGTH, "rule": rule, "loss": ft.losses.softmax_cross_entropy}
+    carry = ft.init_carry(network, rule, STREAMS)
+    return jax.jit(partial(streamed_gradient, **given))(network, carry, xs, ys)[0]
 
 
 @cache
