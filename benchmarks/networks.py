@@ -37,6 +37,18 @@ def modules(count):
     )
 
 
+def loss_of(classes):
+    """Return the loss of classes, or of numbers if there are none."""
+    return ft.losses.softmax_cross_entropy if classes else ft.losses.squared_error
+
+
+def module_learner(inputs, classes, cells, optimizer, rule=ft.ONLINE, *, outputs=1, seed=0):
+    """Return a learner of modules under least squares, of classes or of so many numbers."""
+    network = ft.ModuleNetwork(inputs, classes or outputs, cells=cells, key=jax.random.key(seed))
+    options = {"optimizer": optimizer, "head": ft.heads.least_squares(), "loss": loss_of(classes)}
+    return ft.Learner(network, rule=rule, warn=False, **options)
+
+
 def classifier(network, rule=ft.ONLINE, rate=1e-3, **options):
     """Return a learner of classes by `ft.adamw`, if no other optimiser is among the options."""
     options = {"optimizer": ft.adamw(rate), "loss": ft.losses.softmax_cross_entropy} | options

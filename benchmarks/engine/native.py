@@ -24,7 +24,7 @@ import optax
 import foretrace as ft
 from benchmarks import ledger
 from benchmarks.engine.native_peers import PEERS, in_river
-from benchmarks.networks import modules
+from benchmarks.networks import module_learner, modules
 from foretrace._native import compiler
 
 NETWORKS = {
@@ -53,9 +53,7 @@ float rows_of(step learn, void *ctx, const float *xs, const float *ys, int rows)
 
 def learner_of(name):
     if NETWORKS[name] is None:
-        network = ft.ModuleNetwork(3, 1, cells=modules(8), key=jax.random.key(0))
-        options = {"optimizer": ft.kalman(), "head": ft.heads.least_squares()}
-        return ft.Learner(network, rule=ft.ONLINE, loss=ft.losses.squared_error, **options)
+        return module_learner(3, 0, modules(8), ft.kalman())
     cell, depth, size, rule = NETWORKS[name]
     network = ft.Network(3, 1, model_size=size, depth=depth, cell=cell, key=jax.random.key(0))
     return ft.Learner(network, rule=rule, optimizer=optax.adam(1e-3), loss=ft.losses.squared_error)

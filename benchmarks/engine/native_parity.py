@@ -15,6 +15,7 @@ from jax import lax
 
 import foretrace as ft
 from benchmarks import ledger
+from benchmarks.networks import module_learner
 
 NAMES = ("LRU", "S5", "RTU", "RGLRU", "SelectiveSSM", "MinGRU", "MinLSTM", "IndRNN")
 NAMES += ("ElementwiseLSTM", "LIF", "SetReset", "Rotation", "GRU", "LinearRNN")
@@ -56,11 +57,9 @@ def _of_modules(kind):
     optimizer, target = kind.split(", ")
     outputs, classes = int(target[0]), target.endswith("classes")
     cells = (ft.SetReset.factory(state_size=4), ft.Rotation.factory(state_size=2))
-    network = ft.ModuleNetwork(3, outputs, cells=cells, key=jax.random.key(0))
     optimizer = ft.kalman() if optimizer == "kalman" else optax.adam(1e-3)
-    loss = ft.losses.softmax_cross_entropy if classes else ft.losses.squared_error
-    options = {"optimizer": optimizer, "head": ft.heads.least_squares(), "loss": loss}
-    return ft.Learner(network, rule=ft.ONLINE, warn=False, **options), classes
+    made = module_learner(3, classes and outputs, cells, optimizer, outputs=outputs)
+    return made, classes
 
 
 def rows_of(learner, rows, classes):

@@ -36,7 +36,7 @@ import optax
 
 import foretrace as ft
 from benchmarks import ledger
-from benchmarks.networks import modules
+from benchmarks.networks import loss_of, module_learner, modules
 from benchmarks.streams import peers
 from benchmarks.streams.deep_river import Filled
 from benchmarks.streams.held import SPACING, rows_of
@@ -158,9 +158,7 @@ def by_label(learner, each, state, rows):
 def make_modules(inputs, classes, method, seed):
     """Return the learner of a layer of modules under least squares."""
     cells, rule, optimizer = MODULES[method]
-    found = ft.ModuleNetwork(inputs, classes or 1, cells=cells, key=jax.random.key(seed))
-    options = {"optimizer": optimizer, "head": ft.heads.least_squares(), "loss": loss_of(classes)}
-    return ft.Learner(found, rule=rule, warn=False, **options)
+    return module_learner(inputs, classes, cells, optimizer, rule, seed=seed)
 
 
 def make_layer(inputs, classes, method, seed):
@@ -170,11 +168,6 @@ def make_layer(inputs, classes, method, seed):
     found = ft.Network(inputs, classes or 1, **sizes, key=jax.random.key(seed))
     options = {"optimizer": optax.adam(rate), "loss": loss_of(classes)}
     return ft.Learner(found, rule=ft.BPTT, warn=False, **options)
-
-
-def loss_of(classes):
-    """Return the loss of classes, or of numbers."""
-    return ft.losses.softmax_cross_entropy if classes else ft.losses.squared_error
 
 
 def peer(cell, xs, ys, classes):

@@ -53,6 +53,23 @@ def test_a_finished_cell_is_not_measured_again_and_a_torn_line_is_no_cell(
     assert "there already: a=2" in capsys.readouterr().err
 
 
+def test_the_arguments_of_cells_are_the_options_of_a_benchmark(benchmark, tmp_path, monkeypatch):
+    ledger = benchmark("ledger")
+
+    def cells(kinds=("a", "b"), rows=3, whole=False):
+        """Return the cells."""
+        return ledger.grid(kind=kinds, rows=rows, whole=whole)
+
+    for words in (["--rows", "5", "--only", "b"], ["--whole", "--kinds", "c"], ["--only", "7"]):
+        monkeypatch.setattr("sys.argv", ["x", *words, "--records", str(tmp_path)])
+        ledger.run("", lambda cell: cell["kind"], cells, lambda cell: {"double": 2 * cell["rows"]})
+    assert {path.name for path in tmp_path.iterdir()} == {"b.jsonl", "c.jsonl"}
+    (b,), (c,) = (ledger.read(tmp_path / f"{kind}.jsonl") for kind in "bc")
+    assert b["cell"] == {"kind": "b", "rows": 5, "whole": False} and b["found"] == {"double": 10}
+    assert c["cell"] == {"kind": "c", "rows": 3, "whole": True}
+    assert {"commit", "packages", "load"} <= b["surroundings"].keys()
+
+
 def test_peers_are_scored_before_they_learn_and_get_labels_late(benchmark):
     peers = benchmark("streams.peers")
     log = []
