@@ -153,10 +153,15 @@ def command():
     return shlex.join(["python", "-m", name, *sys.argv[1:]])
 
 
-@cache
 def surroundings():
-    """Return commit, versions, also those of peers, machine, and the load when it was called."""
+    """Return commit, versions, also those of peers, machine and load."""
+    return _versions() | {"load": round(os.getloadavg()[0], 1)}
+
+
+@cache
+def _versions():
+    """Return these but the load; records that are written meanwhile do not change the commit."""
     found = machine.surroundings()
     there = [name for name in PEERS if importlib.util.find_spec(name)]
     peers = {name: importlib.metadata.version(name.replace("_", "-")) for name in there}
-    return found | {"packages": found["packages"] | peers, "load": round(os.getloadavg()[0], 1)}
+    return found | {"packages": found["packages"] | peers}
