@@ -107,10 +107,12 @@ def follow(cell):
         WORK.mkdir(parents=True, exist_ok=True)
         xs, ys = make_stream(0, rows)
         write(source, x=[f"{x:.5f}" for x in xs[:, 0].tolist()], y=ys)
-    command = [sys.executable, "-m", *cell["command"].split(), str(source), "--run-dir", str(run)]
-    command += ["--target", "y", "--log-every", every, "--checkpoint-every", every]
-    command += ["--resume"] if (run / "checkpoint.safetensors").exists() else []
-    subprocess.run(command, stdout=subprocess.DEVNULL, check=True)
+    program, *options = cell["command"].split()
+    words = [*options, str(source), "--target", "y", "--run-dir", str(run)]
+    words += ["--log-every", every, "--checkpoint-every", every]
+    if (run / "checkpoint.safetensors").exists():
+        words = ["resume", str(run)]
+    subprocess.run([sys.executable, "-m", program, *words], stdout=subprocess.DEVNULL, check=True)
     lines = read_metrics(run / "metrics.jsonl")
     if lines[-1]["kind"] != "result":
         raise SystemExit(f"stopped at row {lines[-1]['step']}; the same command continues")

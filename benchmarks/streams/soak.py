@@ -75,7 +75,7 @@ def soak(folder, *, kind, rows, kills, stops, chunk, seed):
         process.send_signal(number)
         code = process.wait()
         ledger.say(f"{i}/{len(events)}: {number.name} behind row {reached}, exit code {code}")
-        process = start(folder, ["stream", "rows.csv", "--run-dir", "disturbed", "--resume"])
+        process = start(folder, ["resume", "disturbed"])
     if code := process.wait():
         raise SystemExit(f"the disturbed run ended with {code}")
     found = differences(folder / "alone", folder / "disturbed")

@@ -201,5 +201,5 @@ figure.tight_layout()
 #
 # Now try a longer corridor, another rule, or another cell: `foretrace rl t-maze
 # --environment.corridor 20` shows progress, keeps a record and a checkpoint, and continues with
-# `--resume`. [Let an agent remember](../agents.md) has all options, tasks of others, your own
+# `foretrace resume`. [Let an agent remember](../agents.md) has all options, tasks of others, your own
 # environments, and results.

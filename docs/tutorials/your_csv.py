@@ -97,7 +97,7 @@ print(Path("answers.csv").read_text())
 # %% [markdown]
 # ## Go on later
 #
-# Stop a run with Ctrl-C at any moment. The same command with `--resume` goes on at the right row;
+# Stop a run with Ctrl-C at any moment. `foretrace resume` goes on at the right row;
 # when the file has grown, at the new rows.
 #
 # Next: [all that a stream can do](../streams.md): labels that come late, forecasts, many sensors in

@@ -43,7 +43,7 @@ def loss_explained() -> Iterator[None]:
             raise
         raise LostProcessError(
             f"another process of this run was lost ({error}); what was saved is unharmed: go on "
-            "with --resume, in any number of processes"
+            "with `foretrace resume`, in any number of processes"
         ) from error
 
 

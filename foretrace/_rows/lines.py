@@ -39,7 +39,7 @@ class ReplacedError(SourceError):
     def __init__(self, name: str, difference: str):
         super().__init__(
             f"{name} is not the file that was read before: {difference}. Give the run its original "
-            "file back, or begin a new run for this one: without --resume, in another --run-dir"
+            "file back, or begin a new run for this one, in another --run-dir"
         )
 
 

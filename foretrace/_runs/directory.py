@@ -89,8 +89,12 @@ def create(path: str | os.PathLike[str], config: Any, **begun: Any) -> Run:
         TakenError: there is something at the path.
         RunError: it cannot be written.
     """
-    run = Run(Path(path))
-    check_free(run.path)
+    check_free(path)
+    return begin(Run(Path(path)), config, **begun)
+
+
+def begin(run: Run, config: Any, **begun: Any) -> Run:
+    """Begin a run in a directory that may hold other files; else as `create`."""
     try:
         run.path.mkdir(parents=True, exist_ok=True)
         _remove_temporaries(run)
@@ -126,8 +130,8 @@ def check_free(path: str | os.PathLike[str]) -> None:
 def _taken(run: Run) -> TakenError:
     what = "a run" if run.config.exists() else "files"
     return TakenError(
-        f"{run.path} holds {what} already; go on with a run by --resume, or choose another "
-        "directory"
+        f"{run.path} holds {what} already; go on with a run by `foretrace resume`, or choose "
+        "another directory"
     )
 
 
@@ -256,10 +260,13 @@ def read_begun(run: Run, name: str) -> Any:
     return _read(run).get(name)
 
 
-def is_run_of(path: str | os.PathLike[str], kind: type) -> bool:
-    """Say whether there is a run with a configuration of a certain type."""
-    run = Run(Path(path))
-    return run.config.exists() and _read(run)["config"]["type"] == kind.__name__
+def read_type(path: str | os.PathLike[str]) -> str:
+    """Return the name of the class of the configuration in a run directory.
+
+    Raises:
+        RunError: there is no run, or its configuration cannot be read.
+    """
+    return _read(Run(Path(path)))["config"]["type"]
 
 
 def changed_packages(path: str | os.PathLike[str]) -> list[str]:

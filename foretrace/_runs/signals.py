@@ -3,7 +3,7 @@
 import signal
 import threading
 from types import FrameType
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
 STOPPED = 130
 """Exit code of a run that Ctrl-C, SIGTERM or SIGHUP stopped, as that of any program on Ctrl-C."""
@@ -23,8 +23,10 @@ class Stop:
     A SIGHUP that is ignored, as under nohup, stays ignored.
 
     While `waiting` is true, the first signal also raises `Interrupted`, because the data may never
-    come. An instance passes its request on to the instance around it.
+    come. An instance passes its request on to the instance around it, and begins with its request.
     """
+
+    _active: ClassVar[list["Stop"]] = []
 
     def __init__(self) -> None:
         self.asked = self.waiting = False
@@ -39,10 +41,14 @@ class Stop:
                     or signal.getsignal(number) != signal.SIG_IGN
                 ):
                     self._before[number] = signal.signal(number, self._ask)
+            self.asked = any(stop.asked for stop in self._active)
+            self._active.append(self)
         return self
 
     def __exit__(self, *_: object) -> None:
         self._restore()
+        if self in self._active:
+            self._active.remove(self)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
         self.asked = True

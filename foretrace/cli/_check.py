@@ -56,12 +56,10 @@ def findings(folder: Path) -> Iterator[tuple[str, str, bool]]:
 
 def _runs_of(folder: Path) -> list[Path]:
     """Return the folders of a sweep's or a grid's runs, or the folder of a run itself."""
-    if not Run(folder).config.exists():
-        raise RunError(f"no run at {folder}: there is no {Run(folder).config.name}")
     parts = known_in(folder).parts
-    return (
-        [folder] if parts is None else [path for path in parts(folder) if Run(path).config.exists()]
-    )
+    if parts is None:
+        return [folder]
+    return [path for path in sorted((folder / parts).glob("*")) if Run(path).config.exists()]
 
 
 def _checkpoint(run: Run) -> tuple[dict[str, Any] | None, str | None]:

@@ -1,7 +1,9 @@
 """What `foretrace export` does."""
 
 import warnings
+from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
 from foretrace import experiment
 from foretrace._export.export import Exported, export, export_network
@@ -10,7 +12,7 @@ from foretrace._learner.optimizer import adamw
 from foretrace._learner.state import UntrainedParameters
 from foretrace._native.compiler import code_size, find_compiler
 from foretrace._network import Network
-from foretrace._runs.directory import RunError, is_run_of
+from foretrace._runs.directory import RunError, read_type
 from foretrace.cli._options import Export
 from foretrace.cli._recorded import checkpoint_file, config_in, network_in
 from foretrace.experiment._config import Config
@@ -27,14 +29,25 @@ def write_graph(command: Export) -> int:
     compiler = find_compiler(required=False) if command.format == "c" else []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UntrainedParameters)
-        kinds = {RLConfig: _of_agent, StreamConfig: _of_stream}
-        of = next((of for kind, of in kinds.items() if is_run_of(command.run_dir, kind)), None)
-        files = (of or _of_training)(command)
+        files = _writer(command.run_dir)(command)
     for path in filter(None, (*files, files.include)):
         print(f"{path}: {path.stat().st_size / 1000:.0f} kB")
     if (size := code_size(files.graph, compiler)) is not None:
         print(f"compiled for size on this machine: {size} bytes of code and constants")
     return 0
+
+
+def _writer(path: Path) -> Callable[[Export], Exported]:
+    """Return the function for a kind of run; a file is a checkpoint of `foretrace train`."""
+    writers = {Config: _of_training, RLConfig: _of_agent, StreamConfig: _of_stream}
+    name = read_type(path) if path.is_dir() else Config.__name__
+    for kind, writer in writers.items():
+        if kind.__name__ == name:
+            return writer
+    raise RunError(
+        f"{path} is no run of `foretrace train`, `rl` or `stream`, the only kinds that are "
+        "exported; for the learner of a program of yours, use foretrace.export"
+    )
 
 
 def _of_agent(command: Export) -> Exported:
@@ -66,11 +79,6 @@ def _of_stream(command: Export) -> Exported:
 
 
 def _of_training(command: Export) -> Exported:
-    if command.run_dir.is_dir() and not is_run_of(command.run_dir, Config):
-        raise RunError(
-            f"{command.run_dir} is no run of `foretrace train`, `rl` or `stream`, the only kinds "
-            "that are exported; for the learner of a program of yours, use foretrace.export"
-        )
     checkpoint = checkpoint_file(command.run_dir)
     config = config_in(checkpoint)
     network = network_in(checkpoint, config)

@@ -4,29 +4,26 @@ Every command that takes a run directory asks here.
 """
 
 import shlex
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from foretrace._runs.directory import RunError, files, is_run_of, read_config_as
+from foretrace._runs.directory import RunError, files, read_config_as, read_type
 from foretrace._runs.session import RunKind
 from foretrace._runs.signals import STOPPED
-from foretrace.cli._options import RL, Stream, Subcommand, Sweep, Train
+from foretrace.cli._options import RL, Reproduce, Stream, Sweep, Train
 from foretrace.experiment import _report as train_report
 from foretrace.experiment import _train
-from foretrace.experiment._config import task_name
+from foretrace.paper import _page as paper_page
+from foretrace.paper import _reproduce
 from foretrace.rl import _report as rl_report
 from foretrace.rl import _run as rl_run
-from foretrace.rl._config import RLConfig
-from foretrace.rl._config import task_name as rl_task_name
 from foretrace.stream import _figure as stream_figure
 from foretrace.stream import _report as stream_report
 from foretrace.stream import _saved as stream_saved
-from foretrace.stream._config import StreamConfig
 from foretrace.sweep import _report as sweep_report
 from foretrace.sweep import study
 from foretrace.sweep._config import Sweep as SweepConfig
-from foretrace.sweep._kinds import SweptConfig
 from foretrace.sweep._run import STORAGE
 
 
@@ -34,131 +31,98 @@ class Known(NamedTuple):
     """A kind of run; functions get its directory.
 
     Args:
-        command: name of the command that begins and resumes it.
+        command: class of the command that begins and resumes it.
         kind: class of its configuration, and settings that a resumed run may change.
-        again: function of a recorded configuration and the directory; the command with the options
-            of the run.
-        table: function that returns a report's text.
-        figure: function that draws the figure of a report.
-        contents: files of the directory, and what each of them is.
-        parts: function that returns the runs that it is made of. None for a single run.
-        more: function that returns the last line of a report.
+        report: function that prints a report and draws its figures.
+        parts: folder of the runs that it is made of; None for a single run.
     """
 
-    command: str
+    command: Callable[..., Any]
     kind: RunKind[Any]
-    again: Callable[[Any, Path], Subcommand]
-    table: Callable[[Path], Any]
-    figure: Callable[[Path], Any]
-    contents: Mapping[str, str]
-    parts: Callable[[Path], Iterable[Path]] | None = None
-    more: Callable[[Path], str] = lambda folder: ""
+    report: Callable[[Path], None]
+    parts: str | None = None
 
 
-def _sweep_table(folder: Path) -> Any:
-    trials = study(folder).get_trials()
+def _of_run(
+    table: Callable[[Path], Any], figure: Callable[[Path], Any], contents: Mapping[str, str]
+) -> Callable[[Path], None]:
+    """Return what reports a run: its table, its figure, and its files with what each of them is."""
+
+    def report(folder: Path) -> None:
+        show(table(folder))
+        figure(folder)
+        print(files(folder, contents))
+
+    return report
+
+
+def _of_sweep(folder: Path) -> None:
+    found = study(folder)
+    trials = found.get_trials()
     if not any(trial.params for trial in trials):
         raise RunError(
             f"{folder} has nothing to report yet; a study in a database is named by "
             f"{STORAGE}, a variable of the environment"
         )
-    return sweep_report.table(read_config_as(folder, SweepConfig), trials)
+    show(sweep_report.table(read_config_as(folder, SweepConfig), trials))
+    print(files(folder, sweep_report.CONTENTS))
+    if any(trial.value is not None for trial in trials):
+        best = found.best_trial
+        run = shlex.quote(str(folder / best.user_attrs["run"]))
+        print(f"best: {sweep_report.assigned(best.params)}; more: foretrace report {run}")
 
-
-def _best_trial(folder: Path) -> str:
-    found = study(folder)
-    if not any(trial.value is not None for trial in found.get_trials()):
-        return ""
-    best = found.best_trial
-    run = shlex.quote(str(folder / best.user_attrs["run"]))
-    return f"best: {sweep_report.assigned(best.params)}; more: foretrace report {run}"
-
-
-def _swept_task(config: SweptConfig) -> Any:
-    """Return the word that follows `foretrace sweep`."""
-    if isinstance(config, StreamConfig):
-        return "stream"
-    return (
-        rl_task_name(config.environment) if isinstance(config, RLConfig) else task_name(config.task)
-    )
-
-
-TRAIN = Known(
-    "train",
-    _train.KIND,
-    lambda config, path: Train(task_name(config.task), config, path, resume=True),
-    train_report.table,
-    train_report.figure,
-    train_report.CONTENTS,
-)
 
 KINDS = (
-    TRAIN,
     Known(
-        "stream",
+        Train,
+        _train.KIND,
+        _of_run(train_report.table, train_report.figure, train_report.CONTENTS),
+    ),
+    Known(RL, rl_run.KIND, _of_run(rl_report.table, rl_report.figure, rl_report.CONTENTS)),
+    Known(
+        Stream,
         stream_saved.KIND,
-        lambda config, path: Stream(config, path, resume=True),
-        stream_report.table,
-        stream_figure.figure,
-        {
-            "config.json": "what was run, with versions and hardware",
-            "metrics.jsonl": "scores, speed and memory, a line each",
-            "checkpoint.safetensors": "what was learned, encoding and position",
-            "curves.png": "scores, experts, time and memory",
-            "tensorboard": "the same for TensorBoard",
-        },
+        _of_run(
+            stream_report.table,
+            stream_figure.figure,
+            {
+                "config.json": "what was run, with versions and hardware",
+                "metrics.jsonl": "scores, speed and memory, a line each",
+                "checkpoint.safetensors": "what was learned, encoding and position",
+                "curves.png": "scores, experts, time and memory",
+                "tensorboard": "the same for TensorBoard",
+            },
+        ),
     ),
+    Known(Sweep, RunKind(SweepConfig, may_change=("trials",)), _of_sweep, "trials"),
     Known(
-        "rl",
-        rl_run.KIND,
-        lambda config, path: RL(rl_task_name(config.environment), config, path, resume=True),
-        rl_report.table,
-        rl_report.figure,
-        rl_report.CONTENTS,
-    ),
-    Known(
-        "sweep",
-        RunKind(SweepConfig, may_change=("trials",)),
-        lambda sweep, path: Sweep(_swept_task(sweep.config), sweep, path, resume=True),
-        _sweep_table,
-        lambda folder: None,
-        {
-            "config.json": "what was searched, with versions and hardware",
-            "study.log": "the study of Optuna",
-            "trials": "a run directory for each configuration",
-        },
-        lambda folder: sorted((folder / "trials").iterdir()),
-        _best_trial,
+        Reproduce, _reproduce.KIND, lambda folder: paper_page.print_report([folder], folder), "runs"
     ),
 )
 """Every kind of run."""
 
 
-def known_in(path: Path, among: Iterable[Known] = KINDS) -> Known:
-    """Return the kind of the run in a directory; the first one if it is none of these."""
-    among = tuple(among)
-    return next((known for known in among if is_run_of(path, known.kind.config)), among[0])
-
-
-def resumed(command: str, path: Path) -> Subcommand:
-    """Return the command that goes on with a run, with all its options.
+def known_in(path: Path) -> Known:
+    """Return the kind of the run in a directory.
 
     Raises:
-        RunError: there is no run, or one of another command.
+        RunError: there is no run, or one of a command that this version does not have.
     """
-    known = known_in(path, [known for known in KINDS if known.command == command])
-    return known.again(read_config_as(path, known.kind.config), path)
+    name = read_type(path)
+    for known in KINDS:
+        if known.kind.config.__name__ == name:
+            return known
+    raise RunError(f"{path} holds a run of a command that is not known here: {name}")
 
 
-def again(command: str, folder: Path, **given: Any) -> str:
+def again(folder: Path, **given: Any) -> str:
     """Return the command line that goes on with a run.
 
     Args:
-        command: name of the command.
         folder: directory of the run.
         **given: options that the directory does not hold; None and False are left out.
     """
-    words = ["foretrace", command, "--resume", str(folder)]
+    words = ["foretrace", "resume", str(folder)]
     for name, value in given.items():
         if value is not None and value is not False:
             words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
@@ -182,15 +146,10 @@ def show(table: Any) -> None:
 
 
 def report(path: Path) -> int:
-    """Print the table of a run, draw its figure and list its files; return the exit code.
+    """Print the report of a run and draw its figures; return the exit code.
 
     Raises:
         RunError: there is no run, or nothing to report yet.
     """
-    known = known_in(path)
-    show(known.table(path))
-    known.figure(path)
-    print(files(path, known.contents))
-    if more := known.more(path):
-        print(more)
+    known_in(path).report(path)
     return 0

@@ -1,7 +1,6 @@
 """The `foretrace` command: what each of `_commands` does."""
 
 import contextlib
-import difflib
 import importlib.metadata
 import logging
 import os
@@ -26,7 +25,6 @@ from foretrace.cli._options import (
     RL,
     Align,
     Check,
-    Command,
     Export,
     Predict,
     Report,
@@ -36,19 +34,12 @@ from foretrace.cli._options import (
     Sweep,
     Train,
 )
-from foretrace.cli._recorded import (
-    RESUMED,
-    check_network,
-    check_task,
-    default_for,
-    default_of_task,
-    without_command,
-)
-from foretrace.cli._recorded import spelled_out as with_run_dir
+from foretrace.cli._recorded import HELP, check_network, default_for, nearest
 from foretrace.cli._reproduce import _report, _reproduce
 from foretrace.cli._stream import predict, stream
 from foretrace.cli._sweep import sweep
 from foretrace.cli._train import _align, _rl, _train
+from foretrace.experiment._cells import FLAT
 
 _READER_LEFT = 141
 """Exit code of a program whose reader left, as shells count SIGPIPE."""
@@ -95,10 +86,11 @@ def _main(arguments: list[str]) -> _End:
     # Optax notes on every schedule without a warm-up that it has none.
     logging.getLogger("absl").setLevel(logging.ERROR)
     try:
-        _check_command(arguments)
-        code = _done(_spelled_out(arguments))
+        code = _done(arguments)
         sys.stdout.flush()  # not at the end of the process, where nothing could be said any more
         return _End(code)
+    except SystemExit as end:  # the parser's own errors, and its help
+        return _End(int(end.code or 0))
     except BrokenPipeError:
         # Nothing may be written at the end of the process either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -115,35 +107,42 @@ def _main(arguments: list[str]) -> _End:
 
 
 def _done(arguments: list[str]) -> int:
-    """Show the help that is asked for, or run the command; return the exit code."""
-    if arguments == ["--version"]:
-        print(f"foretrace {importlib.metadata.version('foretrace')}")
-        return 0
-    if {"-h", "--help"} & set(arguments):
-        try:
-            _parse_with(arguments, default_of_task(arguments, source="FILE"))
-        except SystemExit as end:
-            return int(end.code or 0)
-    with warnings.catch_warnings():
-        warnings.showwarning = _show_warning
-        warnings.simplefilter("always", UntrainedParameters)
-        command = _parse(arguments)
-        return _run(command, arguments)
-
-
-def _check_command(arguments: list[str]) -> None:
-    """Check that there is such a command, and a standard output.
+    """Show the help or the version that is asked for, or run the command; return the exit code.
 
     Raises:
-        ValueError: there is none.
+        ValueError: there is no such command, or no standard output.
     """
     if sys.stdout is None:
         # The next file that is opened would take its place, and get what libraries print.
         raise ValueError("standard output is closed; send it to a file, or to /dev/null")
-    if arguments and not arguments[0].startswith("-") and arguments[0] not in COMMANDS:
-        near = difflib.get_close_matches(arguments[0], COMMANDS, 1)
-        hint = f"did you mean {near[0]}?" if near else f"expected one of {', '.join(COMMANDS)}"
-        raise ValueError(f"there is no command {arguments[0]!r}; {hint}")
+    if arguments == ["--version"]:
+        print(f"foretrace {importlib.metadata.version('foretrace')}")
+        return 0
+    if not arguments or arguments[0] in HELP:
+        print(_overview())
+        return 0 if arguments else 2
+    with warnings.catch_warnings():
+        warnings.showwarning = _show_warning
+        warnings.simplefilter("always", UntrainedParameters)
+        return _run(_parse(arguments))
+
+
+def _overview() -> str:
+    """Return what each command does."""
+    lines = [
+        f"    {name:<10} {(kind.__doc__ or '').splitlines()[0]}" for name, kind in COMMANDS.items()
+    ]
+    return "\n".join(
+        [
+            "usage: foretrace COMMAND ...",
+            "",
+            "Recurrent networks that learn long-range dependencies online.",
+            "",
+            *lines,
+            "",
+            "`foretrace COMMAND --help` explains a command; `foretrace --version` is the version.",
+        ]
+    )
 
 
 def _exit_at_once(code: int) -> NoReturn:
@@ -162,84 +161,37 @@ _DOES: dict[type, Callable[[Any], int]] = {
     Stream: stream,
     Predict: predict,
     Align: _align,
+    Reproduce: _reproduce,
     Report: _report,
     Check: check,
     Export: write_graph,
 }
-"""What each command does but `reproduce`, which says its own command line again."""
+"""What each command does; `resume` becomes the command of the run."""
 
 
-def _run(command: Subcommand, arguments: list[str]) -> int:
-    return (
-        _reproduce(command, arguments)
-        if isinstance(command, Reproduce)
-        else _DOES[type(command)](command)
-    )
+def _run(command: Subcommand) -> int:
+    return _DOES[type(command)](command)
 
 
 def _parse(arguments: list[str]) -> Subcommand:
-    """Parse a command line, with the named task's, run's or checkpoint's defaults."""
-    default = default_for(arguments)
-    command = _parse_with(arguments, default)
-    check_task(default, command)
-    check_network(arguments, command)
-    return command
+    """Parse a command line, with the named task's, run's or checkpoint's defaults.
 
-
-def _spelled_out(arguments: list[str]) -> list[str]:
-    """Return a command line without the short forms that are more than another name of one option.
-
-    >>> _spelled_out(["train", "--data", "my.npz", "--cell", "gru"])
-    ['train', 'own', 'network.cell:gru', '--data', 'my.npz']
-    >>> _spelled_out(["train", "--resume", "runs/a"])
-    ['train', '--run-dir', 'runs/a', '--resume']
+    Raises:
+        ValueError: there is no such command, task, run or checkpoint.
     """
-    if not arguments or arguments[0] not in (*RESUMED, "align"):
-        return arguments
-    command, *words = arguments
-    if command in RESUMED:
-        words = with_run_dir(words)
-    if command == "sweep":
-        words = without_command(words)
-    if command == "stream" or words[:1] == ["stream"]:
-        return [command, *words]
-    if (
-        command != "rl"
-        and any(word.split("=")[0] == "--data" for word in words)
-        and words[0].startswith("-")
-    ):
-        words = ["own", *words]
-    cells = []
-    for at, word in reversed(list(enumerate(words))):
-        if word == "--cell" and at + 1 < len(words):
-            cells = [f"network.cell:{words[at + 1]}"]
-            del words[at : at + 2]
-        elif word.startswith("--cell="):
-            cells = [f"network.cell:{word.removeprefix('--cell=')}"]
-            del words[at]
-    task = 0 if words and words[0].startswith("-") else 1
-    return [command, *words[:task], *cells, *words[task:]]
-
-
-def _parse_with(arguments: list[str], default: Subcommand | None) -> Subcommand:
-    if arguments and arguments[0] in COMMANDS:
-        # Alone, so that a wrong option is compared with this command's options only.
-        return tyro.cli(
-            COMMANDS[arguments[0]],
-            prog=f"foretrace {arguments[0]}",
-            args=arguments[1:],
-            config=(tyro.conf.CascadeSubcommandArgs,),
+    name, *words = arguments
+    if name not in COMMANDS:
+        raise ValueError(f"there is no command {name!r}; {nearest(name, COMMANDS)}")
+    default, options = default_for(name, words)
+    with FLAT:
+        command = tyro.cli(
+            COMMANDS[name] if default is None else type(default),
+            prog=" ".join(["foretrace", name, *words[: len(words) - len(options)]]),
+            args=options,
             default=tyro.MISSING_NONPROP if default is None else default,
         )
-    return tyro.cli(
-        Command,
-        prog="foretrace",
-        description="Recurrent networks that learn long-range dependencies online. `--version` "
-        "prints the version.",
-        args=arguments,
-        config=(tyro.conf.CascadeSubcommandArgs,),
-        default=tyro.MISSING_NONPROP if default is None else default,
-    )
+    check_network(options, command)
+    return command
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:

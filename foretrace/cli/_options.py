@@ -1,21 +1,22 @@
-"""The commands of `foretrace` and their options; the docstrings are their help."""
+"""The commands of `foretrace` and their options; the docstrings are their help.
+
+A command that begins runs has three fields in common: `config`, `run_dir` and `resume`.
+"""
 
 import dataclasses
 from pathlib import Path
-from typing import Annotated, Any, Literal, Union
+from typing import Annotated
 
 import tyro
-from tyro.conf import Positional
+from tyro.conf import Positional, Suppress
 
 from foretrace._export.export import Format as ExportFormat
 from foretrace._rows.lines import Encoding
 from foretrace._rows.source import BadRows, Format
 from foretrace._runs.options import RuleText
-from foretrace.experiment._config import Config, NetworkConfig, TaskConfig, TaskName
-from foretrace.paper._catalogue import Name
-from foretrace.paper._experiment import Scale
+from foretrace.experiment._config import Config, NetworkConfig, TaskConfig
+from foretrace.paper._reproduce import Reproduction
 from foretrace.rl._config import RLConfig
-from foretrace.rl._config import TaskName as RLTaskName
 from foretrace.stream._config import StreamConfig, check_lines_of
 from foretrace.sweep._config import Sweep as SweepConfig
 from foretrace.tasks.copy import Copy
@@ -25,19 +26,20 @@ from foretrace.tasks.copy import Copy
 class Train:
     """Train a network on a task; by default the paper's network on the copy task, in two minutes.
 
+    Begin with the task: copy, selective-copy, scifar, smnist, psmnist, imdb, listops, or own for
+    sequences of your own, which --data FILE alone also names.
+
     Args:
-        task: task to learn; own for sequences of your own: foretrace train --data my.npz.
         config: configuration of the run.
         run_dir: folder for the records of the run. Default: runs/<task>-<time>.
-        resume: go on with a run, --resume PATH, on any number of devices; more --steps extend it.
+        resume: whether the run is there already.
         devices: number of devices that share each batch. Default: as many as divide it evenly.
         cluster: join the other processes that Slurm or Open MPI started, which share --run-dir.
     """
 
-    task: Positional[TaskName]
     config: Annotated[Config, tyro.conf.arg(name="")] = Config()
     run_dir: Path | None = None
-    resume: bool = False
+    resume: Suppress[bool] = False
     devices: int | None = None
     cluster: bool = False
 
@@ -57,23 +59,20 @@ class Sweep:
     then holds for all trials. With several seeds, such as --grid seed=0,1,2, the table has the mean
     over them. Each trial is a run directory that `foretrace report` reads. A process that resumes a
     sweep joins it, also from another machine with the same folder. If a process is killed, another
-    one continues its trial from the checkpoint.
+    one continues its trial from the checkpoint. Train and rl may be left out before a task.
 
     Args:
-        task: task of train or rl, or stream; train may be left out before its task.
         config: configuration of the trials, and the searched options.
-        run_dir: folder for the trials and their study. Default: runs/sweep-<task>-<time>.
-        resume: go on with the sweep in a folder, --resume PATH, with its options, or join it; more
-            --trials make it longer.
+        run_dir: folder for the trials and their study. Default: runs/sweep-<time>.
+        resume: whether the sweep is there already.
         workers: number of processes on this machine, each with one trial at a time.
         storage: address of a database for the study, such as postgresql://host/name. Default: the
             variable FORETRACE_SWEEP_STORAGE, else a file in the folder.
     """
 
-    task: Positional[TaskName | RLTaskName | Literal["stream"]]
     config: Annotated[SweepConfig, tyro.conf.arg(name="")] = SweepConfig()
     run_dir: Path | None = None
-    resume: bool = False
+    resume: Suppress[bool] = False
     workers: int = 1
     storage: str | None = None
 
@@ -83,20 +82,18 @@ class RL:
     """Let an agent with memory learn from one stream, without replay; two minutes by default.
 
     The agent learns at every step of its environment, by traces of gradients in time and in value.
-    Compare rules, seeds and other options with `foretrace sweep rl`.
+    Compare rules, seeds and other options with `foretrace sweep rl`. Begin with the environment:
+    memory-chain, t-maze, trace-conditioning, repeat-first, repeat-previous, gymnax or gymnasium.
 
     Args:
-        task: environment to act in.
         config: configuration of the run.
         run_dir: folder for the records of the run. Default: runs/<task>-<time>.
-        resume: go on with the run in a folder, --resume PATH, with its options; more --steps extend
-            it.
+        resume: whether the run is there already.
     """
 
-    task: Positional[RLTaskName]
     config: Annotated[RLConfig, tyro.conf.arg(name="")] = RLConfig()
     run_dir: Path | None = None
-    resume: bool = False
+    resume: Suppress[bool] = False
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,13 +102,13 @@ class Stream:
 
     Columns, scaling and classes are taken from the first rows and grow with the stream. Scores
     stand beside baselines: no change, and the most frequent class or the mean. A run is saved on a
-    schedule, on Ctrl-C and on SIGTERM; --resume goes on exactly, at the right row of a file or with
-    the next row of a pipe.
+    schedule, on Ctrl-C and on SIGTERM; `foretrace resume` goes on exactly, at the right row of a
+    file or with the next row of a pipe.
 
     Args:
         config: configuration of the stream and of its model.
         run_dir: folder for the records of the run. Default: runs/stream-<time>.
-        resume: go on with the run in a folder, --resume PATH, with its options.
+        resume: whether the run is there already.
         rows: number of rows after which to stop. Default: none, the stream decides.
         tensorboard: also write the metrics for TensorBoard into the run directory.
         forecast: print the next --horizon values behind the last row, with intervals, as CSV; the
@@ -120,7 +117,7 @@ class Stream:
 
     config: Annotated[StreamConfig, tyro.conf.arg(name="")]
     run_dir: Path | None = None
-    resume: bool = False
+    resume: Suppress[bool] = False
     rows: int | None = None
     tensorboard: bool = False
     forecast: bool = False
@@ -168,11 +165,11 @@ class Predict:
 class Align:
     """Compare the gradient of every rule with backpropagation through time, by layer and parameter.
 
-    The rules run in chunks, as on a stream, and BPTT beside them on whole sequences. The network is
-    a new one, or a checkpoint's.
+    The rules run in chunks, as on a stream, and BPTT beside them on whole sequences. Begin with a
+    task, for a new network, or with a run or a checkpoint of `foretrace train`, for its network and
+    settings.
 
     Args:
-        task: task whose sequences are used.
         data: settings of the task.
         network: network whose gradients are compared.
         rule: learning rule whose gradient is shown for each parameter.
@@ -180,51 +177,52 @@ class Align:
         chunk: number of steps of the chunks that the rules run in. On whole sequences (None),
             HYBRID and BPTT are exact. Default: 8.
         seed: seed of the initialisation and the data.
-        checkpoint: checkpoint of `foretrace train`, or its run directory, with the network and
-            settings to use. Default: a new network.
+        checkpoint: checkpoint with the network to use. Default: a new network.
     """
 
-    task: Positional[TaskName]
     data: Annotated[TaskConfig, tyro.conf.arg(name="task"), tyro.conf.AvoidSubcommands] = Copy()
     network: NetworkConfig = NetworkConfig()
     rule: RuleText = "online"
     batch_size: int = 20
     chunk: int | None = 8
     seed: int = 0
-    checkpoint: Path | None = None
+    checkpoint: Suppress[Path | None] = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Reproduce:
-    """Run an experiment of the paper beside its numbers; stop it at any time, --resume goes on.
+    """Run an experiment of the paper beside its numbers; stop it at any time, and begin it again.
+
+    Runs that are recorded in the folder are not repeated.
 
     Args:
-        experiment: table, or panels of a figure.
-        scale: size of the experiment: smoke only shows that it runs; cpu takes about an hour on two
-            cores; long has the paper's sequences with smaller networks (Tables 2 and 3; 20 to 40
-            minutes a run); paper is all of it.
-        seeds: seeds of the reported runs. Default: the scale's.
-        rates: learning rates to choose from; a single one needs no search. Default: the scale's.
-        search_share: length of a run of the search, as a share of a whole run. Default: the
-            scale's.
+        config: experiment, and the runs that it is made of.
+        run_dir: folder for the records and the run directories. Default:
+            results/<experiment>-<scale>.
+        resume: whether the folder is there already.
         only: parts of the names of the entries to run, such as "online, LRU". Default: all entries.
         budget: time after which to save and stop, such as `90s`, `9m` or `2h`. Default: no limit.
-        data_dir: folder of the data sets. Default: the one that FORETRACE_DATA names.
-        out: folder for the records and the run directories. Default:
-            results/<experiment>-<scale>.
-        resume: go on with the records that are there.
     """
 
-    experiment: Positional[Name]
-    scale: Scale = "cpu"
-    seeds: tuple[int, ...] | None = None
-    rates: tuple[float, ...] | None = None
-    search_share: float | None = None
+    config: Annotated[Reproduction, tyro.conf.arg(name="")]
+    run_dir: Annotated[Path | None, tyro.conf.arg(name="out")] = None
+    resume: Suppress[bool] = False
     only: tuple[str, ...] = ()
     budget: str | None = None
-    data_dir: Path | None = None
-    out: Path | None = None
-    resume: bool = False
+
+
+@dataclasses.dataclass(frozen=True)
+class Resume:
+    """Go on with a run of `foretrace train`, `rl`, `stream`, `sweep` or `reproduce`.
+
+    The run keeps its options. More --steps extend a run of train or rl, more --trials a sweep. To
+    see the options that may be given, use `foretrace resume DIR --help`.
+
+    Args:
+        run_dir: directory of the run.
+    """
+
+    run_dir: Positional[Path]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -278,21 +276,9 @@ class Export:
     learning_rate: Annotated[float | None, tyro.conf.arg(aliases=("--lr",))] = None
 
 
-Subcommand = Train | Sweep | RL | Stream | Predict | Align | Reproduce | Report | Check | Export
+Subcommand = (
+    Train | Sweep | RL | Stream | Predict | Align | Reproduce | Resume | Report | Check | Export
+)
 
-COMMANDS: dict[str, type] = {
-    "train": Train,
-    "sweep": Sweep,
-    "rl": RL,
-    "stream": Stream,
-    "predict": Predict,
-    "align": Align,
-    "reproduce": Reproduce,
-    "report": Report,
-    "check": Check,
-    "export": Export,
-}
+COMMANDS: dict[str, type] = {kind.__name__.lower(): kind for kind in Subcommand.__args__}
 """Every command by its name."""
-
-_KINDS = tuple(Annotated[kind, tyro.conf.subcommand(name)] for name, kind in COMMANDS.items())
-Command: Any = Union[_KINDS]  # noqa: UP007

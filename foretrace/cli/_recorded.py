@@ -1,14 +1,14 @@
-"""The defaults of a command line, from the task, the run or the checkpoint that it names.
+"""The defaults of a command line, from the task, run or checkpoint that its first word names.
 
-Settings of a run directory need not be repeated: `foretrace train --resume PATH` has all options of
-the run. An option that is given is laid over the recorded ones, and the run itself says whether it
-may differ.
+An option that is given is laid over them, and a run that is resumed says itself whether it may
+differ from the recorded one.
 """
 
 import dataclasses
-from collections.abc import Collection, Sequence
+import difflib
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tyro
 
@@ -16,94 +16,77 @@ from foretrace._learner.state import LearnerState
 from foretrace._network import Network
 from foretrace._runs.checkpoint import CheckpointError, load, read_extra, restoring
 from foretrace._runs.config_json import from_json
-from foretrace._runs.directory import Run
-from foretrace.cli._kinds import resumed
-from foretrace.cli._options import RL, Align, Subcommand, Sweep, Train
+from foretrace._runs.directory import Run, read_config_as
+from foretrace.cli._kinds import known_in
+from foretrace.cli._options import COMMANDS, Align, Subcommand, Sweep
 from foretrace.experiment._build import build
-from foretrace.experiment._config import TASKS, Config, NetworkConfig, task_name
+from foretrace.experiment._cells import OPTIONS
+from foretrace.experiment._config import TASKS, Config, NetworkConfig
 from foretrace.rl._config import TASKS as RL_TASKS
 from foretrace.rl._config import RLConfig, without_network
 from foretrace.stream._config import StreamConfig
 from foretrace.sweep._config import Sweep as SweepConfig
 from foretrace.tasks._files import DataError
 
-RESUMED = ("train", "sweep", "rl", "stream")
-"""Commands that go on with a run directory."""
+HELP = {"-h", "--help"}
+_TASKS: dict[str, Mapping[Any, Any]] = {"train": TASKS, "rl": RL_TASKS}
 
 
-def default_for(arguments: Sequence[str]) -> Subcommand | None:
-    """Return the defaults of a command line. None if it names no task, run or checkpoint.
-
-    Raises:
-        ValueError: a run or a checkpoint that cannot be read, or `--resume` without one.
-    """
-    command, words = (arguments[0], arguments[1:]) if arguments else ("", ())
-    if command in RESUMED and "--resume" in words:
-        if (path := _value(words, "--run-dir")) is None:
-            raise ValueError(
-                "--resume needs the run to go on with: --resume PATH, or --run-dir PATH --resume"
-            )
-        return resumed(command, Path(path))
-    if command == "align" and (path := _value(words, "--checkpoint")) is not None:
-        return _of_checkpoint(Path(path))
-    return default_of_task(arguments)
-
-
-def default_of_task(
-    arguments: Sequence[str], source: str = tyro.MISSING_NONPROP
-) -> Subcommand | None:
-    """Return the defaults of the task that is named; None leaves everything to the parser.
-
-    Args:
-        arguments: the command line.
-        source: source of a stream that is swept. Default: it has to be given.
-    """
-    match arguments:
-        case ["train", task, *_] if task in TASKS:
-            return Train(task, TASKS[task])
-        case ["sweep", task, *_] if task in TASKS:
-            return Sweep(task, SweepConfig(TASKS[task]))
-        case ["sweep", task, *_] if task in RL_TASKS:
-            return Sweep(task, SweepConfig(RL_TASKS[task]))
-        case ["sweep", "stream", *_]:
-            return Sweep("stream", SweepConfig(StreamConfig(source)))
-        case ["rl", task, *_] if task in RL_TASKS:
-            return RL(task, RL_TASKS[task])
-        case ["align", task, *_] if task in TASKS:
-            return Align(task, TASKS[task].task, TASKS[task].network)
-    return None
-
-
-def without_command(words: list[str]) -> list[str]:
-    """Return the words behind `sweep` without train or rl, if a task or an option follows.
-
-    >>> without_command(["rl", "t-maze"]), without_command(["rl", "copy"])
-    (['t-maze'], ['rl', 'copy'])
-    """
-    tasks: dict[str, Collection[str]] = {"train": TASKS, "rl": RL_TASKS}
-    fits = (
-        words[:1]
-        and words[0] in tasks
-        and (len(words) == 1 or words[1] in tasks[words[0]] or words[1][:1] == "-")
-    )
-    return words[1:] if fits else words
-
-
-def check_task(default: Subcommand | None, command: Subcommand) -> None:
-    """Check that a command line with a run or a checkpoint does not name another task.
+def default_for(command: str, words: list[str]) -> tuple[Subcommand | None, list[str]]:
+    """Return the defaults of a command, None without any, and the words that are its options.
 
     Raises:
-        ValueError: it does.
+        ValueError: there is no such task, or a run or a checkpoint that cannot be read.
     """
-    recorded, given = getattr(default, "task", None), getattr(command, "task", None)
-    if recorded is not None and recorded != given:
-        path = (
-            command.checkpoint if isinstance(command, Align) else getattr(command, "run_dir", None)
-        )
-        raise ValueError(f"{path} holds a run of {recorded}, not of {given}; leave the task out")
+    named = words[:1] if words and not words[0].startswith("-") else []
+    if command == "resume" and named:
+        path = Path(words[0])
+        known = known_in(path)
+        config = read_config_as(path, known.kind.config)
+        return known.command(config=config, run_dir=path, resume=True), words[1:]
+    if command == "align":
+        if named and named[0] not in TASKS:
+            return _of_checkpoint(Path(words[0])), words[1:]
+        config, words = _begun("train", words)
+        return Align(config.task, config.network), words
+    if command == "sweep":
+        first = words[0] if words else ""
+        if first in (*_TASKS, "stream"):
+            command, words = first, words[1:]
+        else:
+            command = "rl" if first in RL_TASKS else "train"
+        config, words = _begun(command, words)
+        return Sweep(SweepConfig(config)), words
+    if command in (*_TASKS, "stream"):
+        config, words = _begun(command, words)
+        return COMMANDS[command](config), words
+    return None, words
 
 
-def check_network(arguments: Sequence[str], command: Subcommand) -> None:
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return a hint for a word that is none of some known ones."""
+    known = list(known)
+    near = difflib.get_close_matches(word, known, 1)
+    return f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
+
+
+def _begun(command: str, words: list[str]) -> tuple[Any, list[str]]:
+    """Return the configuration that a run begins with, and the words behind its task."""
+    if command == "stream":
+        # An example of a source lets the help be shown without one.
+        return StreamConfig("FILE" if HELP & set(words) else tyro.MISSING_NONPROP), words
+    tasks = _TASKS[command]
+    if words and not words[0].startswith("-"):
+        task, words = words[0], words[1:]
+    else:
+        own = any(word.split("=")[0] == "--data" for word in words)
+        task = "own" if own and command == "train" else next(iter(tasks))
+    if task not in tasks:
+        raise ValueError(f"there is no task {task!r} of {command}; {nearest(task, tasks)}")
+    return tasks[task], words
+
+
+def check_network(words: list[str], command: Subcommand) -> None:
     """Check that no option of a network is given to an agent that has none, not even its default.
 
     Raises:
@@ -113,31 +96,15 @@ def check_network(arguments: Sequence[str], command: Subcommand) -> None:
     config = getattr(config, "config", config)
     if not isinstance(config, RLConfig) or "network" not in config.unused:
         return
-    short = {f"--{field.name.replace('_', '-')}" for field in dataclasses.fields(NetworkConfig)}
+    names = {*(field.name for field in dataclasses.fields(NetworkConfig)), *OPTIONS}
     given = [
-        word.replace("network.cell:", "--cell ")
-        for word in arguments
-        if word.startswith(("--network.", "network.cell:"))
-        or word.split("=")[0].replace("_", "-") in short
+        word
+        for word in words
+        if word.startswith("--")
+        and word[2:].split("=")[0].replace("-", "_").removeprefix("network.") in names
     ]
     if given:
         raise ValueError(without_network(given))
-
-
-def spelled_out(words: list[str]) -> list[str]:
-    """Return words in which `--resume PATH` is `--run-dir PATH --resume`, unless both are there.
-
-    >>> spelled_out(["--resume", "runs/a", "--steps", "90"])
-    ['--run-dir', 'runs/a', '--resume', '--steps', '90']
-    """
-    at = next((i for i, word in enumerate(words) if word.split("=")[0] == "--resume"), len(words))
-    _, equals, path = "".join(words[at : at + 1]).partition("=")
-    behind = words[at + 1 :]
-    if at == len(words) or _value(words, "--run-dir") is not None:
-        return words
-    if not equals and behind and not behind[0].startswith("-"):
-        path, *behind = behind
-    return [*words[:at], *(["--run-dir", path] if path else []), "--resume", *behind]
 
 
 def checkpoint_file(path: Path) -> Path:
@@ -188,19 +155,10 @@ class _Described(NamedTuple):
 
 
 def _of_checkpoint(path: Path) -> Align:
-    config = config_in(checkpoint_file(path))
+    checkpoint = checkpoint_file(path)
+    config = config_in(checkpoint)
     settings = {name: getattr(config, name) for name in ("network", "rule", "batch_size", "seed")}
     if config.chunk is not None:
         # A run on whole sequences says nothing of the chunks of a stream.
         settings["chunk"] = config.chunk
-    return Align(task_name(config.task), config.task, **settings)
-
-
-def _value(words: Sequence[str], option: str) -> str | None:
-    """Return the last value of an option; None if it is not given."""
-    value = None
-    for word, behind in zip(words, [*words[1:], None], strict=False):
-        name, equals, rest = word.partition("=")
-        if name.replace("_", "-") == option:
-            value = rest if equals else behind
-    return value
+    return Align(config.task, **settings, checkpoint=checkpoint)

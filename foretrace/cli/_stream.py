@@ -23,7 +23,7 @@ _OF_PREDICTIONS = ("format", "delimiter", "encoding", "bad_rows", "rows")
 
 def stream(command: Stream) -> int:
     """Follow a stream; return the exit code."""
-    run_dir = default_path("stream") if command.run_dir is None else command.run_dir
+    run_dir = command.run_dir or default_path("stream")
     if not (command.forecast or command.config.predictions == STDOUT):
         return _end(command, run_dir, _follow(command, run_dir))
     try:
@@ -68,7 +68,7 @@ def _again(command: Stream, run_dir: Path) -> str:
         if (value := getattr(command.config, name)) != getattr(recorded, name)
     }
     given |= {name: getattr(command, name) for name in ("rows", "tensorboard", "forecast")}
-    return again("stream", run_dir, **given)
+    return again(run_dir, **given)
 
 
 def predict(command: Predict) -> int:

@@ -16,7 +16,7 @@ from foretrace.sweep import _run as sweeps
 
 def sweep(command: Sweep) -> int:
     """Run a sweep; return the exit code."""
-    folder = default_path(f"sweep-{command.task}") if command.run_dir is None else command.run_dir
+    folder = command.run_dir or default_path("sweep")
     # Workers share the accelerators: nobody takes all memory at once.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     warnings.simplefilter("default", UntrainedParameters)  # once, not for every trial
@@ -43,4 +43,4 @@ def _address(storage: str | None) -> Iterator[None]:
 def _again(command: Sweep, folder: Path) -> str:
     workers = None if command.workers == 1 else command.workers
     storage = None if command.storage is None else without_password(command.storage)
-    return again("sweep", folder, workers=workers, storage=storage)
+    return again(folder, workers=workers, storage=storage)

@@ -15,16 +15,17 @@ from foretrace._runs.directory import default_path
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._kinds import again, report, show, stopped
 from foretrace.cli._options import RL, Align, Train
-from foretrace.cli._recorded import checkpoint_file, config_in, network_in
-from foretrace.experiment._config import Config
+from foretrace.cli._recorded import config_in, network_in
+from foretrace.experiment._config import Config, task_name
 from foretrace.experiment._program import align
 from foretrace.experiment._report import alignment_tables
+from foretrace.rl._config import task_name as environment_name
 from foretrace.rl._run import train as train_agent
 from foretrace.tasks.own import OwnSequences
 
 
 def _train(command: Train) -> int:
-    run_dir = default_path(command.task) if command.run_dir is None else command.run_dir
+    run_dir = command.run_dir or default_path(task_name(command.config.task))
     if command.cluster:
         join()
     with loss_explained():
@@ -36,20 +37,18 @@ def _train(command: Train) -> int:
     if result.scores is None:
         saved = f"after step {result.step} of {command.config.steps}; the state is saved"
         place = saved if result.step else "before the first step"
-        return stopped(
-            place, again("train", run_dir, devices=command.devices, cluster=command.cluster)
-        )
+        return stopped(place, again(run_dir, devices=command.devices, cluster=command.cluster))
     return report(run_dir)
 
 
 def _rl(command: RL) -> int:
-    run_dir = default_path(command.task) if command.run_dir is None else command.run_dir
+    run_dir = command.run_dir or default_path(environment_name(command.config.environment))
     result = train_agent(command.config, run_dir, resume=command.resume)
     if result.scores is not None:
         return report(run_dir)
     return stopped(
         f"after step {result.step} of {command.config.steps}; the state is saved",
-        again("rl", run_dir),
+        again(run_dir),
     )
 
 
@@ -64,7 +63,7 @@ def _align(command: Align) -> int:
         if command.checkpoint is None:
             network = experiment.build(config).learner.network
         else:
-            network = _network_in(checkpoint_file(command.checkpoint), config)
+            network = _network_in(command.checkpoint, config)
     found = {}
     for rule in dict.fromkeys((*map(rule_text, RULES), config.rule)):
         print(f"aligning {rule}", file=sys.stderr)

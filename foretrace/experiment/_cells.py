@@ -3,7 +3,10 @@
 import dataclasses
 import inspect
 import typing
-from typing import Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar, Literal
+
+import tyro
+from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec
 
 from foretrace._cells.abstract import AbstractCell
 from foretrace._cells.registry import CELLS, command_name
@@ -39,23 +42,17 @@ class AbstractCellConfig:
 
 
 def _config_of(cell: type[AbstractCell]) -> type[AbstractCellConfig]:
-    """Return a dataclass of a cell's options; its docstring is the help on the command line."""
+    """Return a dataclass of a cell's options."""
     hints = typing.get_type_hints(cell.__init__)
     fields: list[Any] = []
     for option in inspect.signature(cell).parameters.values():
         if option.name not in ("input_size", "key"):
             default = STATE_SIZE if option.default is option.empty else option.default
             fields.append((option.name, hints[option.name], dataclasses.field(default=default)))
-    own = {"cell": cell, "__module__": __name__, "__doc__": _help(cell)}
+    own = {"cell": cell, "__module__": __name__}
     return dataclasses.make_dataclass(
         cell.__name__, fields, bases=(AbstractCellConfig,), namespace=own, frozen=True
     )
-
-
-def _help(cell: type[AbstractCell]) -> str:
-    """Return the summary and the arguments of a cell's docstring."""
-    summary, *sections = (inspect.getdoc(cell) or "").split("\n\n")
-    return "\n\n".join([summary, *(section for section in sections if section.startswith("Args:"))])
 
 
 CONFIGS: dict[str, type[AbstractCellConfig]] = {
@@ -65,6 +62,49 @@ CONFIGS: dict[str, type[AbstractCellConfig]] = {
 
 BY_NAME = {command_name(cell): CONFIGS[name] for name, cell in CELLS.items()}
 """The same by the names that the command line gives them."""
+
+
+OPTIONS: dict[str, tuple[Any, list[str]]] = {}
+"""Options of all cells: type, and the cells that have the option."""
+for _name, _config in BY_NAME.items():
+    for _field in dataclasses.fields(_config):
+        OPTIONS.setdefault(_field.name, (_field.type, []))[1].append(_name)
+
+FLAT = ConstructorRegistry()
+"""Rules of the command line: a cell is its name, and the options of all cells beside it."""
+
+
+@FLAT.struct_rule
+def _as_options(info: Any) -> StructConstructorSpec | None:
+    if not (isinstance(info.type, type) and issubclass(info.type, AbstractCellConfig)):
+        return None
+
+    def made(cell: str, **options: Any) -> AbstractCellConfig:
+        given = {name: value for name, value in options.items() if value is not None}
+        kind = BY_NAME[cell]
+        if foreign := given.keys() - kind.__dataclass_fields__.keys():
+            raise ValueError(
+                f"{min(foreign)} is no option of the cell {cell}, whose options are "
+                f"{', '.join(kind.__dataclass_fields__)}"
+            )
+        # The options of a default, such as those of a task, are for its own cell.
+        return dataclasses.replace(info.default if kind is type(info.default) else kind(), **given)
+
+    def field(name: str, kind: Any, default: Any, text: str) -> StructFieldSpec:
+        short = f"--{name.replace('_', '-')}"
+        kind = Annotated[kind, tyro.conf.arg(aliases=(short,))]
+        return StructFieldSpec(name, kind, default, text)
+
+    return StructConstructorSpec(
+        made,
+        (
+            field("cell", CellName, command_name(info.default.cell), "recurrent layer of a block."),
+            *(
+                field(name, kind | None, None, f"option of {', '.join(cells)}.")
+                for name, (kind, cells) in OPTIONS.items()
+            ),
+        ),
+    )
 
 
 def __getattr__(name: str) -> type[AbstractCellConfig]:

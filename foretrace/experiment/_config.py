@@ -14,7 +14,7 @@ from foretrace._rule import rule_text
 from foretrace._runs.config_json import check_types
 from foretrace._runs.options import RuleText
 from foretrace._types import PRNGKeyArray
-from foretrace.experiment._cells import LRU, CellConfig, SelectiveSSM
+from foretrace.experiment._cells import LRU, AbstractCellConfig, CellConfig, SelectiveSSM
 from foretrace.experiment._precision import MatmulPrecision
 from foretrace.tasks.copy import Copy
 from foretrace.tasks.images import SequentialCIFAR10, SequentialMNIST
@@ -35,7 +35,7 @@ class NetworkConfig:
     Args:
         depth: number of blocks.
         model_size: number of features between the blocks.
-        cell: recurrent layer of every block; --cell NAME is short for network.cell:NAME.
+        cell: recurrent layer of every block.
         glu: whether each block has a gated linear unit.
         norm: place of the normalisation in a block.
         norm_eps: constant that is added to the variance of the features before the root is taken.
@@ -47,7 +47,7 @@ class NetworkConfig:
 
     depth: Annotated[int, tyro.conf.arg(aliases=("--depth",))] = 4
     model_size: Annotated[int, tyro.conf.arg(aliases=("--model-size",))] = 128
-    cell: CellConfig = LRU()
+    cell: Annotated[CellConfig, tyro.conf.arg(name="", constructor=AbstractCellConfig)] = LRU()
     glu: bool = True
     norm: NormPlace = "pre"
     norm_eps: float = 1e-5

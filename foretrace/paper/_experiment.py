@@ -14,6 +14,7 @@ Source: Zucchet et al., Online learning of long-range dependencies, NeurIPS 2023
 
 import dataclasses
 import os
+from collections.abc import Sequence
 from typing import Literal, Self, get_args
 
 from foretrace.experiment._config import Config
@@ -86,6 +87,20 @@ class Experiment:
     def selected_by(self) -> Literal["loss", "accuracy"]:
         """Validation score that selects a learning rate: larger accuracy, or smaller loss."""
         return "accuracy" if self.metric == "accuracy" else "loss"
+
+    def chosen(self, only: Sequence[str]) -> list[Entry]:
+        """Return the entries whose names contain one of some texts; all entries without a text.
+
+        Raises:
+            ValueError: there is none.
+        """
+        found = [e for e in self.entries if not only or any(text in e.name for text in only)]
+        if not found:
+            names = "; ".join(entry.name for entry in self.entries)
+            raise ValueError(
+                f"no entry of {self.name} contains {', '.join(only)}; there are: {names}"
+            )
+        return found
 
     def with_options(
         self, rates: tuple[float, ...] | None, data_dir: str | os.PathLike[str] | None

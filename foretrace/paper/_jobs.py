@@ -63,24 +63,26 @@ def identity_in(experiment: Experiment, job: Job) -> tuple:
     return identity(experiment.name, experiment.scale, job.entry.name, job.purpose, job.config)
 
 
-def next_jobs(
-    experiment: Experiment, entries: Sequence[Entry], records: Sequence[dict[str, Any]]
-) -> list[Job]:
-    """Return the runs that come next: those of the first entry that lacks some in the records.
+def left(experiment: Experiment, entry: Entry, records: Sequence[dict[str, Any]]) -> list[Job]:
+    """Return the runs of an entry that come next: those that its records lack.
 
-    The reported runs of an entry come next when its search is complete.
+    The reported runs come when the search is complete.
     """
     done = {identity_of(record): record for record in records}
-    for entry in entries:
-        jobs, rate = searches(experiment, entry), entry.rates[0]
-        found = [done.get(identity_in(experiment, job)) for job in jobs]
-        if jobs and None not in found:
+    jobs, rate = searches(experiment, entry), entry.rates[0]
+    found = [done.get(identity_in(experiment, job)) for job in jobs]
+    if None not in found:
+        if jobs:
             rate = best_rate(experiment, [record for record in found if record])
-        if None not in found:
-            jobs = reports(experiment, entry, rate)
-        if left := [job for job in jobs if identity_in(experiment, job) not in done]:
-            return left
-    return []
+        jobs = reports(experiment, entry, rate)
+    return [job for job in jobs if identity_in(experiment, job) not in done]
+
+
+def missing(experiment: Experiment, entry: Entry, records: Sequence[dict[str, Any]]) -> int:
+    """Return how many runs of an entry have no record yet."""
+    jobs = left(experiment, entry, records)
+    searching = bool(jobs) and jobs[0].purpose == "search"
+    return len(jobs) + searching * len(experiment.seeds)
 
 
 def best_rate(experiment: Experiment, searched: Sequence[dict[str, Any]]) -> float:
@@ -92,18 +94,3 @@ def best_rate(experiment: Experiment, searched: Sequence[dict[str, Any]]) -> flo
         return math.inf if math.isnan(value) else sign * value
 
     return min(searched, key=key)["rate"]
-
-
-def records_of(
-    experiment: Experiment, entries: Sequence[Entry], records: Sequence[dict[str, Any]]
-) -> list[dict[str, Any]]:
-    """Return the records of the runs that the experiment plans now, at any of its rates."""
-    planned = {
-        identity_in(experiment, job)
-        for entry in entries
-        for job in (
-            *searches(experiment, entry),
-            *(job for rate in entry.rates for job in reports(experiment, entry, rate)),
-        )
-    }
-    return [record for record in records if identity_of(record) in planned]

@@ -69,3 +69,16 @@ def write_report(
     links = "\n".join(f"![{title}]({place}{name})\n" for name, title in images.items())
     text_file.write_text(f"{text}\n{links}")
     return Report(text_file, [folder / name for name in images])
+
+
+def print_report(folders: Sequence[Path], out: str | os.PathLike[str], head: str = "") -> None:
+    """Write the report of the records of some folders, and print it.
+
+    Raises:
+        RunError: a folder holds no records.
+        MetricsError: a file is damaged.
+        OSError: the folder cannot be written.
+    """
+    written = write_report(read_all(folders), out, head=head)
+    print(written.markdown.read_text())
+    print(f"written: {written.markdown}, " + ", ".join(map(str, written.figures)))

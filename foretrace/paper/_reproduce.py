@@ -8,6 +8,7 @@ or a power cut, it goes on from the last checkpoint and ends with the same recor
 """
 
 import contextlib
+import dataclasses
 import math
 import os
 import signal
@@ -17,17 +18,65 @@ import time
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
+
+from tyro.conf import Positional
 
 from foretrace._learner.state import UntrainedParameters
+from foretrace._runs.config_json import check_types
 from foretrace._runs.directory import RunError
 from foretrace._runs.files import locked
+from foretrace._runs.loop import DivergenceError
+from foretrace._runs.many import many, run_in
+from foretrace._runs.session import RunKind
 from foretrace._runs.signals import Stop
-from foretrace.experiment._config import Config
-from foretrace.experiment._many import many
-from foretrace.paper._experiment import Experiment
-from foretrace.paper._jobs import Job, next_jobs, records_of, searches
+from foretrace.experiment._scores import Scores
+from foretrace.experiment._train import Result, train
+from foretrace.paper._catalogue import Name, load
+from foretrace.paper._experiment import Experiment, Scale
+from foretrace.paper._jobs import Job, left, missing, searches
 from foretrace.paper._records import append_record, read_records, record_of
+
+
+@dataclasses.dataclass(frozen=True)
+class Reproduction:
+    """An experiment of the paper, and the runs that it is made of.
+
+    Args:
+        experiment: table, or panels of a figure.
+        scale: size of the experiment: smoke only shows that it runs; cpu takes about an hour on two
+            cores; long has the paper's sequences with smaller networks (Tables 2 and 3; 20 to 40
+            minutes a run); paper is all of it.
+        seeds: seeds of the reported runs. Default: the scale's.
+        rates: learning rates to choose from; a single one needs no search. Default: the scale's.
+        search_share: length of a run of the search, as a share of a whole run. Default: the
+            scale's.
+        data_dir: folder of the data sets. Default: the one that FORETRACE_DATA names.
+    """
+
+    experiment: Positional[Name]
+    scale: Scale = "cpu"
+    seeds: tuple[int, ...] | None = None
+    rates: tuple[float, ...] | None = None
+    search_share: float | None = None
+    data_dir: str | None = None
+
+    def __post_init__(self) -> None:
+        check_types(self)
+
+    def planned(self) -> Experiment:
+        """Return the experiment with these options.
+
+        Raises:
+            ValueError: no such experiment at this scale, or an option out of range.
+        """
+        options = {name: getattr(self, name) for name in ("seeds", "search_share")}
+        given: dict[str, Any] = {n: value for n, value in options.items() if value is not None}
+        experiment = dataclasses.replace(load(self.experiment, self.scale), **given)
+        return experiment.with_options(self.rates, self.data_dir)
+
+
+KIND = RunKind(Reproduction, may_change=("seeds", "rates", "search_share", "data_dir"))
 
 
 class ReproductionStatus(NamedTuple):
@@ -48,64 +97,62 @@ def run(
     experiment: Experiment,
     folder: str | os.PathLike[str],
     *,
-    resume: bool = False,
     budget: float | None = None,
     only: Sequence[str] = (),
     show_progress: bool = True,
 ) -> ReproductionStatus:
     """Run an experiment until it is complete, the time is up, or Ctrl-C or SIGTERM asks it to stop.
 
+    Runs that are recorded in the folder are not repeated.
+
     Args:
         experiment: experiment to run.
         folder: folder of its records.
-        resume: continue with the records that are there.
         budget: seconds after which to save and stop. Default: no limit.
         only: parts of the names of the entries to run. Default: all entries.
         show_progress: show each run and its progress on standard error.
 
     Raises:
-        RunError: the folder holds records already and `resume` is not set, or it cannot be written.
+        RunError: the folder cannot be written.
         DataError: data are missing.
         CheckpointError: the checkpoint to go on from is damaged.
         ValueError: no entry is chosen, or (`LockedError`) another process is at work there.
     """
-    folder, begun = Path(folder), time.monotonic()
-    entries = [e for e in experiment.entries if not only or any(text in e.name for text in only)]
-    if not entries:
-        names = "; ".join(entry.name for entry in experiment.entries)
-        raise ValueError(
-            f"no entry of {experiment.name} contains {', '.join(only)}; there are: {names}"
-        )
-    if read_records(folder) and not resume:
-        raise RunError(
-            f"{folder} holds records already; go on with --resume, or choose another folder by "
-            "--out"
-        )
+    folder, begun, entries = Path(folder), time.monotonic(), experiment.chosen(only)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise RunError(f"cannot write the folder {folder}: {error.strerror or error}") from error
+
+    def next_jobs() -> list[Job]:
+        records = read_records(folder)
+        return next((jobs for entry in entries if (jobs := left(experiment, entry, records))), [])
+
+    def attempt(job: Job) -> None:
+        if show_progress:
+            rate = job.config.optimizer.learning_rate
+            where = f"seed {job.config.seed}, rate {rate:g}"
+            print(f"{job.entry.name}: {job.purpose}, {where}", file=sys.stderr)
+        place = run_in(folder / "runs", job.config)
+        resume = place.config.exists()
+        try:
+            result = train(job.config, place.path, resume=resume, show_progress=show_progress)
+        except DivergenceError:
+            result = Result(place, job.config.steps, Scores(*[math.nan] * 3), math.nan)
+        if result.scores is not None:
+            append_record(folder, record_of(experiment, *job, result))
+
     with locked(folder), Stop() as stop, _time_limit(stop, budget), warnings.catch_warnings():
         # Experiments run rules that leave parameters untrained on purpose.
         warnings.simplefilter("ignore", UntrainedParameters)
-        while not stop.asked and (left := next_jobs(experiment, entries, read_records(folder))):
-            configs = _announced(left, stop, show_progress)
-            results = many(
-                configs,
-                folder / "runs",
-                show_progress=show_progress,
-                # A request that came before the run listened to signals.
-                watch=lambda *_: stop.asked,
-            )
-            for job, result in zip(left, results, strict=False):
-                if result.scores is not None:
-                    append_record(folder, record_of(experiment, *job, result))
-    finished = len(records_of(experiment, entries, read_records(folder)))
+        many(next_jobs, attempt, stop)
+    records = read_records(folder)
+    lacking = sum(missing(experiment, entry, records) for entry in entries)
     planned = sum(len(searches(experiment, e)) + len(experiment.seeds) for e in entries)
-    if finished == planned:
-        return ReproductionStatus(finished, planned, None)
+    if not lacking:
+        return ReproductionStatus(planned, planned, None)
     time_is_up = budget is not None and time.monotonic() >= begun + budget
-    return ReproductionStatus(finished, planned, "time is up" if time_is_up else "stopped")
+    return ReproductionStatus(planned - lacking, planned, "time is up" if time_is_up else "stopped")
 
 
 def seconds(text: str) -> float:
@@ -145,14 +192,3 @@ def _time_limit(stop: Stop, budget: float | None) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
-
-
-def _announced(jobs: Sequence[Job], stop: Stop, show: bool) -> Iterator[Config]:
-    """Yield the configurations until a stop is asked for; print a line before each run."""
-    for entry, purpose, config in jobs:
-        if stop.asked:
-            return
-        if show:
-            rate = config.optimizer.learning_rate
-            print(f"{entry.name}: {purpose}, seed {config.seed}, rate {rate:g}", file=sys.stderr)
-        yield config

@@ -378,7 +378,7 @@ class StreamLoop:
             self.show.say(f"the state could not be saved: {error}")
         else:
             self.show.say(
-                f"the state after row {self.position.row} is saved; --resume continues from there"
+                f"the state after row {self.position.row} is saved; `resume` continues from there"
             )
 
     def _restore(self, saved: StreamSaved) -> State:

@@ -14,7 +14,6 @@ import math
 import os
 import subprocess
 import sys
-import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from foretrace._runs import directory
 from foretrace._runs.escape import without_secrets
 from foretrace._runs.files import LockedError, locked
 from foretrace._runs.loop import DivergenceError
+from foretrace._runs.many import many, run_in
 from foretrace._runs.signals import Stop
 from foretrace.sweep._config import Sweep
 from foretrace.sweep._kinds import scores_of
@@ -147,15 +147,14 @@ def work(trials: "optuna.Study", folder: Path, say: bool = True, show: bool = Fa
         show: show the progress of each run.
     """
     sweep = directory.read_config_as(folder, Sweep)
+
+    def attempt(number: int) -> None:
+        line = _attempt(trials, number, sweep, folder, show)
+        if say and line:
+            print(line, file=sys.stderr, flush=True)
+
     with Stop() as stop:
-        while (left := unfinished(trials, sweep)) and not stop.asked:
-            for number in left:
-                # Another process has the trial, or a run with the same values.
-                with contextlib.suppress(LockedError, directory.TakenError):
-                    line = "" if stop.asked else _attempt(trials, number, sweep, folder, show)
-                    if say and line:
-                        print(line, file=sys.stderr, flush=True)
-            time.sleep(0.2)  # until another process ends or loses its trial
+        many(lambda: unfinished(trials, sweep), attempt, stop)
 
 
 def _attempt(trials: "optuna.Study", number: int, sweep: Sweep, folder: Path, show: bool) -> str:
@@ -179,7 +178,7 @@ def _attempt(trials: "optuna.Study", number: int, sweep: Sweep, folder: Path, sh
             if losses == LOSSES:
                 raise ValueError(f"its process was lost {losses} times")
             config = applied(sweep.config, values)
-            run = directory.Run(folder / "trials" / directory.digest(config))
+            run = run_in(folder / "trials", config)
             trial.set_user_attr("run", f"trials/{run.path.name}")
             scores = scores_of(config, run, show)
             if scores is None:
@@ -194,7 +193,6 @@ def _attempt(trials: "optuna.Study", number: int, sweep: Sweep, folder: Path, sh
             trial.set_user_attr("reason", " ".join(str(error).split()) or type(error).__name__)
         finally:
             trial.set_user_attr("losses", losses)
-            jax.clear_caches()
         state = optuna.trial.TrialState.FAIL if score is None else None
         return told(trials.tell(number, score, state), sweep.measure)
 

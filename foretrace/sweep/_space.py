@@ -12,6 +12,7 @@ from typing import Any
 import tyro
 
 from foretrace._runs.config_json import differences
+from foretrace.experiment._cells import FLAT
 
 Value = str | int | float
 """Value of an option: a number sampled from a range, or a text as on the command line."""
@@ -80,19 +81,16 @@ def applied(config: Any, values: Mapping[str, Value]) -> Any:
     arguments: list[str] = []
     for option, value in values.items():
         text = str(value)
-        if option in ("cell", "network.cell") and hasattr(config, "network"):
-            arguments.insert(0, f"network.cell:{text}")  # a subcommand
-        else:
-            plain = text.lower() in ("true", "false", "none")
-            arguments += [f"--{option}", *([text.capitalize()] if plain else shlex.split(text))]
+        plain = text.lower() in ("true", "false", "none")
+        arguments += [f"--{option}", *([text.capitalize()] if plain else shlex.split(text))]
     return _parsed(config, tuple(arguments))
 
 
 @functools.lru_cache(maxsize=4096)
 def _parsed(config: Any, arguments: tuple[str, ...]) -> Any:
-    said, options = io.StringIO(), (tyro.conf.CascadeSubcommandArgs, tyro.conf.FlagConversionOff)
+    said, options = io.StringIO(), (tyro.conf.FlagConversionOff,)
     try:
-        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+        with FLAT, contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             return tyro.cli(
                 type(config), prog="a trial", args=arguments, default=config, config=options
             )

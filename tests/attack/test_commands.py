@@ -149,7 +149,7 @@ def test_predictions_into_head_end_well(run, tmp_path):
 
 def test_the_command_that_goes_on_has_all_that_is_not_in_the_run_directory(config, run):
     plain = commands._again(Stream(config, run), run)
-    assert plain == f"foretrace stream --resume {run}"
+    assert plain == f"foretrace resume {run}"
     given = StreamConfig(**{**vars(config), "bad_rows": "skip", "log_every": 7})
     more = commands._again(Stream(given, run, resume=True, rows=99, tensorboard=True), run)
     assert more == f"{plain} --bad-rows skip --log-every 7 --rows 99 --tensorboard"
@@ -157,10 +157,10 @@ def test_the_command_that_goes_on_has_all_that_is_not_in_the_run_directory(confi
 
 def test_no_password_is_printed():
     address = "postgresql://me:p@ss:word@host:5432/name"
-    shown = sweeps._again(Sweep("copy", storage=address), Path("folder"))
+    shown = sweeps._again(Sweep(storage=address), Path("folder"))
     assert "p@ss" not in shown and "word" not in shown and "me:***@host:5432/name" in shown
     in_query = "postgresql://host/name?user=me&password=p%40ss&connect_timeout=3"
-    shown = sweeps._again(Sweep("copy", storage=in_query), Path("folder"))
+    shown = sweeps._again(Sweep(storage=in_query), Path("folder"))
     assert "p%40ss" not in shown and "user=me" in shown and "connect_timeout=3" in shown
     said = "no route: host=host user=me password=p@ss"
     assert without_secrets(said, in_query) == "no route: host=host user=me password=***"

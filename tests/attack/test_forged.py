@@ -329,7 +329,7 @@ def test_arrays_of_types_that_numpy_does_not_have_are_refused(tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("command", ["align --checkpoint {}", "export {} --out {}/graph"])
+@pytest.mark.parametrize("command", ["align {}", "export {} --out {}/graph"])
 def test_a_configuration_of_a_huge_network_allocates_nothing(runs, tmp_path, capsys, command):
     run = shutil.copytree(finished(runs, "train"), tmp_path / "run")
     header, arrays, extra = read_raw(run / "checkpoint.safetensors")

@@ -1,4 +1,4 @@
-"""A disk that becomes full: one message, old files stay whole, and `--resume` ends undisturbed.
+"""A disk that becomes full: one message, old files stay whole, and `resume` ends undisturbed.
 
 Every file of a run is written by `foretrace._runs.files` and `appended`. Here, from the k-th write,
 sync, rename or link on, each of them fails, and a write leaves half of its bytes behind.
@@ -23,7 +23,7 @@ COMMANDS = {
     "--log-every 20 "
     "--checkpoint-every 30",
     "train": "train copy --task.pattern-length 3 --task.padding 1 --task.bits 2 --network.depth 1 "
-    "--network.model-size 4 --network.cell.state-size 3 --batch-size 2 --steps 40 --log-every 10 "
+    "--network.model-size 4 --state-size 3 --batch-size 2 --steps 40 --log-every 10 "
     "--evaluate-every 20 "
     "--align-every None --checkpoint-every 20 --validation-sequences 2 --final-sequences 2",
 }
@@ -74,14 +74,16 @@ class Disk:
         return File(path, mode.replace("b", ""), **options)
 
 
-def run(monkeypatch, name, folder, full_at=None, *more):
+def run(monkeypatch, name, folder, full_at=None):
     """Run a command on such a disk; return its exit code and the disk."""
     disk = Disk(full_at)
     with monkeypatch.context() as patch:
         for module in (files, appended):
             patch.setattr(module, "os", disk)
             patch.setattr(module, "open", disk.open_file, raising=False)
-        code = cli.main([*COMMANDS[name].split(), "--run-dir", str(folder), *more])
+        begun = [*COMMANDS[name].split(), "--run-dir"]
+        words = ["resume"] if (folder / "config.json").exists() else begun
+        code = cli.main([*words, str(folder)])
     return code, disk
 
 
@@ -113,10 +115,9 @@ def assert_survives(monkeypatch, capsys, tmp_path, name, whole, full_at):
         and "No space left on device" in last
     ), err
     assert err.count("error:") == 1 and "Traceback" not in err, err
-    resume = ["--resume"] if (folder / "config.json").exists() else []
-    if resume:
+    if (folder / "config.json").exists():
         assert cli.main(["check", str(folder)]) == 0, capsys.readouterr().out
-    code, _ = run(monkeypatch, name, folder, None, *resume)
+    code, _ = run(monkeypatch, name, folder)
     assert code == 0, capsys.readouterr().err
     assert lines(folder) == lines(whole)
     for key, array in arrays(whole).items():

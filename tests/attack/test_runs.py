@@ -1,4 +1,4 @@
-"""Run directories cut, edited or linked: `foretrace check` reports it, `--resume` notices."""
+"""Run directories cut, edited or linked: `foretrace check` reports it, `resume` notices."""
 
 import dataclasses
 import errno

@@ -11,9 +11,10 @@ from safetensors.numpy import load_file
 
 from foretrace.cli import _main as cli
 from foretrace.cli._options import COMMANDS
+from foretrace.experiment._cells import GRU, LRU, LinearRNN
 from foretrace.experiment._config import Config
 
-NETWORK = "--network.depth=2 --network.model-size=6 --network.cell.state-size=4"
+NETWORK = "--network.depth=2 --network.model-size=6 --state-size=4"
 TASK = "--task.pattern-length=3 --task.padding=1 --task.bits=2 --batch-size=2"
 STEPS = 1500
 RECORDS = "--log-every=25 --evaluate-every=500 --align-every=1000 --checkpoint-every=100"
@@ -98,7 +99,7 @@ def test_export_writes_the_network_of_a_run(start, whole):
 @pytest.mark.program
 def test_report_and_align_read_a_run(start, whole):
     report = start("report", "whole")
-    align = start("align", "copy", "--checkpoint", "whole", "--rule", "hybrid")
+    align = start("align", "whole", "--rule", "hybrid")
     code, out, _ = finish(report)
     assert code == 0 and f"{STEPS} of {STEPS}" in out
     code, out, _ = finish(align)
@@ -114,11 +115,7 @@ def test_report_and_align_read_a_run(start, whole):
 
 def run(capsys, *arguments):
     """Run a command in this process."""
-    try:
-        code = cli.main(arguments)
-    except SystemExit as stop:  # tyro's own errors and --help
-        code = stop.code
-    return code, *capsys.readouterr()
+    return cli.main(arguments), *capsys.readouterr()
 
 
 @pytest.mark.parametrize(
@@ -145,15 +142,15 @@ def test_align_runs_the_rules_in_chunks_and_says_so(words, chunk, said):
     [
         ("strem", "no command 'strem'; did you mean stream?"),
         ("rport run --help", "no command 'rport'; did you mean report?"),
-        ("--rows xyz", None),
+        ("--rows xyz", "no command '--rows'; expected one of train, sweep, rl, stream,"),
         ("xyz", "no command 'xyz'; expected one of train, sweep, rl, stream,"),
+        ("train smnits", "no task 'smnits' of train; did you mean smnist?"),
+        ("sweep rl copy", "no task 'copy' of rl; expected one of memory-chain,"),
     ],
 )
 def test_an_unknown_command_is_one_line_with_the_nearest_one(capsys, words, message):
     code, out, err = run(capsys, *words.split())
-    assert code == 2
-    if message:
-        assert out == "" and err.count("\n") == 1 and message in err
+    assert code == 2 and out == "" and err.count("\n") == 1 and message in err
 
 
 def test_a_closed_standard_output_is_one_clear_line(capsys, monkeypatch):
@@ -176,12 +173,10 @@ def test_help_explains(capsys, command):
     code, out, _ = run(capsys, *command, "--help")
     assert code == 0
     text = " ".join(out.split())
-    expected = {"": "align", "train": "--optimizer.clip", "align": "--checkpoint", "report": "PATH"}
+    expected = {"": "align", "train": "--optimizer.clip", "align": "--chunk", "report": "PATH"}
     assert expected[command[0] if command else ""] in text
     if command[:1] == ["train"]:
-        assert (
-            "largest global norm of a gradient" in text and "network.cell:elementwise-lstm" in text
-        )
+        assert "largest global norm of a gradient" in text and "elementwise-lstm" in text
 
 
 @pytest.mark.program
@@ -210,17 +205,17 @@ def test_options_that_may_be_none(capsys):
         (3, 1.0),
         (None, None),
     ]
-    cell = "train copy network.cell:s5 --network.cell.timescales"
+    cell = "train copy --cell s5 --timescales"
     assert cli._parse([*cell.split(), "1", "9.5"]).config.network.cell.timescales == (1.0, 9.5)
     code, _, err = run(capsys, *cell.replace("s5", "lru").split(), "1")
-    assert code == 2 and "--network.cell.timescales" in err
+    assert code == 2 and "--timescales" in err
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ("train", "copy"),
         ("train paste", "paste"),
+        ("train --cell gru --r-min 0.5", "r_min is no option of the cell gru"),
         ("train copy --stps 3", "--steps"),
         ("train copy --steps three", "steps"),
         ("train copy --steps 0", "steps=0"),
@@ -228,16 +223,17 @@ def test_options_that_may_be_none(capsys):
         ("train copy --task.bits 0", "bits=0"),
         ("train copy --network.depth 0 --run-dir new", "depth=0"),
         ("train copy --optimizer.clip -1 --run-dir new", "clip=-1"),
-        ("train copy --resume", "--run-dir"),
-        ("train copy --resume --run-dir absent", "no run at absent"),
+        ("train copy --resume", "--resume"),
+        ("resume", "PATH"),
+        ("resume absent", "no run at absent"),
         ("train copy --run-dir file", "file"),
         ("train copy --run-dir file/new", "cannot write the run directory file/new"),
         ("train copy --run-dir .", "holds files already"),
         ("report absent", "no run at absent"),
-        ("align copy --checkpoint absent", "absent"),
-        ("align copy --checkpoint file", "safetensors"),
+        ("align absent", "absent"),
+        ("align file", "safetensors"),
         ("export absent --out step.onnx", "absent"),
-        ("export . --out step.onnx", "no run of `foretrace train`"),
+        ("export . --out step.onnx", "no run at ."),
         ("export . --out step.onnx --format tf", "stablehlo"),
     ],
 )
@@ -283,20 +279,31 @@ def test_a_wrong_option_is_compared_with_those_of_its_command_alone(capsys, monk
 
 
 def test_short_names_are_those_of_the_long_ones():
-    parsed = [
-        cli._parse(cli._spelled_out(f"train copy --steps 7 {words}".split())).config
+    short, long = (
+        cli._parse(f"train copy --steps 7 {words}".split()).config
         for words in (
-            "--lr 0.1 --depth 3 --model-size 16 --dropout 0.2 --cell=min-gru "
-            "--network.cell.timescales 1 9",
-            "network.cell:min-gru --optimizer.learning-rate 0.1 --network.depth 3 "
-            "--network.model-size 16 --network.dropout 0.2 --network.cell.timescales 1 9",
+            "--lr 0.1 --depth 3 --model-size 16 --dropout 0.2 --cell=min-gru --timescales 1 9",
+            "--network.cell min-gru --optimizer.learning-rate 0.1 --network.depth 3 "
+            "--network.model-size 16 --network.dropout 0.2 --network.timescales 1 9",
         )
-    ]
-    assert parsed[0] == parsed[1]
-    line = cli._spelled_out(["rl", "t-maze", "--cell", "gru", "--steps", "7"])
-    assert type(cli._parse(line).config.network.cell).__name__ == "GRU"
+    )
+    assert short == long
     assert cli._parse(["train", "scifar", "--data-dir", "here"]).config.task.data_dir == "here"
     assert cli._parse(["stream", "x.csv", "--lr", "0.5"]).config.model.learning_rate == 0.5
+
+
+@pytest.mark.parametrize(
+    ("line", "cell"),
+    [
+        ("train --cell gru --state-size 64", GRU(64)),
+        ("train scifar --state-size 7", LRU(7, 0.9, 0.999)),  # the options of the task's cell stay
+        ("train scifar --cell lru", LRU(128, 0.9, 0.999)),
+        ("train scifar --cell linear-rnn", LinearRNN()),  # and are of no other cell
+        ("rl t-maze --cell gru --steps 7", GRU()),
+    ],
+)
+def test_a_cell_is_a_name_with_flat_options(line, cell):
+    assert cli._parse(line.split()).config.network.cell == cell
 
 
 @pytest.mark.full

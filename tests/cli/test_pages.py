@@ -34,7 +34,7 @@ def commands(page):
     return [
         line
         for line in words
-        if line[0] in cli.COMMANDS and "--resume" not in line and "--help" not in line
+        if line[0] in cli.COMMANDS and line[0] != "resume" and "--help" not in line
     ]
 
 
@@ -42,7 +42,7 @@ def commands(page):
 @pytest.mark.parametrize("page", PAGES)
 def test_commands_on_pages_are_understood(page):
     for line in commands(page):
-        cli._parse(cli._spelled_out(line))
+        cli._parse(line)
 
 
 def test_commands_are_found():

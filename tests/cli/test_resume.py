@@ -11,8 +11,9 @@ from foretrace import experiment, sweep
 from foretrace._runs.directory import create
 from foretrace.cli import _main as cli
 from foretrace.cli import _train
-from foretrace.cli._options import RL, Stream, Sweep, Train
-from foretrace.experiment._config import TASKS, Config, task_name
+from foretrace.cli._options import RL, Reproduce, Stream, Sweep, Train
+from foretrace.experiment._config import TASKS, task_name
+from foretrace.paper._reproduce import Reproduction
 from foretrace.rl._config import TASKS as RL_TASKS
 from foretrace.rl._config import task_name as rl_task_name
 from foretrace.stream._config import StreamConfig
@@ -20,68 +21,38 @@ from foretrace.stream._config import StreamConfig
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 
 RUNS = {
-    "train": (Train, dataclasses.replace(TASKS["psmnist"], seed=7, steps=60), "psmnist"),
-    "sweep": (Sweep, sweep.Sweep(TASKS["listops"], grid=("seed=1,2",)), "listops"),
-    "sweep rl": (
-        Sweep,
-        sweep.Sweep(RL_TASKS["memory-chain"], grid=("rule=online,spatial",)),
-        "memory-chain",
-    ),
-    "sweep stream": (
-        Sweep,
-        sweep.Sweep(StreamConfig("a.csv", target="y"), grid=("delay=1,2",)),
-        "stream",
-    ),
-    "rl": (RL, dataclasses.replace(RL_TASKS["t-maze"], seed=7), "t-maze"),
-    "stream": (Stream, StreamConfig("a.csv", target="y", delay=3), None),
+    Train: dataclasses.replace(TASKS["psmnist"], seed=7, steps=60),
+    Sweep: sweep.Sweep(RL_TASKS["memory-chain"], grid=("rule=online,spatial",)),
+    RL: dataclasses.replace(RL_TASKS["t-maze"], seed=7),
+    Stream: StreamConfig("a.csv", target="y", delay=3),
+    Reproduce: Reproduction("table1", "smoke", seeds=(3,)),
 }
 
 
 def parsed(line):
-    return cli._parse(cli._spelled_out(line.split()))
+    return cli._parse(line.split())
 
 
 @pytest.mark.parametrize("command", RUNS)
-@pytest.mark.parametrize(
-    "words", ["--resume {}", "--run-dir {} --resume", "--resume --run-dir={}", "--resume={}"]
-)
-def test_a_run_is_resumed_by_its_directory_alone(tmp_path, command, words):
-    kind, config, task = RUNS[command]
-    create(tmp_path / "run", config)
-    found = parsed(f"{command} {words.format(tmp_path / 'run')}")
-    assert (
-        isinstance(found, kind)
-        and found.config == config
-        and found.resume
-        and found.run_dir == tmp_path / "run"
-    )
-    assert getattr(found, "task", None) == task
+def test_a_run_of_any_kind_is_resumed_by_its_directory_alone(tmp_path, command):
+    run = create(tmp_path / "run", RUNS[command]).path
+    assert parsed(f"resume {run}") == command(config=RUNS[command], run_dir=run, resume=True)
 
 
 @pytest.mark.parametrize(
-    ("line", "message"),
+    ("options", "message"),
     [
-        ("train copy --resume {}", "holds a run of psmnist, not of copy; leave the task out"),
-        ("train smnist --resume {}", "holds a run of psmnist, not of smnist; leave the task out"),
-        (
-            "train --resume {} --seed 3",
-            "recorded and asked for are seed: 7, 3; leave these options out",
-        ),
-        (
-            "train --resume {} --steps 59 --optimizer.warmup-steps 0",
-            "optimizer.warmup_steps: 1000, 0",
-        ),
-        ("train --resume {} --cell gru", "network.cell: LRU("),
-        ("train psmnist --resume", "--resume needs the run to go on with: --resume PATH"),
-        ("rl --resume {}", "holds a run of another command"),
-        ("stream --resume {}", "holds a run of another command"),
+        ("--seed 3", "recorded and asked for are seed: 7, 3; leave these options out"),
+        ("--steps 59 --optimizer.warmup-steps 0", "optimizer.warmup_steps: 1000, 0"),
+        ("--cell gru", "network.cell: LRU("),
+        ("--resume", "Unrecognized options: --resume"),
+        ("copy", "copy"),
     ],
 )
-def test_a_given_option_that_differs_is_refused(tmp_path, capsys, line, message):
-    config = dataclasses.replace(RUNS["train"][1], steps=1500)
-    create(tmp_path / "run", config)
+def test_a_given_option_that_differs_is_refused(tmp_path, capsys, options, message):
+    create(tmp_path / "run", dataclasses.replace(RUNS[Train], steps=1500))
     before = (tmp_path / "run" / "config.json").read_bytes()
-    assert cli.main(line.format(tmp_path / "run").split()) == 2
+    assert cli.main(["resume", str(tmp_path / "run"), *options.split()]) == 2
     assert message in " ".join(capsys.readouterr().err.split())
     assert (tmp_path / "run" / "config.json").read_bytes() == before
 
@@ -100,7 +71,7 @@ def own(tmp_path_factory):
     folder = tmp_path_factory.mktemp("own")
     line = (
         "train --data my.npz --steps 2 --batch-size 4 --depth 1 --model-size 4 --align-every None "
-        "--network.cell.state-size 3 --run-dir run --final-sequences 4"
+        "--state-size 3 --run-dir run --final-sequences 4"
     )
     with pytest.MonkeyPatch.context() as patch, jax.numpy_dtype_promotion("standard"):
         patch.chdir(folder)
@@ -113,27 +84,16 @@ def own(tmp_path_factory):
 @pytest.mark.full
 def test_align_takes_the_checkpoint_of_a_run_on_a_file(own, capsys, monkeypatch):
     monkeypatch.setattr(_train, "RULES", {"ONLINE": ft.ONLINE})
-    recorded = parsed("align --checkpoint run")
-    assert recorded.data.digest and parsed("align own --checkpoint run") == recorded
-    assert cli.main("align --data my.npz --checkpoint run".split()) == 0
+    assert parsed("align run").data.digest
+    assert cli.main("align run --data my.npz".split()) == 0
     assert "cell.nu_log" in capsys.readouterr().out
     np.savez("other.npz", xs=np.ones((20, 5, 2)), ys=np.arange(20) % 3)
-    assert cli.main(["align", "--data", "other.npz", "--checkpoint", "run"]) == 2
+    assert cli.main(["align", "run", "--data", "other.npz"]) == 2
     assert (
         "other.npz has changed since the run began, or is another file" in capsys.readouterr().err
     )
-    assert cli.main(["align", "copy", "--checkpoint", "run"]) == 2
-    assert "run holds a run of own, not of copy; leave the task out" in " ".join(
-        capsys.readouterr().err.split()
-    )
-    assert cli.main(["train", "--data", "my.npz", "--resume", "run", "--steps", "3"]) == 0
+    assert cli.main(["resume", "run", "--data", "my.npz", "--steps", "3"]) == 0
     assert experiment.read_config(own).steps == 3
-
-
-def test_the_command_that_goes_on_is_the_directory(tmp_path):
-    assert Config() == parsed("train copy").config
-    create(tmp_path / "run", Config())
-    assert parsed(f"train --resume {tmp_path / 'run'} --steps 9000").config == Config(steps=9000)
 
 
 def test_missing_data_are_not_the_fault_of_the_checkpoint(own, capsys):

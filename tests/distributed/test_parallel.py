@@ -68,7 +68,7 @@ experiment.train(config, folder / "moved", devices=2, resume=True, show_progress
 
 _SMALL = (
     "train copy --task.pattern-length 3 --task.padding 1 --task.bits 2 --network.depth 1 "
-    "--network.model-size 6 --network.cell.state-size 4 --batch-size 8 --steps 60 --log-every 10 "
+    "--network.model-size 6 --state-size 4 --batch-size 8 --steps 60 --log-every 10 "
     "--evaluate-every 60 --align-every None --checkpoint-every 10 --validation-sequences 8 "
     "--final-sequences 8"
 )
@@ -79,8 +79,8 @@ def surroundings(**more):
     return os.environ | {"JAX_ENABLE_X64": "1", "JAX_PLATFORMS": "cpu", "XLA_FLAGS": FLAGS} | more
 
 
-def start(*arguments, **environment):
-    command = [sys.executable, "-m", "foretrace", *SMALL, *map(str, arguments)]
+def start(*arguments, begin=SMALL, **environment):
+    command = [sys.executable, "-m", "foretrace", *begin, *map(str, arguments)]
     return subprocess.Popen(
         command,
         env=surroundings(**environment),
@@ -183,7 +183,7 @@ def test_a_stopped_run_of_two_processes_goes_on_in_one(tmp_path, alone):
     second.send_signal(signal.SIGTERM)
     for process in (first, second):
         finish(process, 130)
-    finish(start("--run-dir", path, "--resume"))
+    finish(start("resume", path, begin=()))
     assert_same_but_for_rounding(alone, path)
 
 

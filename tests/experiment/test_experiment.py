@@ -310,7 +310,7 @@ def test_divergence_names_the_step_and_the_way_out(tmp_path):
 
 def test_an_existing_run_is_left_alone(finished):
     before = finished.run.metrics.read_bytes()
-    with pytest.raises(experiment.RunError, match="holds a run already.*--resume"):
+    with pytest.raises(experiment.RunError, match="holds a run already.*foretrace resume"):
         experiment.train(CONFIG, finished.run.path, show_progress=False)
     with pytest.raises(experiment.RunError, match="another configuration.*seed: 0, 1"):
         changed = dataclasses.replace(CONFIG, seed=1)

@@ -62,7 +62,7 @@ def test_an_extended_run_that_was_stopped_needs_its_steps_only_once(short, tmp_p
         interrupt_at(patch, 75)
         assert train(LONG, run, resume=True).scores is None
     assert json.loads((run / "config.json").read_text())["config"]["steps"] == 90
-    assert cli.main(["train", "--resume", str(run)]) == 0
+    assert cli.main(["resume", str(run)]) == 0
     results = [
         line["step"] for line in read_metrics(run / "metrics.jsonl") if line["kind"] == "result"
     ]

@@ -26,7 +26,7 @@ from foretrace.experiment._config import Config, NetworkConfig, OptimizerConfig
 from foretrace.experiment._program import shared
 from foretrace.paper import _reproduce as reproduce
 from foretrace.paper._fairness import gradient_mode
-from foretrace.paper._jobs import best_rate, records_of, reports, searches
+from foretrace.paper._jobs import best_rate, identity_in, missing, reports, searches
 from foretrace.paper._page import read_all, write_report
 from foretrace.paper._records import RECORDS_FILE, identity, identity_of, read_records
 from foretrace.paper._tables import collect, markdown
@@ -137,26 +137,28 @@ def test_a_stopped_experiment_goes_on_to_the_same_records(monkeypatch, tmp_path,
     stop_at(monkeypatch, calls)
     outcome = reproduce.run(EXPERIMENT, tmp_path, show_progress=False)
     assert outcome.stopped == "stopped" and outcome.finished < 6
-    assert reproduce.run(EXPERIMENT, tmp_path, resume=True, show_progress=False) == (6, 6, None)
+    assert reproduce.run(EXPERIMENT, tmp_path, show_progress=False) == (6, 6, None)
     assert_same(tmp_path, whole)
     before = (tmp_path / "records.jsonl").read_bytes()
-    assert reproduce.run(EXPERIMENT, tmp_path, resume=True, show_progress=False) == (6, 6, None)
+    assert reproduce.run(EXPERIMENT, tmp_path, show_progress=False) == (6, 6, None)
     assert (tmp_path / "records.jsonl").read_bytes() == before
 
 
 @pytest.mark.program
 def test_runs_of_other_seeds_and_rates_in_the_folder_are_not_counted(whole):
     records = read_records(whole)
-    assert len(records_of(EXPERIMENT, ENTRIES, records)) == 6
-    others = dataclasses.replace(EXPERIMENT, seeds=(7,))
-    assert {r["purpose"] for r in records_of(others, ENTRIES, records)} == {"search"}
-    known = EXPERIMENT.with_options((1e-2,), None)
-    found = records_of(known, known.entries, records)
-    assert {(r["purpose"], r["rate"]) for r in found} == {("report", 1e-2)}
+
+    def lacking(experiment, entries=ENTRIES):
+        return [missing(experiment, entry, records) for entry in entries]
+
+    assert lacking(EXPERIMENT) == [0, 0]
+    assert lacking(dataclasses.replace(EXPERIMENT, seeds=(7, 1))) == [1, 1]
+    other = min({1e-3, 1e-2} - {records[2]["rate"]})
+    assert lacking(EXPERIMENT, EXPERIMENT.with_options((other,), None).entries)[0] == 2
     longer = [
         dataclasses.replace(e, config=dataclasses.replace(e.config, steps=14)) for e in ENTRIES
     ]
-    assert records_of(EXPERIMENT, longer, records) == []
+    assert lacking(EXPERIMENT, longer) == [4, 2]
 
 
 @pytest.mark.program
@@ -168,14 +170,12 @@ def test_a_budget_of_time_ends_an_experiment_and_a_torn_line_is_written_again(tm
     assert read_records(tmp_path) == []
     lines = (whole / "records.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "records.jsonl").write_bytes(b"".join(lines[:5]) + lines[5][:50])
-    assert reproduce.run(EXPERIMENT, tmp_path, resume=True, show_progress=False) == (6, 6, None)
+    assert reproduce.run(EXPERIMENT, tmp_path, show_progress=False) == (6, 6, None)
     assert_same(tmp_path, whole)
 
 
 @pytest.mark.program
-def test_what_is_there_is_left_alone(tmp_path, whole):
-    with pytest.raises(RunError, match="holds records already; go on with --resume"):
-        reproduce.run(EXPERIMENT, whole, show_progress=False)
+def test_what_is_there_is_left_alone(tmp_path):
     with pytest.raises(
         ValueError, match="no entry of table1 contains lstm; there are: online, LRU x 4; spatial"
     ):
@@ -220,8 +220,8 @@ def test_a_run_that_diverges_is_recorded_and_not_repeated(tmp_path):
     config = dataclasses.replace(CONFIG, steps=40, optimizer=optimizer)
     entry = paper.Entry("online", "LRU x 4", config, 8.44e-3, (1e30,))
     experiment = dataclasses.replace(EXPERIMENT, entries=(entry,), seeds=(0,))
-    for resume in (False, True):
-        found = reproduce.run(experiment, tmp_path, resume=resume, show_progress=False)
+    for _ in range(2):
+        found = reproduce.run(experiment, tmp_path, show_progress=False)
         assert found == (1, 1, None)
         (record,) = read_records(tmp_path)
         assert math.isnan(record["training_loss"]) and math.isnan(record["test"]["loss"])
@@ -259,8 +259,9 @@ def test_every_committed_record_is_one_of_the_runs_that_are_planned(folder):
             seeds=tuple({record["seed"] for record in own if record["purpose"] == "report"}),
             search_share=max(searched) / entry.config.steps,
         )
-        entries = [one for one in plan.entries if one.name == entry.name]
-        assert records_of(plan, entries, records) == own
+        (one,) = [one for one in plan.entries if one.name == entry.name]
+        jobs = [*searches(plan, one), *(job for rate in rates for job in reports(plan, one, rate))]
+        assert {*map(identity_of, own)} <= {identity_in(plan, job) for job in jobs}
     # Entries whose settings were deleted stay in the records, and are planned no more.
     assert {record["entry"] for record in records} - {
         entry.name for entry in experiment.entries
@@ -368,12 +369,9 @@ def test_unknown_records_are_named(tmp_path):
 )
 def test_bad_input_is_one_clear_message(capsys, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
-    try:
-        code = cli.main(arguments.split())
-    except SystemExit as stop:
-        code = stop.code
-    _, err = capsys.readouterr()
-    assert code == 2 and message in err and "Traceback" not in err
+    assert cli.main(arguments.split()) == 2
+    err = capsys.readouterr().err
+    assert message in err and "Traceback" not in err
     assert not list(tmp_path.rglob("records.jsonl"))
 
 
@@ -411,12 +409,12 @@ def test_kill_and_resume_on_the_command_line(tmp_path):
         time.sleep(0.05)
     killed.kill()
     killed.communicate()
-    spent = start("killed", "--resume", "--budget", "0.001s")
+    spent = start("killed", "--budget", "0.001s")
     out, err = spent.communicate(timeout=300)
     if len(read_records(tmp_path / "killed")) < 2:
         assert spent.returncode == TIME_IS_UP == 75, err
-        assert "time is up after 1 of 2 runs" in out and "--resume" in out
-    again = start("killed", "--resume")
+        assert "time is up after 1 of 2 runs" in out and "foretrace resume killed" in out
+    again = start("killed")
     _, err = again.communicate(timeout=300)
     assert again.returncode == 0, err
     assert_same(tmp_path / "killed", tmp_path / "whole")

@@ -220,7 +220,7 @@ def test_an_environment_of_ones_own_is_run_from_the_command_line(tmp_path, capsy
         *"--network.depth 1 --network.model-size 4 --run-dir".split(),
         str(tmp_path / "run"),
     ]
-    small = ["network.cell:lru", "--network.cell.state-size", "3"]
+    small = ["--cell", "lru", "--state-size", "3"]
     assert cli.main(["rl", "gymnasium", *options, *small]) == 0
     out = capsys.readouterr().out
     assert "walks:Walk-v0 (without elements 1)" in out and "20 episodes without learning" in out
@@ -229,7 +229,7 @@ def test_an_environment_of_ones_own_is_run_from_the_command_line(tmp_path, capsy
     ]
     assert sum(line["episodes"] for line in lines if line["kind"] == "train") == 20
     assert cli.main(["check", str(tmp_path / "run")]) == 0
-    assert cli.main(["rl", "--resume", str(tmp_path / "run"), "--steps", "60"]) == 0
+    assert cli.main(["resume", str(tmp_path / "run"), "--steps", "60"]) == 0
     assert "step 60 of 60" in capsys.readouterr().out
 
 

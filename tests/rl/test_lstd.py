@@ -284,7 +284,7 @@ LEAST = "rl t-maze --rule reservoir --agent.optimizer lstd --agent.method sarsa 
 @pytest.mark.parametrize(
     ("command", "given", "named"),
     [
-        (LEAST, "--cell lru", "--cell lru"),
+        (LEAST, "--cell lru", "--cell"),
         (LEAST, "--model_size=32", "--model_size=32"),
         (LEAST, "--network.norm-eps 1e-5 --network.glu", "--network.norm-eps, --network.glu"),
         (f"sweep {LEAST} --grid seed=0,1", "--depth 2", "--depth"),
@@ -303,7 +303,7 @@ def test_a_record_has_no_network_that_is_not_used(tmp_path):
     assert cli.main([*LEAST.split(), "--run-dir", str(tmp_path / "run")]) == 0
     recorded = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
     assert recorded["network"] is None and recorded["agent"]["optimizer"] == "lstd"
-    resume = ["rl", "--resume", str(tmp_path / "run"), "--steps", "20"]
+    resume = ["resume", str(tmp_path / "run"), "--steps", "20"]
     assert cli.main([*resume, "--depth", "2"]) == 2
     assert cli.main(resume) == 0
     assert cli.main(["report", str(tmp_path / "run")]) == 0

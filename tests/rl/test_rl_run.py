@@ -185,16 +185,13 @@ def test_divergence_ends_with_the_last_good_state_and_exit_code_1(tmp_path, caps
         "--run-dir",
         str(tmp_path / "one"),
     ]
-    assert (
-        cli.main(["rl", "memory-chain", *words, "network.cell:lru", "--network.cell.state-size=3"])
-        == 1
-    )
+    assert cli.main(["rl", "memory-chain", *words, "--cell", "lru", "--state-size=3"]) == 1
     assert "learning has diverged" in capsys.readouterr().err
     kept = load_file(tmp_path / "one" / "checkpoint.safetensors")
     assert all(np.isfinite(array).all() for name, array in kept.items() if array.dtype.kind == "f")
     last = lines(Run(tmp_path / "one"))[-1]
     assert last["refused"] == 10 and np.isfinite(last["spectral_radius"])
-    assert cli.main(["rl", "memory-chain", "--run-dir", str(tmp_path / "one"), "--resume"]) == 1
+    assert cli.main(["resume", str(tmp_path / "one")]) == 1
 
 
 MAIN = """#include "agent.h"

@@ -22,7 +22,7 @@ SHAPE = Shape(3, (), 2, classes=True, has_network=True, previous=False)
 
 @pytest.mark.parametrize("name", BY_NAME)
 def test_the_names_are_those_of_train(name):
-    line = cli._spelled_out(["train", "copy", "--cell", name])
+    line = ["train", "copy", "--cell", name]
     assert type(cli._parse(line).config.network.cell) is BY_NAME[name]
     config = ModelConfig(**SIZES, cell=name)
     network = eqx.filter_eval_shape(_network, config, SHAPE)
@@ -68,7 +68,7 @@ def test_a_resumed_run_and_its_predictions_have_the_cell_of_the_run(
     assert err.count("compiling …") == 1 and err.index("cell min-gru") < err.index("compiling …")
     assert [line for line in out.splitlines() if len(line) > 80 and str(run) not in line] == []
     assert read_config_as(run, StreamConfig).model.cell == "min-gru"
-    assert cli.main(["stream", source, "--resume", "--run-dir", str(run), "--rows", "9"]) == 0
+    assert cli.main(["resume", str(run), "--rows", "9"]) == 0
     assert len(list(predictions(run, source, rows=3)[1])) == 3
-    code = cli.main([*arguments, "--resume", "--cell", "lru", "--rule", "hybrid"])
+    code = cli.main(["resume", str(run), "--cell", "lru", "--rule", "hybrid"])
     assert code == 2 and "cell: min-gru, lru" in capsys.readouterr().err

@@ -168,7 +168,7 @@ def test_a_forecast_is_for_the_rows_behind_its_row(tmp_path, capsys):
     last = [float(rows[-1][f"y+{ahead}"]) for ahead in (1, 2, 3)]
     assert [row["y"] for row in result.forecast] == last
     # A run that has ended says it again.
-    assert cli.main(["stream", "--resume", str(tmp_path / "run"), "--forecast"]) == 0
+    assert cli.main(["resume", str(tmp_path / "run"), "--forecast"]) == 0
     printed = list(csv.DictReader(capsys.readouterr().out.splitlines()))
     assert [(row["ahead"], float(row["y"])) for row in printed] == [*zip("123", last, strict=True)]
     for row in printed:
@@ -247,7 +247,7 @@ def refusal(folder, capsys, *words):
     """Return the message that refuses a command, which must leave all files as they are."""
     before = bytes_of(folder)
     capsys.readouterr()
-    assert cli.main(["stream", *map(str, words)]) in (1, 2)
+    assert cli.main([*map(str, words)]) in (1, 2)
     assert bytes_of(folder) == before
     (line,) = capsys.readouterr().err.splitlines()
     return line
@@ -299,7 +299,7 @@ def test_a_file_that_the_run_has_not_begun_is_never_written(tmp_path, capsys, st
     for what, (put, message) in OTHERS.items():
         path.rename(kept)
         put(path, kept, tmp_path)
-        line = refusal(tmp_path, capsys, "--resume", tmp_path / "run")
+        line = refusal(tmp_path, capsys, "resume", tmp_path / "run")
         assert re.search(f"{name}.* ({message})", line), f"{what}: {line}"
         if kept.exists():
             path.unlink(missing_ok=True)
@@ -338,7 +338,7 @@ def test_a_refused_beginning_leaves_nothing(tmp_path, capsys, monkeypatch):
         "none/p.csv": "No such file or directory",
     }.items():
         more = ["--run-dir", tmp_path / "run", "--predictions", tmp_path / name]
-        line = refusal(tmp_path, capsys, *words, *more)
+        line = refusal(tmp_path, capsys, "stream", *words, *more)
         assert name in line and message in line, line
         assert not (tmp_path / "run").exists()
 
@@ -460,7 +460,7 @@ def test_a_reader_that_leaves_ends_every_command_and_a_run_goes_on(tmp_path, cap
     whole = capsys.readouterr().out
     assert with_lost_reader(monkeypatch, *stream, run) == 141
     *_, line = capsys.readouterr().err.splitlines()
-    assert line.startswith("foretrace: stopped") and line.endswith(f"--resume {run}")
+    assert line.startswith("foretrace: stopped") and line.endswith(f"foretrace resume {run}")
     assert cli.main(line.split("foretrace ")[1].split()) == 0
     assert capsys.readouterr().out == whole
     files = [load_file(folder / "checkpoint.safetensors") for folder in (run, tmp_path / "whole")]
@@ -481,7 +481,7 @@ def test_a_reader_may_leave_after_some_rows(tmp_path):
         lines = [process.stdout.readline() for _ in range(3)]
         process.stdout.close()
         err = process.stderr.read().decode()
-        assert process.wait() == 141 and "--resume run" in err.splitlines()[-1], err
+        assert process.wait() == 141 and "foretrace resume run" in err.splitlines()[-1], err
     assert lines[0] == b"row,c,probability\n" and lines[2].startswith(b"2,")
 
 

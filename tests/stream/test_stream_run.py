@@ -394,8 +394,8 @@ def test_kill_9_loses_nothing_but_rows_since_the_checkpoint(start, files):
         code, out, err = finish(process)
         assert code == (-9 if number == signal.SIGKILL else 130), err
         if code == 130:
-            assert "foretrace stream --resume killed" in out
-        process = start("stream", "long.csv", "--run-dir=killed", "--resume")
+            assert "foretrace resume killed" in out
+        process = start("resume", "killed")
     code, out, err = finish(process)
     assert code == 0, err
     assert_same_run(files / "whole", files / "killed")
@@ -414,7 +414,7 @@ def test_a_pipe_is_learned_as_its_rows_come_and_stops_while_it_waits(start, file
     code, out, err = finish(process)
     assert code == 130, err
     assert "stopped after row 100" in out
-    process = start("stream", "-", "--format=csv", "--run-dir=pipe", "--resume")
+    process = start("resume", "pipe")
     code, out, err = finish(process, "".join(lines[101:]))
     assert code == 0, err
     assert finish(start("stream", "a.csv", "--run-dir=file", "--look-ahead=20", *OPTIONS))[0] == 0
@@ -438,7 +438,7 @@ def test_kill_9_of_a_pipe_loses_no_row_that_came_a_while_ago(start, files):
         pass
     process.kill()
     assert finish(process)[0] == -9
-    process = start("stream", "-", "--format=csv", "--run-dir=kill-9", "--resume")
+    process = start("resume", "kill-9")
     code, _, err = finish(process, "".join(lines[41:]))
     assert code == 0, err
     assert finish(start("stream", "a.csv", "--run-dir=not-killed", *options))[0] == 0
@@ -471,8 +471,6 @@ def test_kill_9_of_a_pipe_loses_no_row_that_came_a_while_ago(start, files):
         ("stream - --target class", "--format csv"),
         ("stream bad.csv --target b", "bad.csv, line 3: 3 fields"),
         ("stream header.csv --target b", "header.csv has no rows"),
-        ("stream a.csv --resume", "--run-dir"),
-        ("stream a.csv --resume --run-dir absent", "no run at absent"),
         ("stream a.csv --target class --rule other", "other"),
         ("stream a.csv --target class --size tiny --cell lstm", "elementwise-lstm"),
         (

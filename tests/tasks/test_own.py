@@ -187,7 +187,7 @@ def test_a_run_keeps_to_the_data_that_it_began_with(task_of):
 
 def test_the_command_line_takes_the_file_and_short_names():
     line = "train --data my.npz --lr 0.1 --depth 3 --cell gru --steps 5"
-    command = cli._parse(cli._spelled_out(line.split()))
+    command = cli._parse(line.split())
     config = command.config
     assert command.task == "own" and config.task == OwnSequences("my.npz")
     assert (config.optimizer.learning_rate, config.network.depth, config.steps) == (0.1, 3, 5)

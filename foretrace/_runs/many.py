@@ -1,0 +1,48 @@
+"""Many runs in a folder, each attempted by whichever process is free, until it has its result."""
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+
+from foretrace._runs.directory import Run, TakenError, digest
+from foretrace._runs.files import LockedError
+from foretrace._runs.machine import resident_mib
+from foretrace._runs.signals import Stop
+
+Job = TypeVar("Job")
+
+_GROWTH = 1024.0
+"""MiB by which a process grows before the programs of earlier runs are dropped."""
+
+
+def many(left: Callable[[], Sequence[Job]], attempt: Callable[[Job], Any], stop: Stop) -> None:
+    """Attempt runs until none is left, those that other processes lose included, or to a stop.
+
+    Args:
+        left: function that returns the runs without a result, as far as they are known by now.
+        attempt: function that runs one. It raises `LockedError` or `TakenError` if another process
+            has it.
+        stop: stop request.
+    """
+    before = resident_mib()
+    while not stop.asked and (jobs := left()):
+        attempted = 0
+        for job in jobs:
+            if stop.asked:
+                return
+            with contextlib.suppress(LockedError, TakenError):
+                attempt(job)
+                attempted += 1
+            if resident_mib() > before + _GROWTH:
+                jax.clear_caches()
+        if not attempted:
+            time.sleep(0.2)  # until another process ends or loses its run
+
+
+def run_in(folder: Path, config: Any) -> Run:
+    """Return the run of a configuration in a folder, named by its digest."""
+    return Run(folder / digest(config))
