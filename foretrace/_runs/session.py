@@ -146,12 +146,14 @@ class Session(Generic[Config]):
         if self.resumed and (changed := changed_packages(self.run.path)):
             self.show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
 
-    def save(self, state: Any, step: int, **beside: Any) -> None:
+    def save(self, state: Any, beside: dict[str, Any], step: int) -> None:
         """Write a checkpoint: the state, and the fields of the class given to `read_saved`.
 
         Raises:
             OSError: it cannot be written; the old one is unharmed.
         """
+        if not self.writes:
+            return
         self.log.sync()  # the checkpoint must not know more than the record
         own = Saved(to_json(self.config), self.log.mark(), step, self.clock.seconds)
         save(self.run.checkpoint, state, extra=vars(own) | beside)

@@ -4,6 +4,7 @@ import dataclasses
 import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 from foretrace import experiment
 from foretrace._distributed.processes import is_first, join, loss_explained
@@ -12,6 +13,7 @@ from foretrace._network import Network
 from foretrace._rule import RULES, rule_text
 from foretrace._runs.config_json import differences
 from foretrace._runs.directory import default_path
+from foretrace._runs.follow import Followed
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._kinds import again, report, show, stopped
 from foretrace.cli._options import RL, Align, Train
@@ -19,6 +21,7 @@ from foretrace.cli._recorded import config_in, network_in
 from foretrace.experiment._config import Config, task_name
 from foretrace.experiment._program import align
 from foretrace.experiment._report import alignment_tables
+from foretrace.experiment._train import Result
 from foretrace.rl._config import task_name as environment_name
 from foretrace.rl._run import train as train_agent
 from foretrace.tasks.own import OwnSequences
@@ -34,22 +37,21 @@ def _train(command: Train) -> int:
         )
     if not is_first():
         return 0 if result.scores is not None else STOPPED
-    if result.scores is None:
-        saved = f"after step {result.step} of {command.config.steps}; the state is saved"
-        place = saved if result.step else "before the first step"
-        return stopped(place, again(run_dir, devices=command.devices, cluster=command.cluster))
-    return report(run_dir)
+    return _ended(command, result, devices=command.devices, cluster=command.cluster)
 
 
 def _rl(command: RL) -> int:
     run_dir = command.run_dir or default_path(environment_name(command.config.environment))
-    result = train_agent(command.config, run_dir, resume=command.resume)
+    return _ended(command, train_agent(command.config, run_dir, resume=command.resume))
+
+
+def _ended(command: Train | RL, result: Result | Followed, **given: Any) -> int:
+    """Print the report of a run, or how to go on with it; return the exit code."""
+    run_dir = result.run.path
     if result.scores is not None:
         return report(run_dir)
-    return stopped(
-        f"after step {result.step} of {command.config.steps}; the state is saved",
-        again(run_dir),
-    )
+    place = f"after step {result.step} of {command.config.steps}; the state is saved"
+    return stopped(place, again(run_dir, **given))
 
 
 def _align(command: Align) -> int:

@@ -12,22 +12,22 @@ import functools
 import os
 from collections.abc import Callable
 from types import SimpleNamespace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from foretrace._distributed.devices import Devices, Steps
 from foretrace._learner.forgetting import BLOCK, HELD, LossWatch
-from foretrace._learner.learner import Learner
 from foretrace._learner.optimizer import schedule
 from foretrace._learner.state import LearnerState
 from foretrace._network import Network
 from foretrace._runs.checkpoint import load, read_extra, restoring, save
 from foretrace._runs.directory import Run, read_config_as
+from foretrace._runs.follow import Program, follow
 from foretrace._runs.loop import Pending, Refusals, Schedule
 from foretrace._runs.metrics import numbers_of
-from foretrace._runs.session import RunKind, Saved, Session, session
+from foretrace._runs.session import RunKind, Saved, Session
 from foretrace._types import Array
 from foretrace.experiment._build import build
 from foretrace.experiment._config import Config
@@ -40,7 +40,7 @@ from foretrace.experiment._program import (
     shared,
 )
 from foretrace.experiment._scores import Scores, StepMetrics, selected_by
-from foretrace.tasks import EvaluationSplit, Task
+from foretrace.tasks import EvaluationSplit
 
 KIND = RunKind(Config, may_grow=("steps",))
 BEST = "best.safetensors"
@@ -63,14 +63,14 @@ class Progress(Saved):
         refused: number of steps in a row that were refused.
         window: metrics of the steps since the last line of the record.
         level: state of the watch over the training loss.
-        measured: whether the evaluation that is due at this step is recorded; if not, it comes
+        measured: whether the measurements that are due at this step are recorded; if not, they come
             first.
     """
 
     refused: int = 0
     window: tuple[StepMetrics, ...] = ()
     level: Level | None = None
-    measured: bool = True
+    measured: bool = False
 
 
 def read_config(path: str | os.PathLike[str]) -> Config:
@@ -147,29 +147,19 @@ def train(
         OSError: a file could not be written in the middle of the run.
     """
     hardware = _devices(config.batch_size, devices)
-    writes = hardware.is_main_process
-    with session(KIND, config, run_dir, resume, show_progress, writes=writes) as run:
-        task, learner = build(config, mesh=hardware.mesh)
-        saved = run.read_saved(Progress)
-        state = _state(run, learner, saved)
-        hardware.check_agreed("the step to go on from", saved.step)
-        if (done := run.result(saved)) is not None:
-            *scores, seconds = numbers_of(run.run.metrics, done, (*Scores._fields, "seconds"))
-            return Result(run.run, config.steps, Scores(*scores), seconds)
-        run.begin(saved)
-        if config.steps > run.before.steps:
-            run.show.say(_extension(run.before, config, max(saved.step, 0)))
-        if hardware.num_unused:
-            shared = f"{hardware.number} devices share a batch of {config.batch_size}"
-            run.show.say(f"{shared}; {hardware.num_unused} stay idle")
-        return _Training(run, task, learner, saved, hardware, watch).run_from(state)
-
-
-def _state(run: Session[Config], learner: Learner, saved: Progress) -> LearnerState:
-    """Return the state to go on from: the checkpoint's, or the one before the first step."""
-    if saved.step < 0:
-        return learner.init(jax.random.fold_in(jax.random.key(run.config.seed), 1))
-    return load(run.run.checkpoint, learner)
+    run, step, found, seconds = follow(
+        KIND,
+        config,
+        run_dir,
+        lambda session: _Training(session, hardware, watch),
+        resume=resume,
+        show_progress=show_progress,
+        writes=hardware.is_main_process,
+    )
+    if found is None:
+        return Result(run, step, None, seconds)
+    scores = numbers_of(run.metrics, found | {"step": step}, Scores._fields)
+    return Result(run, step, Scores(*scores), seconds)
 
 
 def _extension(before: Config, config: Config, step: int) -> str:
@@ -194,76 +184,111 @@ def _extension(before: Config, config: Config, step: int) -> str:
     )
 
 
-class _Training:
-    """The loop, and the work that is due at each step."""
+class _Training(Program[LearnerState]):
+    """The steps of training, and the work that is due at each of them."""
+
+    saved = Progress
 
     def __init__(
         self,
-        run: Session[Config],
-        task: Task,
-        learner: Learner,
-        saved: Progress,
+        session: Session[Config],
         devices: Devices,
         watch: Callable[[int, Scores], bool] | None,
     ):
-        self.session, self.run, self.config, self.clock = run, run.run, run.config, run.clock
-        self.log, self.show, self.stop = run.log, run.show, run.stop
-        self.task, self.learner, self.devices = task, learner, devices
-        self.fresh, self.step = saved.step < 0, max(saved.step, 0)
-        self.window, self.measured = list(saved.window), saved.measured
-        self.watch, self.enough = watch, False
+        super().__init__(session)
+        self.config, self.devices, self.watch, self.enough = session.config, devices, watch, False
         config = self.config
+        self.task, self.learner = build(config, mesh=devices.mesh)
         self.schedule, self.pending = Schedule(config.steps), Pending[Array]()
+        compiled = programs(shared(config), devices)
+        self.learn, self.add_batch = (
+            Steps(devices, compiled.learn, session.stop),
+            compiled.add_batch,
+        )
+        self.level = LossWatch()
+        self.intervals = [
+            every
+            for every in (
+                config.log_every,
+                config.evaluate_every,
+                config.align_every,
+                config.checkpoint_every,
+            )
+            if every is not None
+        ]
+
+    def init(self) -> LearnerState:
+        """Return the state before the first step."""
+        return self.learner.init(jax.random.fold_in(jax.random.key(self.config.seed), 1))
+
+    def restore(self, saved: Progress) -> None:
+        """Take the values of a checkpoint."""
+        self.devices.check_agreed("the step to go on from", saved.step)
+        settings = self.config.optimizer
         advice = (
-            f"try a smaller optimizer.learning_rate (now {config.optimizer.learning_rate}) or a "
-            f"smaller optimizer.clip (now {config.optimizer.clip})"
+            f"try a smaller optimizer.learning_rate (now {settings.learning_rate}) or a smaller "
+            f"optimizer.clip (now {settings.clip})"
         )
         self.refusals = Refusals(advice, saved.refused)
-        self.level = LossWatch()
+        self.window, self.measured, self.step = list(saved.window), saved.measured, saved.step
         if saved.level is not None:
             self.level.restore(list(saved.level))
-        compiled = programs(shared(config), devices)
-        self.learn, self.add_batch = Steps(devices, compiled.learn, self.stop), compiled.add_batch
-        self.best = self._read_best() if config.keep_best else None
+        self.best = self._read_best() if self.config.keep_best else None
 
-    def run_from(self, state: LearnerState) -> Result:
-        """Train from the present step on."""
-        state = self.devices.replicate(state)
-        self.show.compiling()
-        if self.fresh:
-            if self.learn.stopped or not self._measure(state.network):
-                return Result(self.run, 0, None, self.clock.seconds)
-        elif not self.measured:
-            self.measured = self._measure(state.network)
-        while self.step < self.config.steps and not (self.learn.stopped or self.enough):
-            at = At(np.int32(self.step), self.config.seed, self.config.optimizer.learning_rate)
+    def begun(self, state: LearnerState) -> LearnerState:
+        """Copy the state to the devices, and report what is unusual about the run."""
+        config, before, unused = self.config, self.session.before, self.devices.num_unused
+        if config.steps > before.steps:
+            self.session.show.say(_extension(before, config, max(self.step, 0)))
+        if unused:
+            shared = f"{self.devices.number} devices share a batch of {config.batch_size}"
+            self.session.show.say(f"{shared}; {unused} stay idle")
+        return self.devices.replicate(state)
+
+    def kept(self, state: LearnerState) -> tuple[LearnerState, dict[str, Any]]:
+        """Return what is saved."""
+        return self.devices.unreplicate(state), {
+            "refused": self.refusals.in_a_row,
+            "window": self.window,
+            "level": self.level.to_json(),
+            "measured": self.measured,
+        }
+
+    @property
+    def stopped(self) -> bool:
+        """Whether to stop before the next block."""
+        return self.learn.stopped or self.enough
+
+    def block(self, state: LearnerState, step: int) -> tuple[LearnerState, int]:
+        """Learn up to the next step at which something is due, and do it."""
+        if not self._is_measured(state, step):
+            return state, step
+        until = step + min(self.schedule.steps_until_due(step, each) for each in self.intervals)
+        while step < until and not self.learn.stopped:
+            at = At(np.int32(step), self.config.seed, self.config.optimizer.learning_rate)
             state, row = self.learn(state, at)
-            self.step += 1
-            self.pending.add(self.step, row)
-            due = self._anything_due()
-            self._read_metrics(all=due)
-            if due:
-                self._do_what_is_due(state)
+            step += 1
+            self.pending.add(step, row)
+            self._read_metrics(all=step == until)
         self._read_metrics(all=True)
-        if self.step < self.config.steps or not self.measured:
-            self._save(state)
-            return Result(self.run, self.step, None, self.clock.seconds)
-        return self._finish(state)
+        self.measured = step < until
+        if step == until and self.schedule.is_due(step, self.config.log_every):
+            self._log_window(step)
+        self._is_measured(state, step)
+        return state, step
 
-    def _finish(self, state: LearnerState) -> Result:
+    def result(self, state: LearnerState) -> dict[str, Any] | None:
+        """Return the scores on the test split; None if a stop request came first."""
+        if not self._is_measured(state, self.config.steps):
+            return None
         network = state.network if self.best is None else self.best.network
         scores = self._score(network, "test", self.config.final_sequences)
-        # The checkpoint of the last step is written; the evaluation is done again.
-        if scores is None:
-            return Result(self.run, self.step, None, self.clock.seconds)
-        seconds = self.clock.seconds
         chosen = {} if self.best is None else {"best_step": self.best.step}
-        self.log.write("result", self.step, **scores._asdict(), seconds=seconds, **chosen)
-        return Result(self.run, self.step, scores, seconds)
+        return None if scores is None else scores._asdict() | chosen
 
     def _read_best(self) -> _Best | None:
         """Return the best network of an earlier part of the run."""
-        path = self.run.path / BEST
+        path = self.session.run.path / BEST
         if not path.exists():
             return None
         network = load(path, SimpleNamespace(init=lambda: self.learner.network))
@@ -271,78 +296,59 @@ class _Training:
             score, step = numbers_of(path, read_extra(path), ("score", "step"))
         return _Best(self.devices.replicate(network), score, int(step))
 
-    def _keep_best(self, network: Network, scores: Scores) -> None:
+    def _keep_best(self, network: Network, step: int, scores: Scores) -> None:
         """Keep a network that is better on validation than all before, in memory and in a file."""
         score = selected_by(self.task, scores)
         # The file may be of a later step than the checkpoint; then that step comes again.
-        if self.step and score > (-np.inf if self.best is None else self.best.score):
-            self.best = _Best(self.devices.replicate(network), score, self.step)
-            if self.devices.is_main_process:
-                extra = {"score": score, "step": self.step}
-                save(self.run.path / BEST, self.devices.unreplicate(network), extra=extra)
-
-    def _due(self, every: int | None) -> bool:
-        return self.schedule.is_due(self.step, every)
-
-    def _anything_due(self) -> bool:
-        config = self.config
-        intervals = (
-            config.log_every,
-            config.evaluate_every,
-            config.align_every,
-            config.checkpoint_every,
-        )
-        return any(map(self._due, intervals))
+        if step and score > (-np.inf if self.best is None else self.best.score):
+            self.best = _Best(self.devices.replicate(network), score, step)
+            if self.session.writes:
+                extra = {"score": score, "step": step}
+                save(self.session.run.path / BEST, self.devices.unreplicate(network), extra=extra)
 
     def _read_metrics(self, *, all: bool) -> None:
         for step, row in self.pending.take(all=all):
             metrics = StepMetrics(*self.learn.look(row).tolist())
             self.window.append(metrics)
             self.refusals.see(bool(metrics.accepted), f"step {step}")
-            self.show.update(step, metrics.loss, metrics.accuracy)
+            self.session.show.update(step, metrics.loss, metrics.accuracy)
             if (lost := self.level.add(metrics.loss)) is not None:
-                self.show.say(
+                self.session.show.say(
                     f"warning: step {step}: the training loss was {lost[0]:.3g} in the last "
                     f"{BLOCK * HELD:,} steps, and at most {lost[1]:.3g} for as long before; try a "
                     "smaller learning rate"
                 )
 
-    def _do_what_is_due(self, state: LearnerState) -> None:
-        """Write all that is due; the checkpoint last, so that it is never behind the record."""
-        if self._due(self.config.log_every):
-            self._log_window()
-        self.measured = self._measure(state.network)
-        if self._due(self.config.checkpoint_every):
-            self._save(state)
-
-    def _log_window(self) -> None:
+    def _log_window(self, step: int) -> None:
         accepted = [metrics for metrics in self.window if metrics.accepted]
         names = StepMetrics._fields
         rows = np.array(accepted or [StepMetrics(*[np.nan] * len(names))], np.float64)
         values = dict(zip(names, rows.mean(axis=0).tolist(), strict=True))
         del values["accepted"]
         values["refused"] = len(self.window) - len(accepted)
-        self.log.write("train", self.step, **values, seconds=self.clock.seconds)
+        self.session.log.write("train", step, **values, seconds=self.session.clock.seconds)
         self.window.clear()
 
-    def _measure(self, network: Network) -> bool:
-        """Write the measurements that are due; return False if a stop request interrupts them."""
-        if self._due(self.config.evaluate_every):
-            scores = self._score(network, "validation", self.config.validation_sequences)
+    def _is_measured(self, state: LearnerState, step: int) -> bool:
+        """Make the measurements that are due and missing; return False if a stop comes first."""
+        if not self.measured:
+            self.measured = self._measure(state.network, step)
+        return self.measured
+
+    def _measure(self, network: Network, step: int) -> bool:
+        config, log = self.config, self.session.log
+        if self.schedule.is_due(step, config.evaluate_every):
+            scores = self._score(network, "validation", config.validation_sequences)
             if scores is None:
                 return False
-            self.log.write("validation", self.step, **scores._asdict(), seconds=self.clock.seconds)
-            if self.config.keep_best:
-                self._keep_best(network, scores)
-            self.enough = self.watch is not None and self.watch(self.step, scores)
-        if self._due(self.config.align_every) and self.devices.is_main_process:
-            found = align(
-                self.config, self.task, self.devices.unreplicate(network), self.learner.rule
-            )
+            log.write("validation", step, **scores._asdict(), seconds=self.session.clock.seconds)
+            if config.keep_best:
+                self._keep_best(network, step, scores)
+            self.enough = self.watch is not None and self.watch(step, scores)
+        if self.schedule.is_due(step, config.align_every) and self.session.writes:
+            found = align(config, self.task, self.devices.unreplicate(network), self.learner.rule)
             values = {"layers": found.layer_cosine, "total": found.total}
-            self.log.write(
-                "alignment", self.step, **values, cosine=found.cosine, norm_ratio=found.norm_ratio
-            )
+            log.write("alignment", step, **values, cosine=found.cosine, norm_ratio=found.norm_ratio)
         return True
 
     def _score(self, network: Network, split: EvaluationSplit, sequences: int) -> Scores | None:
@@ -353,22 +359,10 @@ class _Training:
         """
         total = empty_tally()
         for index in range(evaluation_batches(self.config, self.task, split, sequences)):
-            if self.stop.asked and not self.devices.several:
+            if self.session.stop.asked and not self.devices.several:
                 return None
             # Waiting for each batch keeps a device from being asked for all of them at once.
             total = jax.block_until_ready(
                 self.add_batch(network, total, np.int32(index), self.config.seed, split=split)
             )
         return Scores(*map(float, total.scores()))
-
-    def _save(self, state: LearnerState) -> None:
-        if not self.devices.is_main_process:
-            return
-        self.session.save(
-            self.devices.unreplicate(state),
-            self.step,
-            refused=self.refusals.in_a_row,
-            window=self.window,
-            level=self.level.to_json(),
-            measured=self.measured,
-        )

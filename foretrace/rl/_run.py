@@ -11,9 +11,10 @@ import numpy as np
 
 from foretrace._runs.checkpoint import load
 from foretrace._runs.directory import Run, read_config_as
+from foretrace._runs.follow import Followed, Program, follow
 from foretrace._runs.loop import DivergenceError, Schedule
 from foretrace._runs.metrics import read_metrics
-from foretrace._runs.session import RunKind, Saved, Session, session
+from foretrace._runs.session import RunKind, Session
 from foretrace.rl._agent import Agent
 from foretrace.rl._config import AgentConfig, RLConfig
 from foretrace.rl._live import errors_of_python
@@ -26,22 +27,8 @@ LAST = 0.1
 
 
 KIND = RunKind(RLConfig, may_grow=("steps",))
-
-
-class RLResult(NamedTuple):
-    """Result of a run.
-
-    Args:
-        run: directory of the run.
-        step: number of steps done.
-        scores: means over the last tenth of the run; None if it was stopped before its end.
-        seconds: seconds over all parts of the run.
-    """
-
-    run: Run
-    step: int
-    scores: dict[str, float] | None
-    seconds: float
+RLResult = Followed
+"""Result of a run; its scores are means over the last tenth."""
 
 
 class _Loadable(NamedTuple):
@@ -84,15 +71,8 @@ def train(
         DivergenceError: every step of a whole block was refused; the last good state is kept.
         OSError: a file could not be written in the middle of the run.
     """
-    with errors_of_python(), session(KIND, config, run_dir, resume, show_progress) as run:
-        loadable = _Loadable(config, build(config))
-        saved = run.read_saved(Saved)
-        world = _world(run, loadable, saved)
-        if (done := run.result(saved)) is not None:
-            scores = {name: done[name] for name in done if name not in ("kind", "step", "seconds")}
-            return RLResult(run.run, done["step"], scores, done["seconds"])
-        run.begin(saved)
-        return _follow(run, loadable.agent, world, max(saved.step, 0))
+    with errors_of_python():
+        return follow(KIND, config, run_dir, _Acting, resume=resume, show_progress=show_progress)
 
 
 def agent_of(run_dir: str | os.PathLike[str]) -> tuple[Agent, AgentState]:
@@ -108,61 +88,58 @@ def agent_of(run_dir: str | os.PathLike[str]) -> tuple[Agent, AgentState]:
     return agent, load(Run(Path(run_dir)).checkpoint, _Loadable(config, agent)).agent
 
 
-def _world(run: Session[RLConfig], loadable: _Loadable, saved: Saved) -> World:
-    """Return agent and environments from the checkpoint, or before the first step."""
-    return jax.jit(loadable.init)() if saved.step < 0 else load(run.run.checkpoint, loadable)
-
-
 @lru_cache(maxsize=1)
 def _compiled(config: RLConfig) -> Any:
     """Return `advance` as a program shared by a grid's seeds: parameters are arguments."""
     return jax.jit(partial(advance, config.seen, build(config)), donate_argnums=0)
 
 
-def _follow(run: Session[RLConfig], agent: Agent, world: World, step: int) -> RLResult:
-    """Act and learn from a step on; record, save and finish what is due."""
-    config, schedule = run.config, Schedule(run.config.steps)
-    program = _compiled(
-        dataclasses.replace(config, seed=0, steps=1, log_every=1, checkpoint_every=1)
-    )
-    spread = getattr(config.seen, "spread", None)
-    spread = None if spread is None else spread(config.agent.discount)
-    while step < config.steps and not run.stop.asked:
-        block = schedule.steps_until_due(step, config.log_every)
-        run.show.compiling()
-        world, tally = program(world, np.int32(block))
+class _Acting(Program[World]):
+    """The steps of an agent, one line of the record a block."""
+
+    def __init__(self, session: Session[RLConfig]):
+        super().__init__(session)
+        self.config = config = session.config
+        self.agent = build(config)
+        self.program = _compiled(
+            dataclasses.replace(config, seed=0, steps=1, log_every=1, checkpoint_every=1)
+        )
+        spread = getattr(config.seen, "spread", None)
+        self.spread = None if spread is None else spread(config.agent.discount)
+
+    def init(self) -> World:
+        """Return agent and environments before the first step."""
+        return jax.jit(_Loadable(self.config, self.agent).init)()
+
+    def block(self, state: World, step: int) -> tuple[World, int]:
+        """Act and learn up to the next line of the record, and write it."""
+        config, session = self.config, self.session
+        block = Schedule(config.steps).steps_until_due(step, config.log_every)
+        state, tally = self.program(state, np.int32(block))
         step += block
-        values = means(jax.tree.map(float, tally), spread)
-        run.log.write("train", step, **values, seconds=run.clock.seconds)
-        has_diverged = bool(tally["refused"] * config.environments >= tally["steps"])
-        label = "return" if spread is None else "error"
-        run.show.reach(step, f"{label} {values[label]:.3g}")
-        if has_diverged or schedule.is_due(step, config.checkpoint_every):
-            run.save(world, step)
-        if has_diverged:
+        values = means(jax.tree.map(float, tally), self.spread)
+        session.log.write("train", step, **values, seconds=session.clock.seconds)
+        label = "return" if self.spread is None else "error"
+        session.show.reach(step, f"{label} {values[label]:.3g}")
+        if tally["refused"] * config.environments >= tally["steps"]:
+            session.save(*self.kept(state), step)
             raise DivergenceError(
                 "learning has diverged: an observation, reward, error or update was NaN or "
                 f"infinite in every step up to step {step}; the checkpoint has the last good "
                 f"state; {_advice(config.agent)}"
             )
-    if step < config.steps:
-        run.save(world, step)
-        return RLResult(run.run, step, None, run.clock.seconds)
-    return _finish(run, agent, world)
+        return state, step
 
-
-def _finish(run: Session[RLConfig], agent: Agent, world: World) -> RLResult:
-    """Record the result of the last step."""
-    config = run.config
-    lines = [r for r in read_metrics(run.run.metrics) if r["kind"] == "train"]
-    scores = result_of(lines, config.steps)
-    if count := config.evaluation_episodes:
-        key = jax.random.fold_in(jax.random.key(config.seed), 2)
-        found = agent.evaluate(world.agent, config.seen, count, key=key)
-        scores["evaluation"] = float(found.returns.mean())
-    seconds = run.clock.seconds
-    run.log.write("result", config.steps, **scores, seconds=seconds)
-    return RLResult(run.run, config.steps, scores, seconds)
+    def result(self, state: World) -> dict[str, Any]:
+        """Return the means over the last tenth of the run."""
+        config = self.config
+        lines = [r for r in read_metrics(self.session.run.metrics) if r["kind"] == "train"]
+        scores = result_of(lines, config.steps)
+        if count := config.evaluation_episodes:
+            key = jax.random.fold_in(jax.random.key(config.seed), 2)
+            found = self.agent.evaluate(state.agent, config.seen, count, key=key)
+            scores["evaluation"] = float(found.returns.mean())
+        return scores
 
 
 def _advice(config: AgentConfig) -> str:

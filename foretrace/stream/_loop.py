@@ -355,17 +355,16 @@ class StreamLoop:
         }
 
     def _save(self, *, end: bool = False) -> None:
-        predictions, position = self.outlet.mark(), self.position
-        self.session.save(
-            self.mixture.packing.unpack(self.state),
-            position.row,
-            plan=self.plan.to_json(),
-            position=position,
-            pipe=None if self.pipe is None else self.pipe.to_json(position.offset, end=end),
-            intake=self.intake.to_json(),
-            monitors=self.monitors.to_json(),
-            predictions=predictions,
-        )
+        position = self.position
+        beside = {
+            "plan": self.plan.to_json(),
+            "position": position,
+            "pipe": None if self.pipe is None else self.pipe.to_json(position.offset, end=end),
+            "intake": self.intake.to_json(),
+            "monitors": self.monitors.to_json(),
+            "predictions": self.outlet.mark(),
+        }
+        self.session.save(self.mixture.packing.unpack(self.state), beside, position.row)
         self.saved_row, self.saved_at = position.row, time.monotonic()
 
     def _save_after_error(self) -> None:

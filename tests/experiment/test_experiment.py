@@ -93,7 +93,7 @@ def test_a_stop_while_the_network_is_built_leaves_a_run_that_begins_anew(
     with monkeypatch.context() as patch:
         patch.setattr("foretrace.experiment._train.build", build)
         stopped = experiment.train(CONFIG, tmp_path / "run", show_progress=False)
-    assert stopped.scores is None and stopped.step == 0 and not stopped.run.checkpoint.exists()
+    assert stopped.scores is None and stopped.step == 0
     assert_same_run(
         experiment.train(CONFIG, tmp_path / "run", resume=True, show_progress=False), finished
     )
@@ -415,7 +415,7 @@ def test_the_best_network_on_validation_is_tested_however_often_the_run_stops(
     assert experiment.train(upto, tmp_path / "upto", show_progress=False).scores == whole.scores
     # Without a checkpoint the run begins anew, with the best network of a later step in its folder.
     with monkeypatch.context() as patch:
-        patch.setattr("foretrace.experiment._train._Training._save", lambda *_: None)
+        patch.setattr("foretrace._runs.session.save", lambda *_: None)
         interrupt_at(patch, best["step"] + 2)
         experiment.train(config, tmp_path / "again", show_progress=False)
     again = experiment.train(config, tmp_path / "again", resume=True, show_progress=False)

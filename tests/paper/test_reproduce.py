@@ -120,7 +120,7 @@ def test_an_experiment_searches_its_rates_and_then_runs_its_seeds(whole):
 
 
 def stop_at(monkeypatch, calls):
-    """Ask to stop, as Ctrl-C does, when a run looks for what is due for the `calls`-th time."""
+    """Ask to stop, as Ctrl-C does, when a run measures for the `calls`-th time."""
     measure, count = _train._Training._measure, iter(range(1, 999))
 
     def interrupted(*arguments):
