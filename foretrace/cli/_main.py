@@ -16,6 +16,7 @@ from foretrace._cache import keep_compiled
 from foretrace._distributed.processes import LostProcessError
 from foretrace._learner.state import UntrainedParameters
 from foretrace._native.compiler import CompilerError
+from foretrace._options.cells import FLAT
 from foretrace._runs.loop import DivergenceError
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._check import check
@@ -39,7 +40,6 @@ from foretrace.cli._reproduce import _report, _reproduce
 from foretrace.cli._stream import predict, stream
 from foretrace.cli._sweep import sweep
 from foretrace.cli._train import _align, _rl, _train
-from foretrace.experiment._cells import FLAT
 
 _READER_LEFT = 141
 """Exit code of a program whose reader left, as shells count SIGPIPE."""

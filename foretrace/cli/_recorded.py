@@ -14,14 +14,15 @@ import tyro
 
 from foretrace._learner.state import LearnerState
 from foretrace._network import Network
+from foretrace._options.cells import OPTIONS
+from foretrace._options.network import NetworkConfig
 from foretrace._runs.checkpoint import CheckpointError, load, read_extra, restoring
 from foretrace._runs.config_json import from_json
 from foretrace._runs.directory import Run, read_config_as
 from foretrace.cli._kinds import known_in
 from foretrace.cli._options import COMMANDS, Align, Subcommand, Sweep
 from foretrace.experiment._build import build
-from foretrace.experiment._cells import OPTIONS
-from foretrace.experiment._config import TASKS, Config, NetworkConfig
+from foretrace.experiment._config import TASKS, Config
 from foretrace.rl._config import TASKS as RL_TASKS
 from foretrace.rl._config import RLConfig, without_network
 from foretrace.stream._config import StreamConfig

@@ -1,13 +1,13 @@
 """An experiment: a configuration trained on its task in a run directory, exactly resumable."""
 
+from foretrace._options.cells import __getattr__ as __getattr__
+from foretrace._options.network import NetworkConfig as NetworkConfig
 from foretrace._runs.directory import Run as Run
 from foretrace._runs.directory import RunError as RunError
 from foretrace._runs.directory import default_path as default_path
 from foretrace._runs.loop import DivergenceError as DivergenceError
 from foretrace.experiment._build import build as build
-from foretrace.experiment._cells import __getattr__ as __getattr__
 from foretrace.experiment._config import Config as Config
-from foretrace.experiment._config import NetworkConfig as NetworkConfig
 from foretrace.experiment._config import OptimizerConfig as OptimizerConfig
 from foretrace.experiment._scores import Scores as Scores
 from foretrace.experiment._train import Result as Result

@@ -11,9 +11,10 @@ from jax.sharding import Mesh
 from foretrace._learner.learner import Learner
 from foretrace._learner.optimizer import adamw
 from foretrace._network import Network
+from foretrace._options.network import NetworkConfig
 from foretrace._rule import Depth, as_rule
 from foretrace._types import PRNGKeyArray
-from foretrace.experiment._config import Config, NetworkConfig
+from foretrace.experiment._config import Config
 from foretrace.tasks import Task
 
 

@@ -9,12 +9,11 @@ from typing import Annotated, Any, Literal, Self
 
 import tyro
 
-from foretrace._network import Network, NormPlace
+from foretrace._options.cells import LRU, SelectiveSSM
+from foretrace._options.network import NetworkConfig
+from foretrace._options.rule import RuleText
 from foretrace._rule import rule_text
 from foretrace._runs.config_json import check_types
-from foretrace._runs.options import RuleText
-from foretrace._types import PRNGKeyArray
-from foretrace.experiment._cells import LRU, AbstractCellConfig, CellConfig, SelectiveSSM
 from foretrace.experiment._precision import MatmulPrecision
 from foretrace.tasks.copy import Copy
 from foretrace.tasks.images import SequentialCIFAR10, SequentialMNIST
@@ -26,43 +25,6 @@ from foretrace.tasks.selective_copy import SelectiveCopy
 TaskConfig = (
     Copy | SelectiveCopy | SequentialCIFAR10 | SequentialMNIST | IMDB | ListOps | OwnSequences
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class NetworkConfig:
-    """The network: encoder, equal blocks, decoder.
-
-    Args:
-        depth: number of blocks.
-        model_size: number of features between the blocks.
-        cell: recurrent layer of every block.
-        glu: whether each block has a gated linear unit.
-        norm: place of the normalisation in a block.
-        norm_eps: constant that is added to the variance of the features before the root is taken.
-        dropout: probability that a feature is dropped.
-        readout_size: number of hidden units of the decoder. Default: a linear decoder.
-        cumulative_mean: decode the mean of the features so far instead of the features of the step,
-            with the gradient of the latter; for whole sequences only.
-    """
-
-    depth: Annotated[int, tyro.conf.arg(aliases=("--depth",))] = 4
-    model_size: Annotated[int, tyro.conf.arg(aliases=("--model-size",))] = 128
-    cell: Annotated[CellConfig, tyro.conf.arg(name="", constructor=AbstractCellConfig)] = LRU()
-    glu: bool = True
-    norm: NormPlace = "pre"
-    norm_eps: float = 1e-5
-    dropout: Annotated[float, tyro.conf.arg(aliases=("--dropout",))] = 0.0
-    readout_size: int | None = None
-    cumulative_mean: bool = False
-
-    def __post_init__(self) -> None:
-        check_types(self)
-
-    def drawn(self, input_size: int, output_size: int, key: PRNGKeyArray) -> Network:
-        """Draw a network; may be traced."""
-        options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
-        options["cell"] = self.cell.factory()
-        return Network(input_size, output_size, **options, key=key)
 
 
 Schedule = Literal["cosine", "constant"]

@@ -12,12 +12,12 @@ import numpy as np
 from foretrace._engine.alignment import Alignment
 from foretrace._engine.carry import carry_size
 from foretrace._engine.operations import operation_count
+from foretrace._options.cells import LRU
 from foretrace._rule import as_rule
 from foretrace._runs.directory import Run, RunError
 from foretrace._runs.figures import new_page, page_as_png
 from foretrace._runs.files import write_atomically
 from foretrace._runs.metrics import read_metrics
-from foretrace.experiment._cells import LRU
 from foretrace.experiment._config import Config
 from foretrace.experiment._train import read_config
 from foretrace.tasks.copy import Copy

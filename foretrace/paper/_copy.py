@@ -4,8 +4,9 @@ import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from foretrace.experiment._cells import LRU, LinearRNN
-from foretrace.experiment._config import Config, NetworkConfig, OptimizerConfig
+from foretrace._options.cells import LRU, LinearRNN
+from foretrace._options.network import NetworkConfig
+from foretrace.experiment._config import Config, OptimizerConfig
 from foretrace.paper._experiment import Entry, Experiment, Scale
 from foretrace.tasks.copy import Copy
 

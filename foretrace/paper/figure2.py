@@ -3,8 +3,9 @@
 import dataclasses
 from typing import Any
 
-from foretrace.experiment._cells import LRU
-from foretrace.experiment._config import Config, NetworkConfig, OptimizerConfig
+from foretrace._options.cells import LRU
+from foretrace._options.network import NetworkConfig
+from foretrace.experiment._config import Config, OptimizerConfig
 from foretrace.paper._copy import CopySize, at_scale
 from foretrace.paper._experiment import RULES, Entry, Experiment, Scale
 

@@ -1,7 +1,7 @@
 """Table 1: training loss on the copy task by architecture and rule, with HYBRID and depth."""
 
-from foretrace.experiment._cells import GRU, LRU, LinearRNN
-from foretrace.experiment._config import NetworkConfig
+from foretrace._options.cells import GRU, LRU, LinearRNN
+from foretrace._options.network import NetworkConfig
 from foretrace.experiment._report import TABLE_1
 from foretrace.paper._copy import CopySize, at_scale
 from foretrace.paper._experiment import REST, RULES, WITHIN_CHUNKS, Entry, Experiment, Scale

@@ -3,8 +3,9 @@
 import dataclasses
 from typing import Any, NamedTuple
 
-from foretrace.experiment._cells import LRU, CellConfig, LinearRNN
-from foretrace.experiment._config import Config, NetworkConfig, OptimizerConfig
+from foretrace._options.cells import LRU, CellConfig, LinearRNN
+from foretrace._options.network import NetworkConfig
+from foretrace.experiment._config import Config, OptimizerConfig
 from foretrace.paper._experiment import REST, RULES, WITHIN_CHUNKS, Entry, Experiment, Scale
 from foretrace.tasks.images import SequentialCIFAR10
 from foretrace.tasks.imdb import IMDB

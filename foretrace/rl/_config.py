@@ -8,11 +8,11 @@ from typing import Annotated, Literal
 
 import tyro
 
+from foretrace._options.cells import GRU, LRU
+from foretrace._options.network import NetworkConfig
+from foretrace._options.rule import RuleText
 from foretrace._rule import as_rule, rule_text
 from foretrace._runs.config_json import check_types, differences
-from foretrace._runs.options import RuleText
-from foretrace.experiment._cells import GRU, LRU
-from foretrace.experiment._config import NetworkConfig
 from foretrace.rl._agent import LEARNING_RATE
 from foretrace.rl._environment import Environment
 from foretrace.rl._gymnasium import Gymnasium

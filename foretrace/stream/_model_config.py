@@ -9,9 +9,9 @@ import tyro
 
 from foretrace._cells.abstract import AbstractCell
 from foretrace._experts.by_name import EXPERTS
+from foretrace._options.cells import BY_NAME, CellName
+from foretrace._options.rule import RuleText
 from foretrace._rule import rule_text
-from foretrace._runs.options import RuleText
-from foretrace.experiment._cells import BY_NAME, CellName
 from foretrace.stream._conditions import Known, Needs, conditions
 
 Size = Literal["auto", "fast", "tiny", "small", "medium", "paper"]

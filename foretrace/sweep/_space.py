@@ -11,8 +11,8 @@ from typing import Any
 
 import tyro
 
+from foretrace._options.cells import FLAT
 from foretrace._runs.config_json import differences
-from foretrace.experiment._cells import FLAT
 
 Value = str | int | float
 """Value of an option: a number sampled from a range, or a text as on the command line."""

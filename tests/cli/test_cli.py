@@ -9,9 +9,9 @@ import pytest
 from quick import FLAGS
 from safetensors.numpy import load_file
 
+from foretrace._options.cells import GRU, LRU, LinearRNN
 from foretrace.cli import _main as cli
 from foretrace.cli._options import COMMANDS
-from foretrace.experiment._cells import GRU, LRU, LinearRNN
 from foretrace.experiment._config import Config
 
 NETWORK = "--network.depth=2 --network.model-size=6 --state-size=4"

@@ -7,8 +7,9 @@ from jax import lax
 
 import foretrace as ft
 from foretrace._engine.operations import operations
+from foretrace._options.network import NetworkConfig
 from foretrace.experiment import _report as report
-from foretrace.experiment._config import Config, NetworkConfig
+from foretrace.experiment._config import Config
 from foretrace.tasks.copy import Copy
 
 A, B, C = jnp.ones((3, 4)), jnp.ones((4, 5)), jnp.ones(3)

@@ -14,6 +14,7 @@ from tiers import fast
 
 import foretrace as ft
 from foretrace import experiment
+from foretrace._options.cells import CONFIGS
 from foretrace._runs import progress as _progress
 from foretrace._runs.config_json import differences, from_json, to_json
 from foretrace._runs.directory import default_path
@@ -21,7 +22,6 @@ from foretrace._runs.loop import IN_FLIGHT
 from foretrace._runs.metrics import read_metrics
 from foretrace.experiment import _report as report
 from foretrace.experiment import _train
-from foretrace.experiment._cells import CONFIGS
 from foretrace.experiment._config import TASKS
 from foretrace.experiment._program import learn, shared
 from foretrace.experiment._train import read_config

@@ -30,6 +30,7 @@ ORDER = [
     "testing",
     "tasks",
     "_runs",
+    "_options",
     "_graph",
     "_native",
     "_export",
@@ -80,6 +81,13 @@ def test_imports_go_one_way():
                 f"{path.name} imports {other}, which comes after it"
             )
     assert {"_cells", "_recurrence", "_learner"} <= seen
+
+
+@pytest.mark.parametrize("room", ["experiment", "stream", "rl"])
+def test_kinds_of_runs_do_not_know_each_other(room):
+    others = {"experiment", "stream", "rl", "paper", "sweep", "cli"} - {room}
+    for path in (PACKAGE / room).rglob("*.py"):
+        assert others.isdisjoint(imported(path)), path.name
 
 
 def test_annotations_stay_checked():

@@ -15,14 +15,15 @@ import pytest
 from quick import FLAGS
 
 from foretrace import paper
+from foretrace._options.cells import LRU
+from foretrace._options.network import NetworkConfig
 from foretrace._runs.config_json import from_json
 from foretrace._runs.directory import RunError
 from foretrace._runs.metrics import MetricsLog
 from foretrace.cli import _main as cli
 from foretrace.cli._reproduce import TIME_IS_UP
 from foretrace.experiment import _train
-from foretrace.experiment._cells import LRU
-from foretrace.experiment._config import Config, NetworkConfig, OptimizerConfig
+from foretrace.experiment._config import Config, OptimizerConfig
 from foretrace.experiment._program import shared
 from foretrace.paper import _reproduce as reproduce
 from foretrace.paper._fairness import gradient_mode

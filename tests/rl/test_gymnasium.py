@@ -15,9 +15,9 @@ from stop_after_three import StopAfterThree
 
 import foretrace as ft
 from foretrace import rl
+from foretrace._options.cells import LRU
+from foretrace._options.network import NetworkConfig
 from foretrace.cli import _main as cli
-from foretrace.experiment._cells import LRU
-from foretrace.experiment._config import NetworkConfig
 from foretrace.rl import _gymnasium, _live, _report, _run
 from foretrace.rl._config import RLConfig
 from foretrace.rl._environment import check_environment

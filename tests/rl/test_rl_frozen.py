@@ -16,8 +16,8 @@ from tiers import fast
 
 import foretrace as ft
 from foretrace import rl
-from foretrace.experiment._cells import GRU, LRU
-from foretrace.experiment._config import NetworkConfig
+from foretrace._options.cells import GRU, LRU
+from foretrace._options.network import NetworkConfig
 from foretrace.rl._config import AgentConfig, RLConfig
 from foretrace.rl._program import advance, begin, build
 

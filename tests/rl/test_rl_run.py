@@ -15,10 +15,10 @@ from stop_after_three import StopAfterThree
 from tiers import fast
 
 import foretrace as ft
+from foretrace._options.cells import LRU
+from foretrace._options.network import NetworkConfig
 from foretrace._runs.directory import Run, RunError
 from foretrace.cli import _main as cli
-from foretrace.experiment._cells import LRU
-from foretrace.experiment._config import NetworkConfig
 from foretrace.rl import MemoryChain, TMaze, TraceConditioning, _report, _run
 from foretrace.rl._config import AgentConfig, RLConfig
 from foretrace.rl._program import advance, begin, build

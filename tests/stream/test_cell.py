@@ -5,9 +5,9 @@ import pytest
 from test_stream_run import files
 
 from foretrace._experts.shape import Shape
+from foretrace._options.cells import BY_NAME
 from foretrace._runs.directory import read_config_as
 from foretrace.cli import _main as cli
-from foretrace.experiment._cells import BY_NAME
 from foretrace.stream import _river as stream
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._model import _network

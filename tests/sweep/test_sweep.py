@@ -13,11 +13,11 @@ import pytest
 from quick import FLAGS
 
 from foretrace import experiment
+from foretrace._options.cells import LRU, MinGRU
 from foretrace._runs.directory import create
 from foretrace._runs.files import locked
 from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
-from foretrace.experiment._cells import LRU, MinGRU
 from foretrace.sweep import Sweep, _run, run, study
 from foretrace.sweep._report import table
 from foretrace.sweep._space import applied
