@@ -17,12 +17,24 @@ from foretrace._runs.files import (
 )
 from foretrace._runs.machine import surroundings
 
+CONTENTS = {
+    "config.json": "what was run, with versions and hardware",
+    "metrics.jsonl": "measurements on the way, a line each",
+    "checkpoint.safetensors": "what was learned, and progress",
+    "best.safetensors": "network with the best validation score",
+    "curves.png": "curves of the measurements",
+    "tensorboard": "the measurements for TensorBoard",
+    "study.log": "the study of Optuna",
+    "trials": "a run directory for each configuration",
+}
+"""The files of the directory of one run or of many."""
 
-def files(run_dir: str | os.PathLike[str], contents: Mapping[str, str]) -> str:
+
+def files(run_dir: str | os.PathLike[str]) -> str:
     """Return the files of a run directory, a line each, with a description of each."""
     there = [
         f"    {name:<24} {what}"
-        for name, what in contents.items()
+        for name, what in CONTENTS.items()
         if (Path(run_dir) / name).exists()
     ]
     return "\n".join([f"{Path(run_dir)}:", *there])

@@ -1,8 +1,13 @@
 """Figures without a display."""
 
 import io
+import os
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
+
+from foretrace._runs.directory import Run
+from foretrace._runs.files import write_atomically
 
 _WIDE = 20
 """Largest over smallest number from which on an axis shows orders of magnitude."""
@@ -23,6 +28,17 @@ def page_as_png(page: Any) -> bytes:
     file = io.BytesIO()
     page.savefig(file, dpi=110, format="png")
     return file.getvalue()
+
+
+def draw(page: Any, run_dir: str | os.PathLike[str]) -> str:
+    """Write a figure into a run directory; return its path.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+    path = Run(Path(run_dir)).figure
+    write_atomically(path, page_as_png(page))
+    return str(path)
 
 
 def over_magnitudes(numbers: Sequence[float]) -> bool:

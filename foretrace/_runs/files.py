@@ -10,7 +10,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 LOCK_FILE = ".lock"
 
@@ -27,18 +27,8 @@ def write_atomically(path: Path, data: bytes) -> None:
     Raises:
         OSError: it cannot be written; the old one is still there.
     """
-    temporary = _temporary(path)
-    remove_temporaries(path)
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-    _sync_folder(path.parent)
+    with _becoming(path, "replace", "wb") as file:
+        file.write(data)
 
 
 def create_atomically(path: Path, data: bytes) -> None:
@@ -52,35 +42,32 @@ def create_atomically(path: Path, data: bytes) -> None:
         OSError: the file cannot be written.
     """
     folder = path.parent.resolve()
-    temporary = _temporary(folder / path.name)
-    try:
-        with open(temporary, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.link(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    _sync_folder(folder)
+    with _becoming(folder / path.name, "link", "wb") as file:
+        file.write(data)
     _sync_folder(folder.parent)  # the folder itself may be new
 
 
-@contextlib.contextmanager
-def appearing(path: Path) -> Iterator[TextIO]:
+def appearing(path: Path) -> contextlib.AbstractContextManager[TextIO]:
     """Yield a new text file, which gets its name when the block ends without an error.
 
     Raises:
         FileExistsError: there is such a file; it stays as it is.
         OSError: the file cannot be written.
     """
+    return _becoming(path, "link", "w", newline="")
+
+
+@contextlib.contextmanager
+def _becoming(path: Path, how: str, mode: str, **options: Any) -> Iterator[Any]:
+    """Yield a temporary file, which gets its name by a function of `os` when it is on the disk."""
     temporary = _temporary(path)
     remove_temporaries(path)
     try:
-        with open(temporary, "w", newline="") as file:
+        with open(temporary, mode, **options) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        os.link(temporary, path)
+        getattr(os, how)(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
     _sync_folder(path.parent)

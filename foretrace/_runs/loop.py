@@ -62,27 +62,6 @@ class Pending(Generic[T]):
             yield self._waiting.popleft()
 
 
-class Refusals:
-    """Count of the steps in a row that were refused because loss or gradient was NaN or infinite.
-
-    Args:
-        advice: what to try when the run diverges.
-        in_a_row: count of an earlier part of the run.
-    """
-
-    def __init__(self, advice: str, in_a_row: int = 0):
-        self.in_a_row, self._advice = in_a_row, advice
-
-    def see(self, accepted: bool, place: str) -> None:
-        """Count a step.
-
-        Raises:
-            DivergenceError: too many in a row were refused.
-        """
-        self.in_a_row = 0 if accepted else self.in_a_row + 1
-        check_refused(self.in_a_row, place, self._advice)
-
-
 def check_refused(in_a_row: int, place: str, advice: str) -> None:
     """Check how many steps in a row were refused because loss or gradient was not finite.
 

@@ -62,9 +62,8 @@ class ProgressBar:
     def __exit__(self, *_: object) -> None:
         self._bar.close()
 
-    def update(self, step: int, loss: float, accuracy: float, label: str = "") -> None:
+    def update(self, step: int, loss: float, accuracy: float) -> None:
         """Report the newest step."""
-        self._bar.set_description_str(f"{label}; " if label else "", refresh=False)
         self.reach(step, f"loss {loss:.4f}, accuracy {accuracy:.2%}")
 
     def reach(self, step: int, text: str) -> None:

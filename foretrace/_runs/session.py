@@ -21,6 +21,7 @@ from foretrace._runs.checkpoint import CheckpointError, read_extra, restoring, s
 from foretrace._runs.config_json import from_json, to_json
 from foretrace._runs.directory import (
     Run,
+    RunError,
     changed_packages,
     check_free,
     check_unchanged,
@@ -186,6 +187,23 @@ def read_saved(run: Run, config: Any, kind: type[Beside], of: RunKind[Any]) -> B
         most = "" if steps is None else f" to {steps}"
         raise CheckpointError(f"{path} is at step {saved.step}, expected 0{most}")
     return saved
+
+
+def read_run(
+    path: str | os.PathLike[str], config: type[Config]
+) -> tuple[Config, list[dict[str, Any]]]:
+    """Return the configuration of a run and the lines of its record.
+
+    Raises:
+        RunError: there is no run, one of another kind, or one without a line yet.
+        MetricsError: the record is damaged.
+    """
+    run = Run(Path(path))
+    found = read_config_as(run.path, config)
+    lines = read_metrics(run.metrics) if run.metrics.exists() else []
+    if not lines:
+        raise RunError(f"{path} has nothing to report yet")
+    return found, lines
 
 
 def steps_of(config: Any) -> int | None:

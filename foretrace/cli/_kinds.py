@@ -4,7 +4,7 @@ Every command that takes a run directory asks here.
 """
 
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -43,15 +43,13 @@ class Known(NamedTuple):
     parts: str | None = None
 
 
-def _of_run(
-    table: Callable[[Path], Any], figure: Callable[[Path], Any], contents: Mapping[str, str]
-) -> Callable[[Path], None]:
-    """Return what reports a run: its table, its figure, and its files with what each of them is."""
+def _of_run(table: Callable[[Path], Any], figure: Callable[[Path], Any]) -> Callable[[Path], None]:
+    """Return what reports a run: its table, its figure, and its files."""
 
     def report(folder: Path) -> None:
         show(table(folder))
         figure(folder)
-        print(files(folder, contents))
+        print(files(folder))
 
     return report
 
@@ -65,7 +63,7 @@ def _of_sweep(folder: Path) -> None:
             f"{STORAGE}, a variable of the environment"
         )
     show(sweep_report.table(read_config_as(folder, SweepConfig), trials))
-    print(files(folder, sweep_report.CONTENTS))
+    print(files(folder))
     if any(trial.value is not None for trial in trials):
         best = found.best_trial
         run = shlex.quote(str(folder / best.user_attrs["run"]))
@@ -73,27 +71,9 @@ def _of_sweep(folder: Path) -> None:
 
 
 KINDS = (
-    Known(
-        Train,
-        _train.KIND,
-        _of_run(train_report.table, train_report.figure, train_report.CONTENTS),
-    ),
-    Known(RL, rl_run.KIND, _of_run(rl_report.table, rl_report.figure, rl_report.CONTENTS)),
-    Known(
-        Stream,
-        stream_saved.KIND,
-        _of_run(
-            stream_report.table,
-            stream_figure.figure,
-            {
-                "config.json": "what was run, with versions and hardware",
-                "metrics.jsonl": "scores, speed and memory, a line each",
-                "checkpoint.safetensors": "what was learned, encoding and position",
-                "curves.png": "scores, experts, time and memory",
-                "tensorboard": "the same for TensorBoard",
-            },
-        ),
-    ),
+    Known(Train, _train.KIND, _of_run(train_report.table, train_report.figure)),
+    Known(RL, rl_run.KIND, _of_run(rl_report.table, rl_report.figure)),
+    Known(Stream, stream_saved.KIND, _of_run(stream_report.table, stream_figure.figure)),
     Known(Sweep, RunKind(SweepConfig, may_change=("trials",)), _of_sweep, "trials"),
     Known(
         Reproduce, _reproduce.KIND, lambda folder: paper_page.print_report([folder], folder), "runs"

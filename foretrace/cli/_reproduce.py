@@ -41,9 +41,4 @@ def _report(command: Report) -> int:
         head = "" if command.head is None else command.head.read_text() + "\n"
         print_report(command.paths, command.out or command.paths[0], head)
         return 0
-    if len(command.paths) > 1:
-        raise ValueError(
-            f"{command.paths[0]} holds no records of experiments; of single runs, report one at a "
-            "time"
-        )
-    return report(command.paths[0])
+    return max(map(report, command.paths))

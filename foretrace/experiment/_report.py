@@ -3,7 +3,6 @@
 import os
 from collections.abc import Sequence
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import jax
@@ -14,25 +13,14 @@ from foretrace._engine.carry import carry_size
 from foretrace._engine.operations import operation_count
 from foretrace._options.cells import LRU
 from foretrace._rule import as_rule
-from foretrace._runs.directory import Run, RunError
-from foretrace._runs.figures import new_page, page_as_png
-from foretrace._runs.files import write_atomically
-from foretrace._runs.metrics import read_metrics
+from foretrace._runs.directory import RunError
+from foretrace._runs.figures import draw, new_page
+from foretrace._runs.session import read_run
 from foretrace.experiment._config import Config
-from foretrace.experiment._train import read_config
 from foretrace.tasks.copy import Copy
 
 TABLE_1 = {"spatial": 4.66e-1, "truncated": 2.62e-1, "online": 8.44e-3, "bptt": 7.59e-6}
 """The paper's Table 1, column LRU x 4: final training loss on the copy task, mean of 5 seeds."""
-
-CONTENTS = {
-    "config.json": "what was run, with versions and hardware",
-    "metrics.jsonl": "loss, accuracy, alignment, a line each",
-    "checkpoint.safetensors": "network, optimiser and progress",
-    "best.safetensors": "network with the best validation score",
-    "curves.png": "loss, accuracy, alignment with BPTT",
-}
-"""The files of a run directory."""
 
 
 def published(config: Config) -> float | None:
@@ -65,7 +53,7 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
     """
     from rich.table import Table
 
-    config, records = read_config(run_dir), _records(Run(Path(run_dir)))
+    config, records = read_run(run_dir, Config)
     last = next((r for r in reversed(records) if r["kind"] in ("result", "validation")), None)
     if last is None:
         raise RunError(f"{run_dir} has nothing to report yet")
@@ -128,10 +116,7 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
         RunError: no run, or one without a single measurement.
         OSError: the file cannot be written.
     """
-    run = Run(Path(run_dir))
-    config, records = read_config(run.path), _records(run)
-    if not records:
-        raise RunError(f"{run_dir} has nothing to report yet")
+    config, records = read_run(run_dir, Config)
     page = new_page(13, 3.8)
     loss, right, cosine = page.subplots(1, 3)
     _curves(loss, records, "loss")
@@ -157,8 +142,7 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
         axes.set_xlabel("step")
         axes.grid(alpha=0.3)
     page.suptitle(_title(config))
-    write_atomically(run.figure, page_as_png(page))
-    return str(run.figure)
+    return draw(page, run_dir)
 
 
 def alignment_tables(found: dict[str, Alignment], rule: str, config: Config) -> list[Any]:
@@ -210,10 +194,6 @@ def _curves(axes: Any, records: Sequence[dict[str, Any]], name: str) -> None:
         points = [(r["step"], r[name]) for r in records if r["kind"] == kind]
         if points:
             axes.plot(*zip(*points, strict=True), style, markersize=4, label=kind)
-
-
-def _records(run: Run) -> list[dict[str, Any]]:
-    return read_metrics(run.metrics) if run.metrics.exists() else []
 
 
 def _number(value: float) -> str:

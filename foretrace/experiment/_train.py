@@ -25,7 +25,7 @@ from foretrace._network import Network
 from foretrace._runs.checkpoint import load, read_extra, restoring, save
 from foretrace._runs.directory import Run, read_config_as
 from foretrace._runs.follow import Program, follow
-from foretrace._runs.loop import Pending, Refusals, Schedule
+from foretrace._runs.loop import Pending, Schedule, check_refused
 from foretrace._runs.metrics import numbers_of
 from foretrace._runs.session import RunKind, Saved, Session
 from foretrace._types import Array
@@ -224,13 +224,8 @@ class _Training(Program[LearnerState]):
     def restore(self, saved: Progress) -> None:
         """Take the values of a checkpoint."""
         self.devices.check_agreed("the step to go on from", saved.step)
-        settings = self.config.optimizer
-        advice = (
-            f"try a smaller optimizer.learning_rate (now {settings.learning_rate}) or a smaller "
-            f"optimizer.clip (now {settings.clip})"
-        )
-        self.refusals = Refusals(advice, saved.refused)
         self.window, self.measured, self.step = list(saved.window), saved.measured, saved.step
+        self.refused = saved.refused
         if saved.level is not None:
             self.level.restore(list(saved.level))
         self.best = self._read_best() if self.config.keep_best else None
@@ -248,11 +243,19 @@ class _Training(Program[LearnerState]):
     def kept(self, state: LearnerState) -> tuple[LearnerState, dict[str, Any]]:
         """Return what is saved."""
         return self.devices.unreplicate(state), {
-            "refused": self.refusals.in_a_row,
+            "refused": self.refused,
             "window": self.window,
             "level": self.level.to_json(),
             "measured": self.measured,
         }
+
+    @property
+    def _advice(self) -> str:
+        settings = self.config.optimizer
+        return (
+            f"try a smaller optimizer.learning_rate (now {settings.learning_rate}) or a smaller "
+            f"optimizer.clip (now {settings.clip})"
+        )
 
     @property
     def stopped(self) -> bool:
@@ -310,7 +313,8 @@ class _Training(Program[LearnerState]):
         for step, row in self.pending.take(all=all):
             metrics = StepMetrics(*self.learn.look(row).tolist())
             self.window.append(metrics)
-            self.refusals.see(bool(metrics.accepted), f"step {step}")
+            self.refused = 0 if metrics.accepted else self.refused + 1
+            check_refused(self.refused, f"step {step}", self._advice)
             self.session.show.update(step, metrics.loss, metrics.accuracy)
             if (lost := self.level.add(metrics.loss)) is not None:
                 self.session.show.say(
@@ -331,7 +335,7 @@ class _Training(Program[LearnerState]):
 
     def _is_measured(self, state: LearnerState, step: int) -> bool:
         """Make the measurements that are due and missing; return False if a stop comes first."""
-        if not self.measured:
+        if not self.measured and not self.learn.stopped:
             self.measured = self._measure(state.network, step)
         return self.measured
 

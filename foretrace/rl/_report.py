@@ -6,23 +6,13 @@ from typing import Any
 
 from foretrace._engine.carry import carry_size
 from foretrace._network import parameter_count
-from foretrace._runs.directory import Run, RunError, read_config_as
-from foretrace._runs.figures import new_page, over_magnitudes, page_as_png
-from foretrace._runs.files import write_atomically
-from foretrace._runs.metrics import read_metrics
-from foretrace._runs.session import find_result
+from foretrace._runs.directory import Run
+from foretrace._runs.figures import draw, new_page, over_magnitudes
+from foretrace._runs.session import find_result, read_run
 from foretrace.rl._config import RLConfig
 from foretrace.rl._metrics import TITLES
 from foretrace.rl._program import build
 from foretrace.rl._run import LAST, result_of
-
-CONTENTS = {
-    "config.json": "what was run, with versions and hardware",
-    "metrics.jsonl": "return, errors and what was watched, a line each",
-    "checkpoint.safetensors": "agent, environments and progress",
-    "curves.png": "return or error, and what was watched",
-}
-"""The files of a run directory."""
 
 
 def table(run_dir: str | os.PathLike[str]) -> Any:
@@ -77,9 +67,7 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
                 axes.legend(loc="lower right")
     page.supxlabel("step")
     page.suptitle(_title(config))
-    path = Run(Path(run_dir)).figure
-    write_atomically(path, page_as_png(page))
-    return str(path)
+    return draw(page, run_dir)
 
 
 def score_of(config: RLConfig) -> str:
@@ -114,12 +102,5 @@ def _watched(line: dict[str, Any]) -> str:
 
 
 def _read(run_dir: str | os.PathLike[str]) -> tuple[RLConfig, list[dict[str, Any]]]:
-    config, run = read_config_as(run_dir, RLConfig), Run(Path(run_dir))
-    lines = (
-        [r for r in read_metrics(run.metrics) if r["kind"] == "train"]
-        if run.metrics.exists()
-        else []
-    )
-    if not lines:
-        raise RunError(f"{run_dir} has nothing to report yet")
-    return config, lines
+    config, lines = read_run(run_dir, RLConfig)
+    return config, [line for line in lines if line["kind"] == "train"]

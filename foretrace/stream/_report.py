@@ -6,9 +6,8 @@ from statistics import median
 from typing import Any
 
 from foretrace._rows.scores import BASELINES, SCORES
-from foretrace._runs.directory import Run, RunError, read_config_as
 from foretrace._runs.escape import for_rich
-from foretrace._runs.metrics import read_metrics
+from foretrace._runs.session import read_run
 from foretrace.stream._config import StreamConfig
 
 OWN_NAME = "the mixture"
@@ -66,12 +65,7 @@ def read(run_dir: str | os.PathLike[str]) -> tuple[StreamConfig, list[dict[str, 
     Raises:
         RunError: there is no run, or it has no measurement yet.
     """
-    run = Run(Path(run_dir))
-    config = read_config_as(run.path, StreamConfig)
-    records = read_metrics(run.metrics) if run.metrics.exists() else []
-    if not records:
-        raise RunError(f"{run_dir} has nothing to report yet")
-    return config, records
+    return read_run(run_dir, StreamConfig)
 
 
 def title(config: StreamConfig) -> str:

@@ -8,13 +8,6 @@ from typing import Any
 from foretrace._runs.escape import for_rich
 from foretrace.sweep._config import Sweep
 
-CONTENTS = {
-    "config.json": "what was searched, with versions and hardware",
-    "study.log": "the study of Optuna",
-    "trials": "a run directory for each configuration",
-}
-"""The files of a sweep."""
-
 
 def assigned(values: Mapping[str, Any]) -> str:
     """Return options with their values, numbers with four digits.

@@ -1,12 +1,10 @@
 """The command line: clear errors, and runs that survive Ctrl-C and kill -9."""
 
-import os
 import subprocess
 import sys
 
 import numpy as np
 import pytest
-from quick import FLAGS
 from safetensors.numpy import load_file
 
 from foretrace._options.cells import GRU, LRU, LinearRNN
@@ -23,24 +21,13 @@ TINY = [*NETWORK.split(), *TASK.split(), f"--steps={STEPS}", *RECORDS.split(), *
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory):
-    """Compile fast, and every program only once."""
-    return os.environ | {
-        "XLA_FLAGS": FLAGS,
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("programs")),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-    }
-
-
-@pytest.fixture(scope="module")
-def start(environment, tmp_path_factory):
+def start(tmp_path_factory):
     folder = tmp_path_factory.mktemp("runs")
 
     def start(*arguments):
         command = [sys.executable, "-m", "foretrace", *map(str, arguments)]
         pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(command, cwd=folder, env=environment, text=True, **pipes)
+        return subprocess.Popen(command, cwd=folder, text=True, **pipes)
 
     start.folder = folder
     return start
@@ -309,26 +296,9 @@ def test_a_cell_is_a_name_with_flat_options(line, cell):
 @pytest.mark.full
 @pytest.mark.usefixtures("standard_promotion")
 def test_a_rule_that_leaves_parameters_untrained_says_so(capsys, tmp_path):
-    short = [
-        "--steps=1",
-        "--optimizer.warmup-steps=0",
-        "--validation-sequences=4",
-        "--final-sequences=4",
-    ]
-    where = ["--run-dir", str(tmp_path / "run")]
-    code, _, err = run(
-        capsys,
-        "train",
-        "copy",
-        "--rule",
-        "spatial",
-        *NETWORK.split(),
-        *TASK.split(),
-        *short,
-        *where,
-    )
-    assert code == 0
-    assert "foretrace: warning: " in err and "nu_log" in err
+    words = [*TINY, "--rule", "spatial", "--steps", "1", "--run-dir", tmp_path / "run"]
+    code, _, err = run(capsys, "train", "copy", *map(str, words))
+    assert code == 0 and "foretrace: warning: " in err and "nu_log" in err
 
 
 def test_unexpected_errors_are_one_line_too_unless_asked(capsys, monkeypatch):
@@ -337,12 +307,8 @@ def test_unexpected_errors_are_one_line_too_unless_asked(capsys, monkeypatch):
 
     monkeypatch.setattr(cli, "_run", fail)
     code, _, err = run(capsys, "report", ".")
-    assert (
-        code == 1
-        and err.count("\n") == 1
-        and "RuntimeError: a bug" in err
-        and "FORETRACE_DEBUG=1" in err
-    )
+    assert code == 1 and err.count("\n") == 1
+    assert "RuntimeError: a bug" in err and "FORETRACE_DEBUG=1" in err
     monkeypatch.setenv("FORETRACE_DEBUG", "1")
     code, _, err = run(capsys, "report", ".")
     assert code == 1 and "Traceback" in err

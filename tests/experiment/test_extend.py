@@ -69,19 +69,6 @@ def test_an_extended_run_that_was_stopped_needs_its_steps_only_once(short, tmp_p
     assert results == [60, 90]
 
 
-def test_fewer_steps_are_refused_and_nothing_changes(short, tmp_path):
-    run = copied(short, tmp_path)
-    before = {path.name: path.read_bytes() for path in run.iterdir()}
-    with pytest.raises(experiment.RunError, match=r"steps=50, because 60 are recorded.*60 or more"):
-        train(dataclasses.replace(SHORT, steps=50), run, resume=True)
-    with pytest.raises(
-        experiment.RunError,
-        match=r"another configuration.*batch_size: 4, 5; leave these options out",
-    ):
-        train(dataclasses.replace(LONG, batch_size=5), run, resume=True)
-    assert {path.name: path.read_bytes() for path in run.iterdir()} == before
-
-
 @pytest.mark.full
 def test_a_rate_that_falls_says_what_the_extension_does_to_it(tmp_path, capsys):
     config = dataclasses.replace(

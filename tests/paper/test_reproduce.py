@@ -1,24 +1,19 @@
 """An experiment ends with equal records however often it stops, beside the paper's numbers."""
 
 import dataclasses
-import json
 import math
-import os
 import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import jax
 import pytest
-from quick import FLAGS
 
 from foretrace import paper
 from foretrace._options.cells import LRU
 from foretrace._options.network import NetworkConfig
 from foretrace._runs.config_json import from_json
 from foretrace._runs.directory import RunError
+from foretrace._runs.files import LockedError, locked
 from foretrace._runs.metrics import MetricsLog
 from foretrace.cli import _main as cli
 from foretrace.cli._reproduce import TIME_IS_UP
@@ -188,21 +183,8 @@ def test_what_is_there_is_left_alone(tmp_path):
 
 @pytest.mark.program
 def test_one_process_at_a_time(tmp_path):
-    hold = """
-import sys, time
-from foretrace._runs.files import locked
-with locked(sys.argv[1]):
-    print("held", flush=True)
-    time.sleep(99)
-"""
-    other = subprocess.Popen([sys.executable, "-c", hold, str(tmp_path)], stdout=subprocess.PIPE)
-    try:
-        assert other.stdout.readline()
-        with pytest.raises(ValueError, match="in use by another foretrace process"):
-            reproduce.run(EXPERIMENT, tmp_path, show_progress=False)
-    finally:
-        other.kill()
-        other.communicate()
+    with locked(tmp_path), pytest.raises(LockedError, match="by another foretrace process"):
+        reproduce.run(EXPERIMENT, tmp_path, show_progress=False)
     assert reproduce.run(EXPERIMENT, tmp_path, budget=1e-9, show_progress=False).stopped
 
 
@@ -377,52 +359,20 @@ def test_bad_input_is_one_clear_message(capsys, tmp_path, monkeypatch, arguments
 
 
 @pytest.mark.program
-def test_kill_and_resume_on_the_command_line(tmp_path):
-    environment = os.environ | {
-        "XLA_FLAGS": FLAGS,
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path / "programs"),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-    }
-
-    def start(out, *more):
-        options = [
-            *"--scale smoke --only".split(),
-            "online, LRU",
-            *"--rates 2e-3 --out".split(),
-            out,
-            *more,
-        ]
-        command = [sys.executable, "-m", "foretrace", "reproduce", "table1", *options]
-        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
-        return subprocess.Popen(command, cwd=tmp_path, env=environment, text=True, **pipes)
-
-    out, err = (undisturbed := start("whole")).communicate(timeout=300)
-    assert undisturbed.returncode == 0, err
-    assert (
-        "paper 8.44e-03" in out
-        and "report.md" in out
-        and "online, LRU x 4: report, seed 0, rate 0.002" in err
-    )
-    killed = start("killed")
-    for _ in range(6000):
-        if (tmp_path / "killed" / "records.jsonl").exists():
-            break
-        time.sleep(0.05)
-    killed.kill()
-    killed.communicate()
-    spent = start("killed", "--budget", "0.001s")
-    out, err = spent.communicate(timeout=300)
-    if len(read_records(tmp_path / "killed")) < 2:
-        assert spent.returncode == TIME_IS_UP == 75, err
-        assert "time is up after 1 of 2 runs" in out and "foretrace resume killed" in out
-    again = start("killed")
-    _, err = again.communicate(timeout=300)
-    assert again.returncode == 0, err
-    assert_same(tmp_path / "killed", tmp_path / "whole")
-    assert (
-        json.loads((tmp_path / "killed" / "records.jsonl").read_text().splitlines()[0])["kind"]
-        == "run"
-    )
+def test_an_experiment_on_the_command_line_is_resumed_by_its_folder(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    words = ["reproduce", "table1", "--scale", "smoke", "--rates", "2e-3", "--out", "run"]
+    words += ["--only", "online, LRU"]
+    assert cli.main([*words, "--budget", "0.001s"]) == TIME_IS_UP == 75
+    out = capsys.readouterr().out
+    assert "time is up after 0 of 2 runs" in out and "foretrace resume run --only" in out
+    assert cli.main(["resume", "run", "--only", "online, LRU"]) == 0
+    out, err = capsys.readouterr()
+    assert "paper 8.44e-03" in out and "report.md" in out
+    assert "online, LRU x 4: report, seed 0, rate 0.002" in err
+    before = (tmp_path / "run" / "records.jsonl").read_bytes()
+    assert cli.main(words) == 0 and (tmp_path / "run" / "records.jsonl").read_bytes() == before
+    assert cli.main(["check", "run"]) == 0 and cli.main(["report", "run"]) == 0
 
 
 @pytest.mark.program

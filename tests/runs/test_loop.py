@@ -10,8 +10,8 @@ from foretrace._runs.loop import (
     Clock,
     DivergenceError,
     Pending,
-    Refusals,
     Schedule,
+    check_refused,
 )
 
 
@@ -35,15 +35,10 @@ def test_results_are_read_in_order_and_late():
     assert list(pending.take(all=True)) == []
 
 
-def test_only_refusals_in_a_row_end_a_run():
-    refusals = Refusals("try less", in_a_row=REFUSED_IN_A_ROW - 2)
-    refusals.see(False, "step 1")
-    refusals.see(True, "step 2")
-    for step in range(REFUSED_IN_A_ROW - 1):
-        refusals.see(False, f"step {step}")
-    assert refusals.in_a_row == REFUSED_IN_A_ROW - 1
+def test_only_many_refusals_in_a_row_end_a_run():
+    check_refused(REFUSED_IN_A_ROW - 1, "step 8", "try less")
     with pytest.raises(DivergenceError, match=r"20 steps in a row, up to step 9; try less"):
-        refusals.see(False, "step 9")
+        check_refused(REFUSED_IN_A_ROW, "step 9", "try less")
 
 
 def test_a_clock_goes_on_and_rings(monkeypatch):

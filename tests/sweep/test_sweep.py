@@ -10,7 +10,6 @@ import threading
 import time
 
 import pytest
-from quick import FLAGS
 
 from foretrace import experiment
 from foretrace._options.cells import LRU, MinGRU
@@ -38,22 +37,6 @@ SMALL = experiment.Config(
 SEARCH = ("optimizer.learning-rate=log:1e-5:1e-1", "network.depth=1:4")
 
 
-@pytest.fixture(scope="module")
-def environment(tmp_path_factory):
-    """Let workers compile fast, and every program only once."""
-    settings = {
-        "XLA_FLAGS": FLAGS,
-        "JAX_COMPILATION_CACHE_DIR": str(tmp_path_factory.mktemp("programs")),
-        "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
-        "JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES": "-1",
-        "XLA_PYTHON_CLIENT_PREALLOCATE": "false",
-    }
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in settings.items():
-            patch.setenv(name, value)
-        yield
-
-
 def said(*arguments):
     """Run a command in this process; return exit code and output."""
     out, err = io.StringIO(), io.StringIO()
@@ -63,16 +46,11 @@ def said(*arguments):
 
 
 @pytest.fixture(scope="module")
-def whole(environment, tmp_path_factory):
+def whole(tmp_path_factory):
     folder = tmp_path_factory.mktemp("sweeps") / "whole"
     code, out, err = said("sweep", "copy", "--run-dir", folder, *GRID, *TINY)
     assert code == 0, err
     return folder, out, err
-
-
-def command(capsys, *arguments):
-    """Run a command in this process."""
-    return cli.main(arguments), *capsys.readouterr()
 
 
 def records(folder):
@@ -91,7 +69,7 @@ def results(trials):
 
 
 @pytest.mark.program
-def test_a_grid_ends_with_its_trials_best_first_by_validation_alone(whole, capsys):
+def test_a_grid_ends_with_its_trials_best_first_by_validation_alone(whole):
     folder, out, err = whole
     trials = study(folder).trials
     assert {t.params["optimizer.learning-rate"]: t.state.name for t in trials} == dict.fromkeys(
@@ -105,10 +83,10 @@ def test_a_grid_ends_with_its_trials_best_first_by_validation_alone(whole, capsy
     best = study(folder).best_trial
     assert out.index("3e-2") < out.index("1e-4") and best.params == trials[best.number].params
     assert f"best: optimizer.learning-rate=3e-2; more: foretrace report {folder}/trials/" in out
-    assert command(capsys, "report", str(folder))[:2] == (0, out)
-    code, out, _ = command(capsys, "report", str(folder / best.user_attrs["run"]))
+    assert said("report", str(folder))[:2] == (0, out)
+    code, out, _ = said("report", str(folder / best.user_attrs["run"]))
     assert code == 0 and "1200 of 1200" in out
-    code, out, _ = command(capsys, "check", str(folder))
+    code, out, _ = said("check", str(folder))
     assert code == 0 and out.count("checkpoint.safetensors: whole") == 2
 
 
@@ -285,15 +263,15 @@ def test_who_comes_later_adds_nothing_but_more_trials(pretend, tmp_path):
         ran(longer, folder)
 
 
-def test_a_study_may_be_in_a_database(pretend, tmp_path, monkeypatch, capsys):
+def test_a_study_may_be_in_a_database(pretend, tmp_path, monkeypatch):
     pretend(lambda config: 0.5)
     address, asked = f"sqlite:///{tmp_path / 'a.db'}", Sweep(SMALL, grid=("rule=online,bptt",))
     assert len(ran(asked, tmp_path / "one", storage=address).trials) == 2
     assert len(ran(asked, tmp_path / "two", storage=address).trials) == 2  # a study of its own
-    code, _, err = command(capsys, "report", str(tmp_path / "one"))
+    code, _, err = said("report", str(tmp_path / "one"))
     assert code == 2 and "FORETRACE_SWEEP_STORAGE" in err
     monkeypatch.setenv("FORETRACE_SWEEP_STORAGE", address)
-    code, out, _ = command(capsys, "report", str(tmp_path / "one"))
+    code, out, _ = said("report", str(tmp_path / "one"))
     assert code == 0 and out.count("0.5") == 4
 
 
@@ -375,16 +353,16 @@ def test_short_names_of_options_are_searched_like_long_ones():
         ("--grid rule=online --run-dir .", "holds files already"),
     ],
 )
-def test_bad_input_is_one_clear_message(capsys, tmp_path, monkeypatch, arguments, message):
+def test_bad_input_is_one_clear_message(tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "file").write_text("mine")
-    code, out, err = command(capsys, "sweep", "copy", *TINY, *arguments.split())
+    code, out, err = said("sweep", "copy", *TINY, *arguments.split())
     assert code == 2
     assert message in " ".join(err.split()) and "Traceback" not in err and out == ""
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-def test_a_database_that_is_not_there_is_named_without_its_password(capsys, tmp_path, monkeypatch):
+def test_a_database_that_is_not_there_is_named_without_its_password(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for address in (
         "nonsense",
@@ -392,24 +370,24 @@ def test_a_database_that_is_not_there_is_named_without_its_password(capsys, tmp_
         "postgresql+absent://me:secret@host/name",
     ):
         options = ["--grid", "rule=bptt", "--storage", address, "--run-dir", f"to-{len(address)}"]
-        code, _, err = command(capsys, "sweep", "copy", *TINY, *options)
+        code, _, err = said("sweep", "copy", *TINY, *options)
         assert code == 2 and "--storage: no database there" in err and "secret" not in err
 
 
-def test_without_optuna_it_says_what_to_install(capsys, tmp_path, monkeypatch):
+def test_without_optuna_it_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setitem(sys.modules, "optuna", None)
-    code, _, err = command(capsys, "sweep", "copy", *TINY, *GRID)
+    code, _, err = said("sweep", "copy", *TINY, *GRID)
     assert code == 2 and "pip install 'foretrace[sweep]'" in err and not list(tmp_path.iterdir())
 
 
-def test_nothing_to_report_is_said(capsys, tmp_path):
+def test_nothing_to_report_is_said(tmp_path):
     create(tmp_path / "sweep", Sweep(SMALL, grid=("network.depth=1,2",)))
-    code, _, err = command(capsys, "report", str(tmp_path / "sweep"))
+    code, _, err = said("report", str(tmp_path / "sweep"))
     assert code == 2 and "nothing to report yet" in err
 
 
-def test_help_explains(capsys):
-    code, out, _ = command(capsys, "sweep", "copy", "--help")
+def test_help_explains():
+    code, out, _ = said("sweep", "copy", "--help")
     text = " ".join(out.replace("│", " ").split())
     assert code == 0 and "LOW:HIGH" in text and "--optimizer.learning-rate" in text

@@ -1,0 +1,218 @@
+"""Every kind of run: stopped, killed or forged, it ends as undisturbed or says what is wrong."""
+
+import dataclasses
+import json
+import shutil
+import signal
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pytest
+from tiers import fast
+
+from foretrace import experiment, rl
+from foretrace._runs.checkpoint import CheckpointError, _read
+from foretrace._runs.directory import RunError, TakenError, read_config_as
+from foretrace._runs.metrics import MetricsError, MetricsLog, read_metrics
+from foretrace.cli import _main as cli
+from foretrace.rl._config import RLConfig
+from foretrace.stream import ModelConfig, StreamConfig
+from foretrace.stream._run import follow
+
+
+class Kind(NamedTuple):
+    """A kind of run: how it is run, its configuration, and the number of lines of its record."""
+
+    run: Any
+    config: Any
+    lines: int
+
+
+KINDS = {
+    "train": Kind(
+        experiment.train,
+        experiment.Config(
+            task=experiment.Copy(pattern_length=3, padding=1, bits=2),
+            network=experiment.NetworkConfig(2, 6, experiment.LRU(4), dropout=0.1),
+            steps=40,
+            batch_size=4,
+            log_every=10,
+            evaluate_every=20,
+            align_every=20,
+            checkpoint_every=15,
+            validation_sequences=8,
+            final_sequences=20,
+        ),
+        11,
+    ),
+    "rl": Kind(
+        rl.train,
+        RLConfig(
+            environment=rl.MemoryChain(2),
+            network=experiment.NetworkConfig(1, 4, experiment.LRU(3)),
+            log_every=10,
+            checkpoint_every=20,
+            steps=40,
+        ),
+        5,
+    ),
+    "stream": Kind(
+        follow,
+        StreamConfig(
+            "a.csv",
+            target="y",
+            task="regression",
+            model=ModelConfig("tiny", depth=1, model_size=4, state_size=2),
+            look_ahead=10,
+            log_every=15,
+            checkpoint_every=25,
+        ),
+        5,
+    ),
+}
+MACHINE = {"seconds", "rows_per_second", "resident_mib", "microseconds"}
+
+
+class Run(NamedTuple):
+    """A kind of run in this folder, where its data are."""
+
+    kind: Kind
+
+    def __call__(self, folder, **changes):
+        return self.kind.run(
+            dataclasses.replace(self.kind.config, **changes.pop("config", {})),
+            folder,
+            show_progress=False,
+            **changes,
+        )
+
+
+@pytest.fixture(scope="module", params=fast(list(KINDS), 3))
+def made(request, tmp_path_factory):
+    """Return a kind of run and the folder of an undisturbed one, which is the present folder."""
+    folder = tmp_path_factory.mktemp(request.param)
+    with pytest.MonkeyPatch.context() as patch, jax.numpy_dtype_promotion("standard"):
+        patch.chdir(folder)
+        rows = [f"{i % 3},{i % 2 + 0.5}\n" for i in range(60)]
+        (folder / "a.csv").write_text("".join(["x,y\n", *rows]))
+        run = Run(KINDS[request.param])
+        run(folder / "whole")
+        yield run, folder / "whole"
+
+
+def content(folder):
+    """Return what a run has learned and recorded, without what depends on the machine."""
+    header, arrays = _read(folder / "checkpoint.safetensors")
+    lines = [
+        {name: value for name, value in line.items() if name not in MACHINE}
+        for line in read_metrics(folder / "metrics.jsonl")
+    ]
+    kept = {name: v for name, v in header["extra"].items() if name not in ("seconds", "record")}
+    bits = {name: (array.shape, array.dtype, array.tobytes()) for name, array in arrays.items()}
+    return bits, json.dumps([lines, kept])
+
+
+class Killed(BaseException):
+    """What ends a run between any two lines, as kill -9."""
+
+
+def at_line(patch, number, event):
+    """Let something happen behind a line of a record; count from 1."""
+    write, written = MetricsLog.write, []
+
+    def disturbed(log, *arguments, **values):
+        write(log, *arguments, **values)
+        written.append(1)
+        if len(written) == number:
+            event()
+
+    patch.setattr(MetricsLog, "write", disturbed)
+
+
+def kill():
+    raise Killed
+
+
+EVENTS = {
+    "stopped": lambda: signal.raise_signal(signal.SIGTERM),
+    "interrupted": lambda: signal.raise_signal(signal.SIGINT),
+    "killed": kill,
+}
+
+
+@pytest.mark.parametrize("event", fast(list(EVENTS), 3))
+@pytest.mark.parametrize("share", fast([0.5, 0.0, 0.75, 1.0]))
+def test_a_disturbed_run_ends_as_an_undisturbed_one(made, tmp_path, event, share):
+    run, whole = made
+    line = 1 + round(share * (run.kind.lines - 2))
+    handlers = signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)
+    with pytest.MonkeyPatch.context() as patch:
+        at_line(patch, line, EVENTS[event])
+        try:
+            ended = run(tmp_path / "run")
+            assert ended.scores is None or getattr(ended, "stopped", False)
+        except Killed:
+            assert event == "killed"
+            with open(tmp_path / "run" / "metrics.jsonl", "a") as file:
+                file.write('{"kind": "tra')  # a line that was being written
+    assert (signal.getsignal(signal.SIGINT), signal.getsignal(signal.SIGTERM)) == handlers
+    run(tmp_path / "run", resume=True)
+    assert content(tmp_path / "run") == content(whole)
+    assert cli.main(["check", str(tmp_path / "run")]) == 0
+
+
+def test_a_finished_run_is_left_as_it_is(made):
+    run, whole = made
+    before = {path: path.read_bytes() for path in whole.iterdir() if path.is_file()}
+    assert len(read_metrics(whole / "metrics.jsonl")) == run.kind.lines
+    first, again = run(whole, resume=True), run(whole, resume=True)
+    assert first.scores == again.scores and all(map(np.isfinite, dict_of(first.scores).values()))
+    with pytest.raises(TakenError, match="holds a run already.*foretrace resume"):
+        run(whole)
+    if "steps" in vars(run.kind.config):
+        with pytest.raises(RunError, match=r"steps=30, because 40 are recorded.*40 or more"):
+            run(whole, resume=True, config={"steps": 30})
+    ours = {path: path.read_bytes() for path in before if path.suffix != ".safetensors"}
+    assert ours == {path: before[path] for path in ours}
+
+
+def dict_of(scores):
+    return scores._asdict() if hasattr(scores, "_asdict") else scores
+
+
+FORGED = {
+    "cut checkpoint": ("checkpoint.safetensors", lambda data: data[:500], "not a complete"),
+    "cut configuration": ("config.json", lambda data: data[:40], "damaged"),
+    "changed configuration": (
+        "config.json",
+        lambda data: data.replace(b'"seed": 0', b'"seed": 1'),
+        "was changed since the run began; .* seed: 1, 0",
+    ),
+    "foreign record": ("metrics.jsonl", lambda data: b"hello\n" + data, "line 1 is not a line"),
+}
+
+
+@pytest.mark.parametrize("what", FORGED)
+def test_a_forged_run_is_refused_and_stays_as_it_is(made, tmp_path, what):
+    run, whole = made
+    name, forge, message = FORGED[what]
+    shutil.copytree(whole, tmp_path / "run")
+    path = tmp_path / "run" / name
+    path.write_bytes(forge(path.read_bytes()))
+    before = {path: path.read_bytes() for path in (tmp_path / "run").iterdir() if path.is_file()}
+    with pytest.raises((CheckpointError, MetricsError, RunError), match=message):
+        config = read_config_as(tmp_path / "run", type(run.kind.config))
+        run.kind.run(config, tmp_path / "run", resume=True, show_progress=False)
+    assert {path: path.read_bytes() for path in before} == before
+    assert cli.main(["check", str(tmp_path / "run")]) in (1, 2)
+
+
+def test_a_record_that_was_cut_is_told_and_the_run_goes_on(made, tmp_path, capsys):
+    run, whole = made
+    shutil.copytree(whole, tmp_path / "run")
+    (tmp_path / "run" / "metrics.jsonl").write_text("")
+    assert cli.main(["check", str(tmp_path / "run")]) == 1
+    assert "is cut" in capsys.readouterr().out
+    run.kind.run(run.kind.config, tmp_path / "run", resume=True)
+    assert "lacks these lines" in capsys.readouterr().err
