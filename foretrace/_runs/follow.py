@@ -13,13 +13,14 @@ from foretrace._runs.session import RunKind, Saved, Session, session
 State = TypeVar("State")
 
 
-class Followed(NamedTuple):
-    """How a run ended.
+class Result(NamedTuple):
+    """Result of a run.
 
     Args:
         run: directory of the run.
         step: number of steps done.
-        scores: result of the last step; None if the run was stopped before its end.
+        scores: scores of the last step: of the final evaluation of training, or the means over the
+            last tenth of an agent's run; None if the run was stopped before its end.
         seconds: seconds over all parts of the run.
     """
 
@@ -80,7 +81,7 @@ def follow(
     resume: bool,
     show_progress: bool = True,
     writes: bool = True,
-) -> Followed:
+) -> Result:
     """Run to the last step, or to a stop request, which saves the state for `resume`.
 
     Args:
@@ -106,7 +107,7 @@ def follow(
         if (done := run.result(saved)) is not None:
             names = [name for name in done if name not in ("kind", "step")]
             scores = dict(zip(names, numbers_of(run.run.metrics, done, names), strict=True))
-            return Followed(run.run, config.steps, scores, scores.pop("seconds"))
+            return Result(run.run, config.steps, scores, scores.pop("seconds"))
         run.begin(saved)
         state, step, schedule = work.begun(state), max(saved.step, 0), Schedule(config.steps)
         run.show.compiling()
@@ -120,4 +121,4 @@ def follow(
             run.save(*work.kept(state), step)
         else:
             run.log.write("result", step, **found, seconds=seconds)
-        return Followed(run.run, step, found, seconds)
+        return Result(run.run, step, found, seconds)

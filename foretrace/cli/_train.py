@@ -13,7 +13,7 @@ from foretrace._network import Network
 from foretrace._rule import RULES, rule_text
 from foretrace._runs.config_json import differences
 from foretrace._runs.directory import default_path
-from foretrace._runs.follow import Followed
+from foretrace._runs.follow import Result
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._kinds import again, report, show, stopped
 from foretrace.cli._options import RL, Align, Train
@@ -21,7 +21,6 @@ from foretrace.cli._recorded import config_in, network_in
 from foretrace.experiment._config import Config, task_name
 from foretrace.experiment._program import align
 from foretrace.experiment._report import alignment_tables
-from foretrace.experiment._train import Result
 from foretrace.rl._config import task_name as environment_name
 from foretrace.rl._run import train as train_agent
 from foretrace.tasks.own import OwnSequences
@@ -45,7 +44,7 @@ def _rl(command: RL) -> int:
     return _ended(command, train_agent(command.config, run_dir, resume=command.resume))
 
 
-def _ended(command: Train | RL, result: Result | Followed, **given: Any) -> int:
+def _ended(command: Train | RL, result: Result, **given: Any) -> int:
     """Print the report of a run, or how to go on with it; return the exit code."""
     run_dir = result.run.path
     if result.scores is not None:

@@ -23,8 +23,8 @@ from foretrace._learner.optimizer import schedule
 from foretrace._learner.state import LearnerState
 from foretrace._network import Network
 from foretrace._runs.checkpoint import load, read_extra, restoring, save
-from foretrace._runs.directory import Run, read_config_as
-from foretrace._runs.follow import Program, follow
+from foretrace._runs.directory import read_config_as
+from foretrace._runs.follow import Program, Result, follow
 from foretrace._runs.loop import Pending, Schedule, check_refused
 from foretrace._runs.metrics import numbers_of
 from foretrace._runs.session import RunKind, Saved, Session
@@ -90,22 +90,6 @@ class _Best(NamedTuple):
     step: int
 
 
-class Result(NamedTuple):
-    """Result of a run.
-
-    Args:
-        run: directory of the run.
-        step: number of steps done.
-        scores: scores of the final evaluation; None if the run was stopped before its end.
-        seconds: seconds of training and evaluation, over all parts of the run.
-    """
-
-    run: Run
-    step: int
-    scores: Scores | None
-    seconds: float
-
-
 def train(
     config: Config,
     run_dir: str | os.PathLike[str],
@@ -147,7 +131,7 @@ def train(
         OSError: a file could not be written in the middle of the run.
     """
     hardware = _devices(config.batch_size, devices)
-    run, step, found, seconds = follow(
+    result = follow(
         KIND,
         config,
         run_dir,
@@ -156,10 +140,10 @@ def train(
         show_progress=show_progress,
         writes=hardware.is_main_process,
     )
-    if found is None:
-        return Result(run, step, None, seconds)
-    scores = numbers_of(run.metrics, found | {"step": step}, Scores._fields)
-    return Result(run, step, Scores(*scores), seconds)
+    if result.scores is None:
+        return result
+    found = result.scores | {"step": result.step}
+    return result._replace(scores=Scores(*numbers_of(result.run.metrics, found, Scores._fields)))
 
 
 def _extension(before: Config, config: Config, step: int) -> str:

@@ -3,24 +3,12 @@
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from foretrace._runs.directory import RunError
 from foretrace.paper._figures import png
 from foretrace.paper._records import identity_of, read_records
 from foretrace.paper._tables import collect, markdown
-
-
-class Report(NamedTuple):
-    """The files of a report.
-
-    Args:
-        markdown: page with the tables.
-        figures: figure of each experiment and scale.
-    """
-
-    markdown: Path
-    figures: list[Path]
 
 
 def read_all(folders: Sequence[str | os.PathLike[str]]) -> list[dict[str, Any]]:
@@ -42,8 +30,8 @@ def read_all(folders: Sequence[str | os.PathLike[str]]) -> list[dict[str, Any]]:
 
 def write_report(
     records: Sequence[dict[str, Any]], out: str | os.PathLike[str], *, head: str = ""
-) -> Report:
-    """Write a page of Markdown, and a figure for each experiment.
+) -> list[Path]:
+    """Write a page of Markdown, and a figure for each experiment; return them, the page first.
 
     Args:
         records: records of finished runs.
@@ -68,7 +56,7 @@ def write_report(
     place = "" if text_file.parent == folder else f"{folder.name}/"
     links = "\n".join(f"![{title}]({place}{name})\n" for name, title in images.items())
     text_file.write_text(f"{text}\n{links}")
-    return Report(text_file, [folder / name for name in images])
+    return [text_file, *(folder / name for name in images)]
 
 
 def print_report(folders: Sequence[Path], out: str | os.PathLike[str], head: str = "") -> None:
@@ -80,5 +68,5 @@ def print_report(folders: Sequence[Path], out: str | os.PathLike[str], head: str
         OSError: the folder cannot be written.
     """
     written = write_report(read_all(folders), out, head=head)
-    print(written.markdown.read_text())
-    print(f"written: {written.markdown}, " + ", ".join(map(str, written.figures)))
+    print(written[0].read_text())
+    print(f"written: {', '.join(map(str, written))}")

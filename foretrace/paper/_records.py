@@ -10,10 +10,10 @@ from typing import Any, Literal
 
 from foretrace._runs.config_json import from_json, to_json
 from foretrace._runs.directory import read_begun
+from foretrace._runs.follow import Result
 from foretrace._runs.metrics import MetricsLog, read_metrics
 from foretrace.experiment._config import Config
 from foretrace.experiment._scores import Scores
-from foretrace.experiment._train import Result
 from foretrace.paper._experiment import Entry, Experiment
 
 RECORDS_FILE = "records.jsonl"

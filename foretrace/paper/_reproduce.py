@@ -26,12 +26,13 @@ from foretrace._learner.state import UntrainedParameters
 from foretrace._runs.config_json import check_types
 from foretrace._runs.directory import RunError
 from foretrace._runs.files import locked
+from foretrace._runs.follow import Result
 from foretrace._runs.loop import DivergenceError
 from foretrace._runs.many import many, run_in
 from foretrace._runs.session import RunKind
 from foretrace._runs.signals import Stop
 from foretrace.experiment._scores import Scores
-from foretrace.experiment._train import Result, train
+from foretrace.experiment._train import train
 from foretrace.paper._catalogue import Name, load
 from foretrace.paper._experiment import Experiment, Scale
 from foretrace.paper._jobs import Job, left, missing, searches

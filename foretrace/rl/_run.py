@@ -11,7 +11,7 @@ import numpy as np
 
 from foretrace._runs.checkpoint import load
 from foretrace._runs.directory import Run, read_config_as
-from foretrace._runs.follow import Followed, Program, follow
+from foretrace._runs.follow import Program, Result, follow
 from foretrace._runs.loop import DivergenceError, Schedule
 from foretrace._runs.metrics import read_metrics
 from foretrace._runs.session import RunKind, Session
@@ -27,8 +27,7 @@ LAST = 0.1
 
 
 KIND = RunKind(RLConfig, may_grow=("steps",))
-RLResult = Followed
-"""Result of a run; its scores are means over the last tenth."""
+RLResult = Result
 
 
 class _Loadable(NamedTuple):
