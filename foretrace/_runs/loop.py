@@ -34,13 +34,13 @@ class Schedule(NamedTuple):
         """Say whether a step is one of these; never if the interval is None."""
         return every is not None and (step % every == 0 or step == self.last)
 
-    def steps_until_due(self, step: int, every: int) -> int:
-        """Return the number of steps to the next one of these.
+    def steps_until_due(self, step: int, *every: int | None) -> int:
+        """Return the number of steps to the next one of these, of the nearest of some intervals.
 
-        >>> Schedule(10).steps_until_due(8, every=4), Schedule(10).steps_until_due(4, every=4)
+        >>> Schedule(10).steps_until_due(8, 4), Schedule(10).steps_until_due(4, None, 4)
         (2, 4)
         """
-        return min(every - step % every, self.last - step)
+        return min(*(each - step % each for each in every if each), self.last - step)
 
 
 class Pending(Generic[T]):

@@ -41,6 +41,14 @@ from foretrace.cli._stream import predict, stream
 from foretrace.cli._sweep import sweep
 from foretrace.cli._train import _align, _rl, _train
 
+_OVERVIEW = """usage: foretrace COMMAND ...
+
+Recurrent networks that learn long-range dependencies online.
+
+{}
+
+`foretrace COMMAND --help` explains a command; `foretrace --version` prints the version."""
+
 _READER_LEFT = 141
 """Exit code of a program whose reader left, as shells count SIGPIPE."""
 
@@ -119,30 +127,15 @@ def _done(arguments: list[str]) -> int:
         print(f"foretrace {importlib.metadata.version('foretrace')}")
         return 0
     if not arguments or arguments[0] in HELP:
-        print(_overview())
+        lines = [
+            f"    {name:<11}{str(kind.__doc__).splitlines()[0]}" for name, kind in COMMANDS.items()
+        ]
+        print(_OVERVIEW.format("\n".join(lines)))
         return 0 if arguments else 2
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         warnings.simplefilter("always", UntrainedParameters)
         return _run(_parse(arguments))
-
-
-def _overview() -> str:
-    """Return what each command does."""
-    lines = [
-        f"    {name:<10} {(kind.__doc__ or '').splitlines()[0]}" for name, kind in COMMANDS.items()
-    ]
-    return "\n".join(
-        [
-            "usage: foretrace COMMAND ...",
-            "",
-            "Recurrent networks that learn long-range dependencies online.",
-            "",
-            *lines,
-            "",
-            "`foretrace COMMAND --help` explains a command; `foretrace --version` is the version.",
-        ]
-    )
 
 
 def _exit_at_once(code: int) -> NoReturn:

@@ -185,21 +185,9 @@ class _Training(Program[LearnerState]):
         self.task, self.learner = build(config, mesh=devices.mesh)
         self.schedule, self.pending = Schedule(config.steps), Pending[Array]()
         compiled = programs(shared(config), devices)
-        self.learn, self.add_batch = (
-            Steps(devices, compiled.learn, session.stop),
-            compiled.add_batch,
-        )
+        self.learn = Steps(devices, compiled.learn, session.stop)
+        self.add_batch = compiled.add_batch
         self.level = LossWatch()
-        self.intervals = [
-            every
-            for every in (
-                config.log_every,
-                config.evaluate_every,
-                config.align_every,
-                config.checkpoint_every,
-            )
-            if every is not None
-        ]
 
     def init(self) -> LearnerState:
         """Return the state before the first step."""
@@ -250,16 +238,23 @@ class _Training(Program[LearnerState]):
         """Learn up to the next step at which something is due, and do it."""
         if not self._is_measured(state, step):
             return state, step
-        until = step + min(self.schedule.steps_until_due(step, each) for each in self.intervals)
+        config = self.config
+        until = step + self.schedule.steps_until_due(
+            step,
+            config.log_every,
+            config.evaluate_every,
+            config.align_every,
+            config.checkpoint_every,
+        )
         while step < until and not self.learn.stopped:
-            at = At(np.int32(step), self.config.seed, self.config.optimizer.learning_rate)
+            at = At(np.int32(step), config.seed, config.optimizer.learning_rate)
             state, row = self.learn(state, at)
             step += 1
             self.pending.add(step, row)
             self._read_metrics(all=step == until)
         self._read_metrics(all=True)
         self.measured = step < until
-        if step == until and self.schedule.is_due(step, self.config.log_every):
+        if step == until and self.schedule.is_due(step, config.log_every):
             self._log_window(step)
         self._is_measured(state, step)
         return state, step

@@ -187,7 +187,7 @@ FORGED = {
     "changed configuration": (
         "config.json",
         lambda data: data.replace(b'"seed": 0', b'"seed": 1'),
-        "was changed since the run began; .* seed: 1, 0",
+        "was changed since the run began; .*seed: 1, 0",
     ),
     "foreign record": ("metrics.jsonl", lambda data: b"hello\n" + data, "line 1 is not a line"),
 }

@@ -189,7 +189,7 @@ def test_the_command_line_takes_the_file_and_short_names():
     line = "train --data my.npz --lr 0.1 --depth 3 --cell gru --steps 5"
     command = cli._parse(line.split())
     config = command.config
-    assert command.task == "own" and config.task == OwnSequences("my.npz")
+    assert config.task == OwnSequences("my.npz")
     assert (config.optimizer.learning_rate, config.network.depth, config.steps) == (0.1, 3, 5)
     assert type(config.network.cell).__name__ == "GRU"
 
