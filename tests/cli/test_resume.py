@@ -39,6 +39,15 @@ def test_a_run_of_any_kind_is_resumed_by_its_directory_alone(tmp_path, command):
     assert parsed(f"resume {run}") == command(config=RUNS[command], run_dir=run, resume=True)
 
 
+@pytest.mark.parametrize("command", RUNS)
+def test_a_run_without_a_line_has_nothing_to_report(tmp_path, capsys, command):
+    create(tmp_path / "run", RUNS[command])
+    assert cli.main(["report", str(tmp_path / "run")]) == 2
+    err = capsys.readouterr().err
+    assert "nothing to report yet" in err or "no records" in err
+    assert not (tmp_path / "run" / "curves.png").exists()
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -246,13 +246,18 @@ def test_who_watches_may_end_a_run_which_goes_on_as_if_nothing_had_been(tmp_path
 
 
 @pytest.mark.full
-def test_divergence_names_the_step_and_the_way_out(tmp_path):
+def test_divergence_is_counted_across_a_stop_and_names_the_step_and_the_way_out(
+    tmp_path, monkeypatch
+):
     optimizer = experiment.OptimizerConfig(learning_rate=1e38, clip=None)
     config = dataclasses.replace(CONFIG, optimizer=optimizer, align_every=None)
+    with monkeypatch.context() as patch:
+        interrupt_at(patch, 9)
+        assert experiment.train(config, tmp_path / "run").scores is None
     with pytest.raises(
         experiment.DivergenceError, match=r"20 steps in a row.*step 2\d.*learning_rate.*clip"
     ):
-        experiment.train(config, tmp_path / "run", show_progress=False)
+        experiment.train(config, tmp_path / "run", resume=True, show_progress=False)
     records = read_metrics(tmp_path / "run" / "metrics.jsonl")
     assert [r["refused"] > 0 for r in records if r["kind"] == "train"][-1]
 

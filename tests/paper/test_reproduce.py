@@ -11,7 +11,7 @@ import pytest
 from foretrace import paper
 from foretrace._options.cells import LRU
 from foretrace._options.network import NetworkConfig
-from foretrace._runs.config_json import from_json
+from foretrace._runs.config_json import from_json, to_json
 from foretrace._runs.directory import RunError
 from foretrace._runs.files import LockedError, locked
 from foretrace._runs.metrics import MetricsLog
@@ -22,7 +22,7 @@ from foretrace.experiment._config import Config, OptimizerConfig
 from foretrace.experiment._program import shared
 from foretrace.paper import _reproduce as reproduce
 from foretrace.paper._fairness import gradient_mode
-from foretrace.paper._jobs import best_rate, identity_in, missing, reports, searches
+from foretrace.paper._jobs import identity_in, left, missing, reports, searches
 from foretrace.paper._page import read_all, write_report
 from foretrace.paper._records import RECORDS_FILE, identity, identity_of, read_records
 from foretrace.paper._tables import collect, markdown
@@ -188,13 +188,22 @@ def test_one_process_at_a_time(tmp_path):
     assert reproduce.run(EXPERIMENT, tmp_path, budget=1e-9, show_progress=False).stopped
 
 
-def test_the_best_rate_is_the_best_on_validation_and_never_nan():
-    def record(rate, loss, accuracy):
-        return {"rate": rate, "validation": {"loss": loss, "accuracy": accuracy}}
+def test_the_reported_runs_have_the_rate_that_was_best_on_validation_and_never_nan():
+    entry = ENTRIES[0]
+    searched = left(EXPERIMENT, entry, [])
+    assert [(job.purpose, job.config.seed) for job in searched] == [("search", 1000)] * 2
 
-    records = [record(1e-3, float("nan"), 0.9), record(1e-2, 0.5, 0.1)]
-    assert best_rate(EXPERIMENT, records) == 1e-2
-    assert best_rate(dataclasses.replace(EXPERIMENT, metric="accuracy"), records) == 1e-3
+    def record(job, loss, accuracy):
+        kind = {"experiment": "table1", "scale": "smoke", "entry": entry.name, "purpose": "search"}
+        rate = job.config.optimizer.learning_rate
+        scores = {"validation": {"loss": loss, "accuracy": accuracy}}
+        return kind | scores | {"rate": rate, "config": to_json(job.config)}
+
+    records = [record(searched[0], math.nan, 0.9), record(searched[1], 0.5, 0.1)]
+    assert left(EXPERIMENT, entry, records[:1]) == searched[1:]
+    assert left(EXPERIMENT, entry, records) == reports(EXPERIMENT, entry, 1e-2)
+    accurate = dataclasses.replace(EXPERIMENT, metric="accuracy")
+    assert left(accurate, entry, records) == reports(accurate, entry, 1e-3)
 
 
 @pytest.mark.program

@@ -12,6 +12,7 @@ import pytest
 from tiers import fast
 
 from foretrace import experiment, rl
+from foretrace._runs import directory
 from foretrace._runs.checkpoint import CheckpointError, _read
 from foretrace._runs.directory import RunError, TakenError, read_config_as
 from foretrace._runs.metrics import MetricsError, MetricsLog, read_metrics
@@ -216,3 +217,12 @@ def test_a_record_that_was_cut_is_told_and_the_run_goes_on(made, tmp_path, capsy
     assert "is cut" in capsys.readouterr().out
     run.kind.run(run.kind.config, tmp_path / "run", resume=True)
     assert "lacks these lines" in capsys.readouterr().err
+
+
+def test_of_two_processes_that_begin_at_once_the_first_one_wins(tmp_path, monkeypatch):
+    monkeypatch.setattr(directory, "check_free", lambda path: None)  # both have looked
+    run = directory.create(tmp_path / "run", KINDS["train"].config)
+    before = run.config.read_bytes()
+    with pytest.raises(TakenError):
+        directory.create(run.path, KINDS["rl"].config)
+    assert run.config.read_bytes() == before

@@ -381,12 +381,6 @@ def test_without_optuna_it_says_what_to_install(tmp_path, monkeypatch):
     assert code == 2 and "pip install 'foretrace[sweep]'" in err and not list(tmp_path.iterdir())
 
 
-def test_nothing_to_report_is_said(tmp_path):
-    create(tmp_path / "sweep", Sweep(SMALL, grid=("network.depth=1,2",)))
-    code, _, err = said("report", str(tmp_path / "sweep"))
-    assert code == 2 and "nothing to report yet" in err
-
-
 def test_help_explains():
     code, out, _ = said("sweep", "copy", "--help")
     text = " ".join(out.replace("│", " ").split())
