@@ -94,7 +94,7 @@ def save(path: str | os.PathLike[str], state: Any, *, extra: dict[str, Any] | No
         )
     text = json.dumps({} if extra is None else extra)
     arrays, keys, complex_names = {_EXTRA: np.frombuffer(text.encode(), np.uint8)}, {}, []
-    for name, leaf in _named(state):
+    for name, leaf in named(state):
         if is_key(leaf):
             keys[name] = str(jax.random.key_impl(leaf))
             leaf = jax.random.key_data(leaf)
@@ -131,7 +131,7 @@ def load(path: str | os.PathLike[str], learner: HasInit) -> Any:
     """
     header, arrays = _read(Path(path))
     like = jax.eval_shape(learner.init)
-    want = dict(_named(like))
+    want = dict(named(like))
     missing, foreign = sorted(set(want) - set(arrays)), sorted(set(arrays) - set(want))
     if missing or foreign:
         raise CheckpointError(
@@ -144,9 +144,8 @@ def load(path: str | os.PathLike[str], learner: HasInit) -> Any:
         # Compared before JAX sees the array: in 32-bit mode it would turn float64 into float32
         # without a word.
         array = arrays[name]
-        if is_key(leaf) != (name in header["prng"]):
-            raise _differs(path, name, array, leaf)
-        if is_key(leaf):  # the user may have chosen another kind of key than the default
+        if is_key(leaf) and name in header["prng"]:
+            # The user may have chosen another kind of key than the default.
             array = _wrapped(path, name, array, header["prng"][name])
         elif array.dtype != leaf.dtype:
             raise _differs(path, name, array, leaf)
@@ -276,7 +275,8 @@ def _parse(path: Path, text: str) -> dict[str, Any]:
     return header
 
 
-def _named(state: Any) -> list[tuple[str, Any]]:
+def named(state: Any) -> list[tuple[str, Any]]:
+    """Return the leaves of a state with their names in a file."""
     paths = jax.tree.leaves_with_path(state)
     return [(jax.tree_util.keystr(path, simple=True, separator="."), leaf) for path, leaf in paths]
 

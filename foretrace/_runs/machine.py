@@ -51,21 +51,13 @@ def _commit() -> str | None:
     here = Path(__file__)
     # Installed into an environment inside another repository, that one's commit would be wrong: ask
     # about this file.
-    for command in (
+    commands = (
         ["ls-files", "--error-unmatch", here.name],
         ["describe", "--always", "--dirty", "--abbrev=40"],
-    ):
-        try:
-            done = subprocess.run(
-                ["git", *command],
-                cwd=here.parent,
-                capture_output=True,
-                text=True,
-                timeout=10,
-                check=False,
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return None
-        if done.returncode:
-            return None
-    return done.stdout.strip()
+    )
+    options: dict[str, Any] = {"text": True, "timeout": 10, "stderr": subprocess.DEVNULL}
+    try:
+        said = [subprocess.check_output(["git", *c], cwd=here.parent, **options) for c in commands]
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return said[-1].strip()

@@ -18,7 +18,7 @@ from safetensors.numpy import save as to_bytes
 
 from foretrace._cells.registry import CELLS
 from foretrace._network import Network
-from foretrace._runs.checkpoint import CheckpointError
+from foretrace._runs.checkpoint import CheckpointError, named
 from foretrace._runs.config_json import parse
 from foretrace._runs.files import write_atomically
 
@@ -79,7 +79,7 @@ def save_pretrained(network: Network, folder: str | os.PathLike[str]) -> None:
             **{name: getattr(cell, name) for name in _fields(type(cell), True)},
         },
     }
-    arrays = {name: np.ascontiguousarray(leaf) for name, leaf in _named(network)}
+    arrays = {name: np.ascontiguousarray(leaf) for name, leaf in named(network)}
     if others := sorted(
         {str(array.dtype) for array in arrays.values() if array.dtype not in DTYPES}
     ):
@@ -136,7 +136,7 @@ def _assembled(
             raise ValueError(
                 f"cell.{name}={cell[name]!r} does not fit the network, which needs {made!r}"
             )
-    want = dict(_named(like))
+    want = dict(named(like))
     if set(want) != set(arrays):
         raise ValueError(f"the parameters differ: {', '.join(sorted(set(want) ^ set(arrays)))}")
     dtype = arrays[min(arrays)].dtype
@@ -187,8 +187,3 @@ def _fields(kind: type, static: bool) -> list[str]:
         for field in dataclasses.fields(kind)
         if field.metadata.get("static", False) == static
     ]
-
-
-def _named(network: Network) -> list[tuple[str, Any]]:
-    paths = jax.tree.leaves_with_path(network)
-    return [(jax.tree_util.keystr(path, simple=True, separator="."), leaf) for path, leaf in paths]

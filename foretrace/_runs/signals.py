@@ -23,7 +23,7 @@ class Stop:
     A SIGHUP that is ignored, as under nohup, stays ignored.
 
     While `waiting` is true, the first signal also raises `Interrupted`, because the data may never
-    come. An instance passes its request on to the instance around it, and begins with its request.
+    come. Instances inside one another share a request, also one that came before the inner one.
     """
 
     _active: ClassVar[list["Stop"]] = []
@@ -51,11 +51,9 @@ class Stop:
             self._active.remove(self)
 
     def _ask(self, number: int, frame: FrameType | None) -> None:
-        self.asked = True
-        around = getattr(self._before.get(number), "__self__", None)
-        self._restore()
-        if isinstance(around, Stop):
-            around._ask(number, frame)
+        for stop in reversed(self._active):
+            stop.asked = True
+            stop._restore()
         if self.waiting:
             raise Interrupted
 

@@ -34,24 +34,37 @@ def findings(folder: Path) -> Iterator[tuple[str, str, bool]]:
     Raises:
         RunError: there is no run.
     """
-    run = Run(folder)
-    kind = known_in(folder).kind
-    saved, state = _checkpoint(run)
-    yield run.checkpoint.name, state or "whole", state is None or saved == {}
-    try:
-        config = read_config_as(folder, kind.config)
+    run, kind = Run(folder), known_in(folder).kind
+    saved: dict[str, Any] = {}
+
+    def checkpoint() -> str:
+        if not run.checkpoint.exists():
+            return "there is none yet"
+        saved.update(read_extra(run.checkpoint))
+        return "whole"
+
+    def config() -> str:
+        found, may_change = read_config_as(folder, kind.config), (*kind.may_change, *kind.may_grow)
         if saved:
-            check_unchanged(
-                run,
-                config,
-                saved.get("config", {}),
-                saved.get("plan"),
-                (*kind.may_change, *kind.may_grow),
-            )
-        yield run.config.name, "whole", True
-    except RunError as error:
-        yield run.config.name, str(error), False
-    yield run.metrics.name, *_record(run, saved)
+            check_unchanged(run, found, saved.get("config", {}), saved.get("plan"), may_change)
+        return "whole"
+
+    def record() -> str:
+        mark = saved.get("record")
+        if not run.metrics.exists():
+            if mark is not None:
+                raise MetricsError("is missing")
+            return "there is none yet"
+        lines = read_metrics(run.metrics)
+        if mark is not None and (difference := FileMark(*mark).difference(run.metrics)):
+            raise MetricsError(difference)
+        return f"whole, {len(lines)} lines"
+
+    for path, look in ((run.checkpoint, checkpoint), (run.config, config), (run.metrics, record)):
+        try:
+            yield path.name, look(), True
+        except (CheckpointError, RunError, MetricsError) as error:
+            yield path.name, str(error), False
 
 
 def _runs_of(folder: Path) -> list[Path]:
@@ -60,25 +73,3 @@ def _runs_of(folder: Path) -> list[Path]:
     if parts is None:
         return [folder]
     return [path for path in sorted((folder / parts).glob("*")) if Run(path).config.exists()]
-
-
-def _checkpoint(run: Run) -> tuple[dict[str, Any] | None, str | None]:
-    """Return a checkpoint's values beside the state ({} without one), and its fault, if any."""
-    if not run.checkpoint.exists():
-        return {}, "there is none yet"
-    try:
-        return read_extra(run.checkpoint), None
-    except CheckpointError as error:
-        return None, str(error)
-
-
-def _record(run: Run, saved: dict[str, Any] | None) -> tuple[str, bool]:
-    mark = None if not saved else saved.get("record")
-    if not run.metrics.exists():
-        return ("is missing", False) if mark is not None else ("there is none yet", True)
-    try:
-        lines = len(read_metrics(run.metrics))
-    except MetricsError as error:
-        return str(error), False
-    difference = None if mark is None else FileMark(*mark).difference(run.metrics)
-    return (f"whole, {lines} lines", True) if difference is None else (difference, False)

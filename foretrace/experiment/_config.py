@@ -165,10 +165,6 @@ _STORED: dict[str, Any] = {
     "steps": 10_000,
     "align_every": None,
     "validation_sequences": 1000,
-}
-
-
-_STORED |= {
     "optimizer": OptimizerConfig(4e-3, warmup_steps=1000, recurrent_factor=0.5, weight_decay=0.05),
     "final_sequences": 100_000,
 }
