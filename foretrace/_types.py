@@ -46,6 +46,8 @@ else:
     Arrays = PyTree[Array]
     """Any tree of arrays."""
 
+Pair = tuple[Inexact[Array, "N"], Inexact[Array, "N"]]
+"""Two numbers of every module: a state of two dimensions, or decay and drive."""
 Mask = Bool[Array, "*C"] | Float[Array, "*C"]
 """Whether, or how much, the loss of each step counts."""
 
@@ -65,6 +67,7 @@ __all__ = [
     "Keys",
     "Mask",
     "PRNGKeyArray",
+    "Pair",
     "PyTree",
     "Sensitivity",
     "State",

@@ -14,7 +14,7 @@ import jax
 import jax.extend
 import jax.numpy as jnp
 
-from foretrace._types import Array, Float, Inexact, PRNGKeyArray, State
+from foretrace._types import Array, Float, Inexact, Pair, PRNGKeyArray, State
 
 
 class Coefficients(NamedTuple):
@@ -55,8 +55,8 @@ class AbstractCell(eqx.Module):
 
     @property
     def output_size(self) -> int:
-        """Number of features of `readout`. Default: the number of modules."""
-        return self.state_size
+        """Number of features that `readout` returns."""
+        return eqx.filter_eval_shape(_readout, self).size
 
     @property
     def independent(self) -> bool:
@@ -114,9 +114,7 @@ class AbstractDiagonalCell(AbstractCell):
     """
 
     @abc.abstractmethod
-    def decay_and_drive(
-        self, theta: Coefficients, x: Float[Array, "I"]
-    ) -> tuple[Inexact[Array, "N"], Inexact[Array, "N"]]:
+    def decay_and_drive(self, theta: Coefficients, x: Float[Array, "I"]) -> Pair:
         """Return (a_t, b_t) of one step.
 
         If a_t does not depend on x, it is computed and stored once for all steps.
@@ -181,6 +179,10 @@ def read_by_coefficients(cell: AbstractCell) -> list[bool]:
     used = [v for equation in jaxpr.eqns for v in equation.invars] + list(jaxpr.outvars)
     read = {v for v in used if isinstance(v, jax.extend.core.Var)}
     return [v in read for v in jaxpr.invars]
+
+
+def _readout(cell: AbstractCell) -> Array:
+    return cell.readout(cell.init_state(), jnp.zeros(cell.input_size))
 
 
 def _shapes(cell: AbstractCell) -> tuple[Any, Any, Any]:

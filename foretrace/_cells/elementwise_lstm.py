@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._cells.abstract import AbstractCell, Coefficients
-from foretrace._cells.parts import by_gate, check_sizes, normal
-from foretrace._types import Array, Float, PRNGKeyArray
+from foretrace._cells.parts import by_gate, checked_sizes, normal
+from foretrace._types import Array, Float, Pair, PRNGKeyArray
 
 
 class ElementwiseLSTM(AbstractCell):
@@ -42,8 +42,7 @@ class ElementwiseLSTM(AbstractCell):
     state_size: int = eqx.field(static=True)
 
     def __init__(self, input_size: int, state_size: int | None = None, *, key: PRNGKeyArray):
-        state_size = input_size if state_size is None else state_size
-        check_sizes("ElementwiseLSTM", input_size=input_size, state_size=state_size)
+        input_size, state_size = checked_sizes("ElementwiseLSTM", input_size, state_size)
         self.input_size, self.state_size = input_size, state_size
         feed, back = jax.random.split(key)
         self.W = normal(feed, (state_size, 4, input_size), input_size)
@@ -58,17 +57,11 @@ class ElementwiseLSTM(AbstractCell):
             | by_gate(self.b, ("b_f", "b_i", "b_o", "b_g")),
         )
 
-    def init_state(self) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+    def init_state(self) -> Pair:
         """Return the zero state (h, c)."""
         return jnp.zeros_like(self.b[:, 0]), jnp.zeros_like(self.b[:, 0])
 
-    def step(
-        self,
-        theta: Coefficients,
-        own: tuple[Float[Array, "N"], Float[Array, "N"]],
-        others: tuple[Float[Array, "N"], Float[Array, "N"]],
-        x: Float[Array, "H"],
-    ) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+    def step(self, theta: Coefficients, own: Pair, others: Pair, x: Float[Array, "H"]) -> Pair:
         """Advance by one step; `others` is not read."""
         h, c = own
         past, now = theta.recurrent, theta.feedforward

@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._cells.abstract import AbstractCell, Coefficients
-from foretrace._cells.parts import by_gate, check_sizes, normal
-from foretrace._types import Array, Float, PRNGKeyArray
+from foretrace._cells.parts import by_gate, checked_sizes, normal
+from foretrace._types import Array, Float, PRNGKeyArray, State
 
 
 class GRU(AbstractCell):
@@ -44,8 +44,7 @@ class GRU(AbstractCell):
     state_size: int = eqx.field(static=True)
 
     def __init__(self, input_size: int, state_size: int | None = None, *, key: PRNGKeyArray):
-        state_size = input_size if state_size is None else state_size
-        check_sizes("GRU", input_size=input_size, state_size=state_size)
+        input_size, state_size = checked_sizes("GRU", input_size, state_size)
         self.input_size, self.state_size = input_size, state_size
         i, h = jax.random.split(key)
         self.W_i = normal(i, (state_size, 3, input_size), input_size)
@@ -61,13 +60,7 @@ class GRU(AbstractCell):
             | by_gate(self.b_i, ("b_ir", "b_iz", "b_in")),
         )
 
-    def step(
-        self,
-        theta: Coefficients,
-        own: Float[Array, "N"],
-        others: Float[Array, "N"],
-        x: Float[Array, "H"],
-    ) -> Float[Array, "N"]:
+    def step(self, theta: Coefficients, own: State, others: State, x: Float[Array, "H"]) -> State:
         """Advance by one step, with each unit's dependence on its own past visible to autodiff."""
         past, now = theta.recurrent, theta.feedforward
 

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._cells.abstract import AbstractCell, Coefficients
-from foretrace._cells.parts import check_sizes, normal
-from foretrace._types import Array, Float, PRNGKeyArray
+from foretrace._cells.parts import checked_sizes, normal
+from foretrace._types import Array, Float, PRNGKeyArray, State
 
 
 class IndRNN(AbstractCell):
@@ -54,8 +54,7 @@ class IndRNN(AbstractCell):
         tanh: bool = False,
         key: PRNGKeyArray,
     ):
-        state_size = input_size if state_size is None else state_size
-        check_sizes("IndRNN", input_size=input_size, state_size=state_size)
+        input_size, state_size = checked_sizes("IndRNN", input_size, state_size)
         self.input_size, self.state_size, self.tanh = input_size, state_size, tanh
         feed, back = jax.random.split(key)
         self.W = normal(feed, (state_size, input_size), input_size)
@@ -66,13 +65,7 @@ class IndRNN(AbstractCell):
         """Return the parameters."""
         return Coefficients({"u": self.u}, {"W": self.W, "b": self.b})
 
-    def step(
-        self,
-        theta: Coefficients,
-        own: Float[Array, "N"],
-        others: Float[Array, "N"],
-        x: Float[Array, "H"],
-    ) -> Float[Array, "N"]:
+    def step(self, theta: Coefficients, own: State, others: State, x: Float[Array, "H"]) -> State:
         """Advance by one step; `others` is not read."""
         h = (
             jnp.inner(x, theta.feedforward["W"])

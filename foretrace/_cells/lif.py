@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 
 from foretrace._cells.abstract import AbstractCell, Coefficients
-from foretrace._cells.parts import check_sizes, decay_rates, normal
-from foretrace._types import Array, Float, PRNGKeyArray
+from foretrace._cells.parts import check_numbers, checked_sizes, decay_rates, normal
+from foretrace._types import Array, Float, PRNGKeyArray, State
 
 
 @partial(jax.custom_jvp, nondiff_argnums=(1, 2))
@@ -83,11 +83,8 @@ class LIF(AbstractCell):
         timescales: tuple[float, float] = (20.0, 20.0),
         key: PRNGKeyArray,
     ):
-        state_size = input_size if state_size is None else state_size
-        check_sizes("LIF", input_size=input_size, state_size=state_size)
-        for name, value in {"threshold": threshold, "dampening": dampening}.items():
-            if not value > 0:
-                raise ValueError(f"LIF({name}={value}) must be positive")
+        input_size, state_size = checked_sizes("LIF", input_size, state_size)
+        check_numbers("LIF", threshold=threshold, dampening=dampening)
         self.input_size, self.state_size = input_size, state_size
         self.threshold, self.dampening = threshold, dampening
         feed, leak = jax.random.split(key)
@@ -98,13 +95,7 @@ class LIF(AbstractCell):
         """Return alpha (N,) and W."""
         return Coefficients({"alpha": jnp.exp(-jnp.exp(self.rate_log))}, {"W": self.W})
 
-    def step(
-        self,
-        theta: Coefficients,
-        own: Float[Array, "N"],
-        others: Float[Array, "N"],
-        x: Float[Array, "H"],
-    ) -> Float[Array, "N"]:
+    def step(self, theta: Coefficients, own: State, others: State, x: Float[Array, "H"]) -> State:
         """Advance by one step; `others` is not read."""
         reset = self.threshold * lax.stop_gradient(spike(own, self.threshold, self.dampening))
         return theta.recurrent["alpha"] * own + jnp.inner(x, theta.feedforward["W"]) - reset

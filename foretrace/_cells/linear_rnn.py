@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from foretrace._cells.abstract import AbstractCell, Coefficients
 from foretrace._cells.parts import check_sizes, normal
-from foretrace._types import Array, Float, PRNGKeyArray
+from foretrace._types import Array, Float, PRNGKeyArray, State
 
 
 class LinearRNN(AbstractCell):
@@ -57,22 +57,11 @@ class LinearRNN(AbstractCell):
         self.C = normal(c, (input_size, state_size), state_size)
         self.D = jax.random.normal(d, (input_size,))
 
-    @property
-    def output_size(self) -> int:
-        """Number of features of the readout: the same as of the input."""
-        return self.input_size
-
     def coefficients(self) -> Coefficients:
         """Return the stored A and B."""
         return Coefficients({"A": self.A}, {"B": self.B})
 
-    def step(
-        self,
-        theta: Coefficients,
-        own: Float[Array, "N"],
-        others: Float[Array, "N"],
-        x: Float[Array, "H"],
-    ) -> Float[Array, "N"]:
+    def step(self, theta: Coefficients, own: State, others: State, x: Float[Array, "H"]) -> State:
         """Advance by one step, with each unit's dependence on its own past visible to autodiff."""
         A = theta.recurrent["A"]
         h = (

@@ -16,7 +16,7 @@ from foretrace._cells.parts import (
     mixing,
     real_readout,
 )
-from foretrace._types import Array, Complex, Float, PRNGKeyArray
+from foretrace._types import Array, Complex, Float, Pair, PRNGKeyArray
 
 
 class LRU(AbstractDiagonalCell):
@@ -99,11 +99,6 @@ class LRU(AbstractDiagonalCell):
         parts = mixing(keys[2:], input_size, state_size)
         self.B_re, self.B_im, self.C_re, self.C_im, self.D = parts
 
-    @property
-    def output_size(self) -> int:
-        """Number of features of the readout: the same as of the input."""
-        return self.input_size
-
     def coefficients(self) -> Coefficients:
         """Return lam (N,) and gamma B (N, H), both complex."""
         lam = jnp.exp(lax.complex(-jnp.exp(self.nu_log), jnp.exp(self.theta_log)))
@@ -114,9 +109,7 @@ class LRU(AbstractDiagonalCell):
         """Return the zero state."""
         return jnp.zeros_like(lax.complex(self.nu_log, self.nu_log))
 
-    def decay_and_drive(
-        self, theta: Coefficients, x: Float[Array, "H"]
-    ) -> tuple[Complex[Array, "N"], Complex[Array, "N"]]:
+    def decay_and_drive(self, theta: Coefficients, x: Float[Array, "H"]) -> Pair:
         """Return lam and gamma B x, computed as one real product."""
         return theta.recurrent["lam"], complex_product(theta.feedforward["B"], x)
 

@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._cells.abstract import AbstractDiagonalCell, Coefficients
-from foretrace._cells.parts import check_sizes, decay_rates, normal
-from foretrace._types import Array, Float, PRNGKeyArray
+from foretrace._cells.parts import checked_sizes, decay_rates, normal
+from foretrace._types import Array, Float, Pair, PRNGKeyArray
 
 
 class MinGRU(AbstractDiagonalCell):
@@ -53,8 +53,7 @@ class MinGRU(AbstractDiagonalCell):
         timescales: tuple[float, float] | None = None,
         key: PRNGKeyArray,
     ):
-        state_size = input_size if state_size is None else state_size
-        check_sizes("MinGRU", input_size=input_size, state_size=state_size)
+        input_size, state_size = checked_sizes("MinGRU", input_size, state_size)
         self.input_size, self.state_size = input_size, state_size
         gate, candidate, times = jax.random.split(key, 3)
         self.W_z = normal(gate, (state_size, input_size), input_size)
@@ -70,9 +69,7 @@ class MinGRU(AbstractDiagonalCell):
         """Return the parameters."""
         return Coefficients({"W_z": self.W_z, "b_z": self.b_z}, {"W": self.W, "b": self.b})
 
-    def decay_and_drive(
-        self, theta: Coefficients, x: Float[Array, "H"]
-    ) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+    def decay_and_drive(self, theta: Coefficients, x: Float[Array, "H"]) -> Pair:
         """Return 1 - z and z * (W x + b)."""
         gate = jnp.inner(x, theta.recurrent["W_z"]) + theta.recurrent["b_z"]
         candidate = jnp.inner(x, theta.feedforward["W"]) + theta.feedforward["b"]

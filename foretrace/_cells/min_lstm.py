@@ -5,8 +5,8 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._cells.abstract import AbstractDiagonalCell, Coefficients
-from foretrace._cells.parts import check_sizes, normal
-from foretrace._types import Array, Float, PRNGKeyArray
+from foretrace._cells.parts import checked_sizes, normal
+from foretrace._types import Array, Float, Pair, PRNGKeyArray
 
 
 class MinLSTM(AbstractDiagonalCell):
@@ -46,8 +46,7 @@ class MinLSTM(AbstractDiagonalCell):
     state_size: int = eqx.field(static=True)
 
     def __init__(self, input_size: int, state_size: int | None = None, *, key: PRNGKeyArray):
-        state_size = input_size if state_size is None else state_size
-        check_sizes("MinLSTM", input_size=input_size, state_size=state_size)
+        input_size, state_size = checked_sizes("MinLSTM", input_size, state_size)
         self.input_size, self.state_size = input_size, state_size
         forget, let_in, candidate = jax.random.split(key, 3)
         self.W_f = normal(forget, (state_size, input_size), input_size)
@@ -61,9 +60,7 @@ class MinLSTM(AbstractDiagonalCell):
         gates = {"W_f": self.W_f, "W_i": self.W_i, "b_f": self.b_f, "b_i": self.b_i}
         return Coefficients(gates, {"W": self.W, "b": self.b})
 
-    def decay_and_drive(
-        self, theta: Coefficients, x: Float[Array, "H"]
-    ) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+    def decay_and_drive(self, theta: Coefficients, x: Float[Array, "H"]) -> Pair:
         """Return the normalised forget gate, and the normalised input gate times the candidate."""
         gates, drive = theta.recurrent, theta.feedforward
         forget, let_in = (

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from foretrace._types import Array, Complex, Float, PRNGKeyArray
+from foretrace._types import Array, Complex, Float, Pair, PRNGKeyArray
 
 
 def decay_rates(
@@ -78,6 +78,21 @@ def check_sizes(owner: str, **sizes: int) -> None:
             raise ValueError(f"{owner}({name}={size}) must be at least 1")
 
 
+def check_numbers(owner: str, *, allow_zero: bool = False, **numbers: Any) -> None:
+    """Raise a ValueError that names the first number that is not finite or not above zero."""
+    for name, value in numbers.items():
+        if not (0 < value < math.inf or (allow_zero and value == 0)):
+            bound = "of at least 0" if allow_zero else "above 0"
+            raise ValueError(f"{owner}({name}={value}) must be a finite number {bound}")
+
+
+def checked_sizes(owner: str, input_size: int, state_size: int | None) -> tuple[int, int]:
+    """Return both sizes of a cell, which has by default as many modules as inputs."""
+    state_size = input_size if state_size is None else state_size
+    check_sizes(owner, input_size=input_size, state_size=state_size)
+    return input_size, state_size
+
+
 def check_key(owner: str, key: Any) -> None:
     """Raise a TypeError unless `key` is a single PRNG key, new or raw. Traced keys pass."""
     is_array = isinstance(key, jax.Array)
@@ -131,10 +146,10 @@ def disk_squares(
 
 
 def turned(
-    z: tuple[Float[Array, "N"], Float[Array, "N"]],
+    z: Pair,
     along: Float[Array, "N"],
     across: Float[Array, "N"],
-) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+) -> Pair:
     """Return the product of the poles `along + i across` and `z = u + i v`, in real arithmetic."""
     u, v = z
     return along * u - across * v, across * u + along * v

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from foretrace._cells.abstract import AbstractDiagonalCell, Coefficients
 from foretrace._cells.parts import check_sizes, normal, unit_gain
-from foretrace._types import Array, Float, PRNGKeyArray
+from foretrace._types import Array, Float, Pair, PRNGKeyArray
 
 SHARPNESS = 8.0
 """Constant c of the source: the decay goes from 1 to a^c as its gate opens."""
@@ -78,9 +78,7 @@ class RGLRU(AbstractDiagonalCell):
         recurrent = {"a_logit": self.a_logit, "W_a": self.W_a, "b_a": self.b_a}
         return Coefficients(recurrent, {"W_x": self.W_x, "b_x": self.b_x})
 
-    def decay_and_drive(
-        self, theta: Coefficients, x: Float[Array, "H"]
-    ) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+    def decay_and_drive(self, theta: Coefficients, x: Float[Array, "H"]) -> Pair:
         """Return a_t and sqrt(1 - a_t^2) * (i_t * x_t)."""
         past, present = theta.recurrent, theta.feedforward
         opened = jax.nn.sigmoid(jnp.inner(x, past["W_a"]) + past["b_a"])

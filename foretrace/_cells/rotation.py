@@ -6,7 +6,7 @@ import jax.numpy as jnp
 
 from foretrace._cells.abstract import AbstractCell, Coefficients
 from foretrace._cells.parts import check_sizes, normal, spaced_timescales, turned, unit_gain
-from foretrace._types import Array, Float, PRNGKeyArray
+from foretrace._types import Array, Float, Pair, PRNGKeyArray
 
 
 class Rotation(AbstractCell):
@@ -88,17 +88,11 @@ class Rotation(AbstractCell):
             {"b_u": self.b_u, "b_v": self.b_v, "W_u": self.W_u, "W_v": self.W_v},
         )
 
-    def init_state(self) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+    def init_state(self) -> Pair:
         """Return the zero state (u, v)."""
         return jnp.zeros_like(self.p), jnp.zeros_like(self.p)
 
-    def step(
-        self,
-        theta: Coefficients,
-        own: tuple[Float[Array, "N"], Float[Array, "N"]],
-        others: tuple[Float[Array, "N"], Float[Array, "N"]],
-        x: Float[Array, "H"],
-    ) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+    def step(self, theta: Coefficients, own: Pair, others: Pair, x: Float[Array, "H"]) -> Pair:
         """Advance by one step; `others` is not read."""
         past, now = theta.recurrent, theta.feedforward
         log_decay = -jax.nn.softplus(jnp.inner(x, past["W_a"]) + past["a"])
@@ -110,8 +104,6 @@ class Rotation(AbstractCell):
             v + gain * jnp.tanh(jnp.inner(x, now["W_v"]) + now["b_v"]),
         )
 
-    def readout(
-        self, h: tuple[Float[Array, "N"], Float[Array, "N"]], x: Float[Array, "H"]
-    ) -> Float[Array, "O"]:
+    def readout(self, h: Pair, x: Float[Array, "H"]) -> Float[Array, "O"]:
         """Return `[u, v]`."""
         return jnp.concatenate(h)[: self.num_outputs]

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from foretrace._cells.abstract import AbstractCell, Coefficients
 from foretrace._cells.parts import check_sizes, decay_rates, disk_squares, mixing, turned, unit_gain
-from foretrace._types import Array, Float, PRNGKeyArray
+from foretrace._types import Array, Float, Pair, PRNGKeyArray
 
 
 class RTU(AbstractCell):
@@ -77,11 +77,6 @@ class RTU(AbstractCell):
         self.theta_log = jnp.log(2 * jnp.pi * (1.0 - jax.random.uniform(keys[1], (state_size,))))
         self.B_u, self.B_v, self.C_u, self.C_v, self.D = mixing(keys[2:], input_size, state_size)
 
-    @property
-    def output_size(self) -> int:
-        """Number of features of the readout: the same as of the input."""
-        return self.input_size
-
     def coefficients(self) -> Coefficients:
         """Return g, phi (N,) and gamma B_u, gamma B_v (N, H)."""
         rate, angle = jnp.exp(self.nu_log), jnp.exp(self.theta_log)
@@ -89,25 +84,17 @@ class RTU(AbstractCell):
         recurrent = {"g": r * jnp.cos(angle), "phi": r * jnp.sin(angle)}
         return Coefficients(recurrent, {"B_u": gamma * self.B_u, "B_v": gamma * self.B_v})
 
-    def init_state(self) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+    def init_state(self) -> Pair:
         """Return the zero state (u, v)."""
         return jnp.zeros_like(self.nu_log), jnp.zeros_like(self.nu_log)
 
-    def step(
-        self,
-        theta: Coefficients,
-        own: tuple[Float[Array, "N"], Float[Array, "N"]],
-        others: tuple[Float[Array, "N"], Float[Array, "N"]],
-        x: Float[Array, "H"],
-    ) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+    def step(self, theta: Coefficients, own: Pair, others: Pair, x: Float[Array, "H"]) -> Pair:
         """Advance by one step; `others` is not read."""
         u, v = turned(own, theta.recurrent["g"], theta.recurrent["phi"])
         u = u + jnp.inner(x, theta.feedforward["B_u"])
         v = v + jnp.inner(x, theta.feedforward["B_v"])
         return (jnp.tanh(u), jnp.tanh(v)) if self.tanh else (u, v)
 
-    def readout(
-        self, h: tuple[Float[Array, "N"], Float[Array, "N"]], x: Float[Array, "H"]
-    ) -> Float[Array, "H"]:
+    def readout(self, h: Pair, x: Float[Array, "H"]) -> Float[Array, "H"]:
         """Return `C_u u + C_v v + D * x`."""
         return jnp.inner(h[0], self.C_u) + jnp.inner(h[1], self.C_v) + self.D * x

@@ -9,7 +9,7 @@ from jax import lax
 
 from foretrace._cells.abstract import AbstractDiagonalCell, Coefficients
 from foretrace._cells.parts import check_sizes, complex_product, decay_rates, mixing, real_readout
-from foretrace._types import Array, Complex, Float, PRNGKeyArray
+from foretrace._types import Array, Complex, Float, Pair, PRNGKeyArray
 
 
 class S5(AbstractDiagonalCell):
@@ -76,11 +76,6 @@ class S5(AbstractDiagonalCell):
         parts = mixing(keys[1:], input_size, state_size)
         self.B_re, self.B_im, self.C_re, self.C_im, self.D = parts
 
-    @property
-    def output_size(self) -> int:
-        """Number of features of the readout: the same as of the input."""
-        return self.input_size
-
     def coefficients(self) -> Coefficients:
         """Return the discretised decay (N,) and B (N, H), both complex."""
         lam = lax.complex(-jnp.exp(self.A_log), self.A_im)
@@ -94,9 +89,7 @@ class S5(AbstractDiagonalCell):
         """Return the zero state."""
         return jnp.zeros_like(lax.complex(self.A_log, self.A_im))
 
-    def decay_and_drive(
-        self, theta: Coefficients, x: Float[Array, "H"]
-    ) -> tuple[Complex[Array, "N"], Complex[Array, "N"]]:
+    def decay_and_drive(self, theta: Coefficients, x: Float[Array, "H"]) -> Pair:
         """Return the discretised decay and B x, computed as one real product."""
         return theta.recurrent["a"], complex_product(theta.feedforward["B"], x)
 

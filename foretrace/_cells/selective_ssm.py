@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from foretrace._cells.abstract import AbstractDiagonalCell, Coefficients
 from foretrace._cells.parts import check_sizes, decay_rates, normal
-from foretrace._types import Array, Float, PRNGKeyArray
+from foretrace._types import Array, Float, Pair, PRNGKeyArray
 
 
 class SelectiveSSM(AbstractDiagonalCell):
@@ -92,11 +92,6 @@ class SelectiveSSM(AbstractDiagonalCell):
         self.W_C = normal(out, (states_per_channel, input_size), input_size)
         self.D = jnp.ones(input_size)
 
-    @property
-    def output_size(self) -> int:
-        """Number of features of the readout: the same as of the input."""
-        return self.input_size
-
     def coefficients(self) -> Coefficients:
         """Return the coefficients of each state element: A_log, b_step (N,), W_step, W_B (N, H)."""
         k = self.A_log.shape[1]
@@ -111,9 +106,7 @@ class SelectiveSSM(AbstractDiagonalCell):
         """Return the zero state, ordered channel by channel."""
         return jnp.zeros_like(self.A_log).ravel()
 
-    def decay_and_drive(
-        self, theta: Coefficients, x: Float[Array, "H"]
-    ) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+    def decay_and_drive(self, theta: Coefficients, x: Float[Array, "H"]) -> Pair:
         """Return the discretised decay and drive."""
         A, own = (
             -jnp.exp(theta.recurrent["A_log"]),

@@ -9,7 +9,7 @@ import numpy as np
 
 from foretrace._cells.abstract import AbstractDiagonalCell, Coefficients
 from foretrace._cells.parts import check_sizes, normal, spaced_timescales
-from foretrace._types import Array, Float, PRNGKeyArray
+from foretrace._types import Array, Float, Pair, PRNGKeyArray
 
 _LARGEST_GAIN = 10.0
 
@@ -108,9 +108,7 @@ class SetReset(AbstractDiagonalCell):
         """Return weights and biases of the four gates, with the module axis in front."""
         return Coefficients({"W": self.W, "b": self.b}, {})
 
-    def decay_and_drive(
-        self, theta: Coefficients, x: Float[Array, "H"]
-    ) -> tuple[Float[Array, "N"], Float[Array, "N"]]:
+    def decay_and_drive(self, theta: Coefficients, x: Float[Array, "H"]) -> Pair:
         """Return (1 - s) (1 - r) and s - r."""
         q = jax.nn.sigmoid(jnp.inner(x, theta.recurrent["W"]) + theta.recurrent["b"])
         s, r = q[:, 0] * q[:, 1], q[:, 2] * q[:, 3]
