@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Literal, NamedTuple, Protocol, Self
 
 from foretrace._types import Array, Float, Int
+from foretrace.losses import softmax_cross_entropy
 
 EvaluationSplit = Literal["validation", "test"]
 """Sequences that are never trained on: those to select by, and those to report."""
@@ -52,7 +53,8 @@ class Task(Protocol):
 
     @property
     def loss(self) -> Loss:
-        """Loss of one step."""
+        """Loss of one step. Default: cross-entropy."""
+        return softmax_cross_entropy
 
     @property
     def labels(self) -> Labels:

@@ -6,16 +6,15 @@ from typing import ClassVar, Self
 import jax
 import jax.numpy as jnp
 
-from foretrace import losses as _loss
 from foretrace._types import Array, Int, PRNGKeyArray
-from foretrace.tasks import Batch, EvaluationSplit, Labels, Loss
+from foretrace.tasks import Batch, EvaluationSplit, Labels, Task
 from foretrace.tasks._order import shuffled_at
 
 # Purpose of a random key; equal numbers would make validation data out of training data.
 _FRESH, _VALIDATION, _SAMPLES, _ORDER, _TEST = range(5)
 
 
-class AbstractDrawnTask(abc.ABC):
+class AbstractDrawnTask(Task, abc.ABC):
     """Base class of tasks that draw sequences: a frozen dataclass with the field `samples`."""
 
     samples: int | None
@@ -26,11 +25,6 @@ class AbstractDrawnTask(abc.ABC):
     @abc.abstractmethod
     def draw(self, key: PRNGKeyArray, size: int) -> Batch:
         """Return sequences that depend on the key alone."""
-
-    @property
-    def loss(self) -> Loss:
-        """Cross-entropy of a step, mean over the requested values."""
-        return _loss.softmax_cross_entropy
 
     @property
     def labels(self) -> Labels:

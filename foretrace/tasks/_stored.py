@@ -16,9 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import UInt8
 
-from foretrace import losses as _loss
 from foretrace._types import Array, Float, Int
-from foretrace.tasks import Batch, EvaluationSplit, Labels, Loss
+from foretrace.tasks import Batch, EvaluationSplit, Labels, Task
 from foretrace.tasks._files import DataError, Source, data_root
 
 SplitName = Literal["training", "validation", "test"]
@@ -104,7 +103,7 @@ class Split(NamedTuple):
         return symbols, lengths
 
 
-class AbstractStoredTask(abc.ABC):
+class AbstractStoredTask(Task, abc.ABC):
     """Classification of stored sequences: the class is the target at every valid step.
 
     Each valid step has the weight 1 / their number.
@@ -114,26 +113,6 @@ class AbstractStoredTask(abc.ABC):
     """
 
     recalled: ClassVar[None] = None
-
-    @property
-    @abc.abstractmethod
-    def input_size(self) -> int:
-        """Number of inputs at each step."""
-
-    @property
-    @abc.abstractmethod
-    def output_size(self) -> int:
-        """Number of classes."""
-
-    @property
-    @abc.abstractmethod
-    def length(self) -> int:
-        """Number of steps of the longest sequence, to which the others are padded."""
-
-    @property
-    @abc.abstractmethod
-    def provenance(self) -> str:
-        """Name of the rows, for tables."""
 
     def with_data_dir(self, data_dir: str) -> Self:
         """Return the task with its data in another directory, if it has the field `data_dir`."""
@@ -152,11 +131,6 @@ class AbstractStoredTask(abc.ABC):
     def labels(self) -> Labels:
         """The class of a sequence."""
         return "sequence"
-
-    @property
-    def loss(self) -> Loss:
-        """Cross-entropy of a step."""
-        return _loss.softmax_cross_entropy
 
     @property
     def sizes(self) -> dict[str, int]:
@@ -229,31 +203,38 @@ def one_hot(rows: Rows, classes: int) -> Float[Array, "B T I"]:
     return jax.nn.one_hot(jnp.where(ended, -1, symbols), classes, dtype=jnp.float32)
 
 
-def split_of(
-    source: Source,
-    name: SplitName,
-    samples: int | None,
-    data_dir: str | None,
-    verify: bool,
-    *,
-    classes: int,
-) -> Split:
-    """Return a split of a data set whose training files are divided by `hold_out`.
+class AbstractPublicTask(AbstractStoredTask):
+    """Classification of a public data set, whose training files are divided by `hold_out`."""
 
-    Raises:
-        DataError: its files are missing or wrong, or a label is no class.
-        ValueError: more samples than there are.
-    """
-    arrays = source.load("test" if name == "test" else "train", data_root(data_dir), verify)
-    count = len(arrays["labels"])
-    largest = int(arrays["labels"].max(initial=0))
-    if largest >= classes:
-        raise DataError(
-            f"{source.name}: a label is {largest}, expected 0 to {classes - 1}; are these other "
-            "data?"
-        )
-    members = shuffled(count) if name == "test" else hold_out(count, samples)[name]
-    return Split(arrays["symbols"], arrays["labels"], members, arrays.get("offsets"))
+    source: ClassVar[Source]
+
+    samples: int | None
+    data_dir: str | None
+    verify: bool
+
+    @property
+    def provenance(self) -> str:
+        """Name of the data set."""
+        return self.source.name
+
+    def split(self, name: SplitName) -> Split:
+        """Return a split; read from the files when it is first asked for.
+
+        Raises:
+            DataError: its files are missing or wrong, or a label is no class.
+            ValueError: more samples than there are.
+        """
+        part = "test" if name == "test" else "train"
+        arrays = self.source.load(part, data_root(self.data_dir), self.verify)
+        count = len(arrays["labels"])
+        largest = int(arrays["labels"].max(initial=0))
+        if largest >= self.output_size:
+            raise DataError(
+                f"{self.source.name}: a label is {largest}, expected 0 to {self.output_size - 1}; "
+                "are these other data?"
+            )
+        members = shuffled(count) if name == "test" else hold_out(count, self.samples)[name]
+        return Split(arrays["symbols"], arrays["labels"], members, arrays.get("offsets"))
 
 
 def hold_out(stored: int, samples: int | None = None) -> dict[SplitName, np.ndarray]:

@@ -1,6 +1,5 @@
 """Images read pixel by pixel: sequential CIFAR-10 and sequential MNIST."""
 
-import abc
 import dataclasses
 import io
 from pathlib import Path
@@ -18,162 +17,12 @@ from foretrace.tasks._formats import (
     read_idx,
     read_parquet,
 )
-from foretrace.tasks._stored import AbstractStoredTask, Rows, Split, SplitName, split_of
+from foretrace.tasks._stored import AbstractPublicTask, Rows
 
 # Of all public training images, in units of the largest value.
 _CIFAR_MEAN, _CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 _MNIST_MEAN, _MNIST_STD = 0.1307, 0.3081
 _PERMUTATION = 92916
-
-
-class AbstractImages(AbstractStoredTask):
-    """Classification of images, row by row, one pixel a step, normalised over training images."""
-
-    side: ClassVar[int]
-
-    pool: int
-    samples: int | None
-    data_dir: str | None
-    verify: bool
-
-    @property
-    @abc.abstractmethod
-    def source(self) -> Source:
-        """The files."""
-
-    @property
-    def output_size(self) -> int:
-        """Ten classes."""
-        return 10
-
-    @property
-    def length(self) -> int:
-        """Number of pixels."""
-        return (self.side // self.pool) ** 2
-
-    @property
-    def provenance(self) -> str:
-        """The data set."""
-        return self.source.name
-
-    def split(self, name: SplitName) -> Split:
-        """Return a split; read from the files when it is first asked for.
-
-        Raises:
-            DataError: they are missing or wrong.
-            ValueError: more samples than there are.
-        """
-        return split_of(
-            self.source, name, self.samples, self.data_dir, self.verify, classes=self.output_size
-        )
-
-    def __post_init__(self) -> None:
-        if self.pool < 1 or self.side % self.pool:
-            raise ValueError(f"pool={self.pool} must divide {self.side}, the side of an image")
-
-    def _pooled(self, images: Float[Array, "B S S I"]) -> Float[Array, "B T I"]:
-        size, channels, side = images.shape[0], images.shape[-1], self.side // self.pool
-        blocks = images.reshape(size, side, self.pool, side, self.pool, channels)
-        return blocks.mean(axis=(2, 4)).reshape(size, side * side, channels)
-
-
-@dataclasses.dataclass(frozen=True)
-class SequentialCIFAR10(AbstractImages):
-    """Sequential CIFAR-10: 1,024 steps of the three colours of a pixel.
-
-    Args:
-        pool: side of the square blocks of pixels that are averaged; a sequence has 1,024 / pool²
-            steps.
-        samples: number of training images. Default: all 45,000 that validation leaves.
-        data_dir: directory of the data. Default: the one that `FORETRACE_DATA` names.
-        verify: whether to refuse files that are not the public ones.
-
-    Raises:
-        ValueError: a side of blocks that does not divide 32.
-
-    Source: Krizhevsky, Learning multiple layers of features from tiny images, 2009.
-
-    >>> task = SequentialCIFAR10()
-    >>> task.input_size, task.output_size, task.length
-    (3, 10, 1024)
-    """
-
-    pool: int = 1
-    samples: int | None = None
-    data_dir: DataDir = None
-    verify: bool = True
-
-    side: ClassVar[int] = 32
-
-    @property
-    def source(self) -> Source:
-        """CIFAR-10."""
-        return _CIFAR
-
-    @property
-    def input_size(self) -> int:
-        """Colours."""
-        return 3
-
-    def inputs(self, rows: Rows) -> Float[Array, "B T I"]:
-        """Return normalised pixels."""
-        images = jnp.asarray(rows.symbols).astype(jnp.float32) / 255
-        mean, std = jnp.array(_CIFAR_MEAN, jnp.float32), jnp.array(_CIFAR_STD, jnp.float32)
-        return self._pooled((images - mean[None, None, None]) / std[None, None, None])
-
-
-@dataclasses.dataclass(frozen=True)
-class SequentialMNIST(AbstractImages):
-    """Sequential MNIST: 784 steps of one pixel, row by row or in one fixed random order.
-
-    Args:
-        permuted: whether to use the fixed random order
-            `numpy.random.RandomState(92916).permutation(784)`, which is common in the literature.
-        pool: side of the square blocks of pixels that are averaged; a sequence has 784 / pool²
-            steps.
-        samples: number of training images. Default: all 54,000 that validation leaves.
-        data_dir: directory of the data. Default: the one that `FORETRACE_DATA` names.
-        verify: whether to refuse files that are not the public ones.
-
-    Raises:
-        ValueError: a side of blocks that does not divide 28.
-
-    Source: LeCun et al., Gradient-based learning applied to document recognition, 1998; as a
-        sequence, Le et al., A simple way to initialize recurrent networks of rectified linear
-        units, 2015.
-
-    >>> task = SequentialMNIST(permuted=True)
-    >>> task.input_size, task.output_size, task.length
-    (1, 10, 784)
-    """
-
-    permuted: bool = False
-    pool: int = 1
-    samples: int | None = None
-    data_dir: DataDir = None
-    verify: bool = True
-
-    side: ClassVar[int] = 28
-
-    @property
-    def source(self) -> Source:
-        """MNIST."""
-        return _MNIST
-
-    @property
-    def input_size(self) -> int:
-        """One grey value."""
-        return 1
-
-    def inputs(self, rows: Rows) -> Float[Array, "B T I"]:
-        """Return normalised pixels."""
-        images = jnp.asarray(rows.symbols).astype(jnp.float32)[..., None] / 255
-        xs = self._pooled((images - _MNIST_MEAN) / _MNIST_STD)
-        return (
-            xs[:, np.random.RandomState(_PERMUTATION).permutation(self.length)]
-            if self.permuted
-            else xs
-        )
 
 
 def _decode_cifar(paths: list[Path]) -> Arrays:
@@ -238,3 +87,109 @@ _MNIST = Source(
         "test": "288d805500aea2e4f177b1268b36ae775d97a66d9e1477801b2e119073b5c8d3",
     },
 )
+
+
+class AbstractImages(AbstractPublicTask):
+    """Classification of images, row by row, one pixel a step, normalised over training images."""
+
+    side: ClassVar[int]
+    output_size: ClassVar[int] = 10
+
+    pool: int
+
+    @property
+    def length(self) -> int:
+        """Number of pixels."""
+        return (self.side // self.pool) ** 2
+
+    def __post_init__(self) -> None:
+        if self.pool < 1 or self.side % self.pool:
+            raise ValueError(f"pool={self.pool} must divide {self.side}, the side of an image")
+
+    def _pooled(self, images: Float[Array, "B S S I"]) -> Float[Array, "B T I"]:
+        size, channels, side = images.shape[0], images.shape[-1], self.side // self.pool
+        blocks = images.reshape(size, side, self.pool, side, self.pool, channels)
+        return blocks.mean(axis=(2, 4)).reshape(size, side * side, channels)
+
+
+@dataclasses.dataclass(frozen=True)
+class SequentialCIFAR10(AbstractImages):
+    """Sequential CIFAR-10: 1,024 steps of the three colours of a pixel.
+
+    Args:
+        pool: side of the square blocks of pixels that are averaged; a sequence has 1,024 / pool²
+            steps.
+        samples: number of training images. Default: all 45,000 that validation leaves.
+        data_dir: directory of the data. Default: the one that `FORETRACE_DATA` names.
+        verify: whether to refuse files that are not the public ones.
+
+    Raises:
+        ValueError: a side of blocks that does not divide 32.
+
+    Source: Krizhevsky, Learning multiple layers of features from tiny images, 2009.
+
+    >>> task = SequentialCIFAR10()
+    >>> task.input_size, task.output_size, task.length
+    (3, 10, 1024)
+    """
+
+    pool: int = 1
+    samples: int | None = None
+    data_dir: DataDir = None
+    verify: bool = True
+
+    side: ClassVar[int] = 32
+    input_size: ClassVar[int] = 3  # colours
+    source: ClassVar[Source] = _CIFAR
+
+    def inputs(self, rows: Rows) -> Float[Array, "B T I"]:
+        """Return normalised pixels."""
+        images = jnp.asarray(rows.symbols).astype(jnp.float32) / 255
+        mean, std = jnp.array(_CIFAR_MEAN, jnp.float32), jnp.array(_CIFAR_STD, jnp.float32)
+        return self._pooled((images - mean[None, None, None]) / std[None, None, None])
+
+
+@dataclasses.dataclass(frozen=True)
+class SequentialMNIST(AbstractImages):
+    """Sequential MNIST: 784 steps of one pixel, row by row or in one fixed random order.
+
+    Args:
+        permuted: whether to use the fixed random order
+            `numpy.random.RandomState(92916).permutation(784)`, which is common in the literature.
+        pool: side of the square blocks of pixels that are averaged; a sequence has 784 / pool²
+            steps.
+        samples: number of training images. Default: all 54,000 that validation leaves.
+        data_dir: directory of the data. Default: the one that `FORETRACE_DATA` names.
+        verify: whether to refuse files that are not the public ones.
+
+    Raises:
+        ValueError: a side of blocks that does not divide 28.
+
+    Source: LeCun et al., Gradient-based learning applied to document recognition, 1998; as a
+        sequence, Le et al., A simple way to initialize recurrent networks of rectified linear
+        units, 2015.
+
+    >>> task = SequentialMNIST(permuted=True)
+    >>> task.input_size, task.output_size, task.length
+    (1, 10, 784)
+    """
+
+    permuted: bool = False
+    pool: int = 1
+    samples: int | None = None
+    data_dir: DataDir = None
+    verify: bool = True
+
+    side: ClassVar[int] = 28
+    input_size: ClassVar[int] = 1  # a grey value
+    source: ClassVar[Source] = _MNIST
+
+    def inputs(self, rows: Rows) -> Float[Array, "B T I"]:
+        """Return normalised pixels."""
+        images = jnp.asarray(rows.symbols).astype(jnp.float32)[..., None] / 255
+        xs = self._pooled((images - _MNIST_MEAN) / _MNIST_STD)
+        return (
+            xs[:, np.random.RandomState(_PERMUTATION).permutation(self.length)]
+            if self.permuted
+            else xs
+        )

@@ -2,79 +2,15 @@
 
 import dataclasses
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
+from foretrace._cells.parts import check_sizes
 from foretrace._types import Array, Float
 from foretrace.tasks._files import Arrays, DataDir, Source
 from foretrace.tasks._formats import parquet_files, read_parquet
-from foretrace.tasks._stored import AbstractStoredTask, Rows, Split, SplitName, one_hot, split_of
-
-
-@dataclasses.dataclass(frozen=True)
-class IMDB(AbstractStoredTask):
-    """Sentiment of a review from its UTF-8 bytes, one-hot at each step and zero after the end.
-
-    Args:
-        max_length: largest number of bytes that are read of a review, from its beginning.
-        samples: number of training reviews. Default: all 22,500 that validation leaves.
-        data_dir: directory of the data. Default: the one that `FORETRACE_DATA` names.
-        verify: whether to refuse files that are not the public ones.
-
-    Raises:
-        ValueError: a length below one.
-
-    Source: Maas et al., Learning word vectors for sentiment analysis, 2011; as bytes, Tay et al.,
-        Long Range Arena, 2021. The paper's section 4.4.
-
-    >>> task = IMDB()
-    >>> task.input_size, task.output_size, task.length
-    (256, 2, 4000)
-    """
-
-    max_length: int = 4000
-    samples: int | None = None
-    data_dir: DataDir = None
-    verify: bool = True
-
-    def __post_init__(self) -> None:
-        if self.max_length < 1:
-            raise ValueError(f"IMDB(max_length={self.max_length}) must be at least 1")
-
-    @property
-    def input_size(self) -> int:
-        """Values of a byte."""
-        return 256
-
-    @property
-    def output_size(self) -> int:
-        """Negative and positive."""
-        return 2
-
-    @property
-    def length(self) -> int:
-        """Bytes of the longest review, as it is read."""
-        return self.max_length
-
-    @property
-    def provenance(self) -> str:
-        """The data set."""
-        return _SOURCE.name
-
-    def split(self, name: SplitName) -> Split:
-        """Return a split; read from the files when it is first asked for.
-
-        Raises:
-            DataError: they are missing or wrong.
-            ValueError: more samples than there are.
-        """
-        return split_of(
-            _SOURCE, name, self.samples, self.data_dir, self.verify, classes=self.output_size
-        )
-
-    def inputs(self, rows: Rows) -> Float[Array, "B T I"]:
-        """Return bytes as unit vectors."""
-        return one_hot(rows, self.input_size)
+from foretrace.tasks._stored import AbstractPublicTask, Rows, one_hot
 
 
 def _decode(paths: list[Path]) -> Arrays:
@@ -105,3 +41,46 @@ _SOURCE = Source(
         "test": "23af431bb6d73260a4b3bcd55c8b37d807c6344173d0a9eb12f07bd5cfc5a4bc",
     },
 )
+
+
+@dataclasses.dataclass(frozen=True)
+class IMDB(AbstractPublicTask):
+    """Sentiment of a review from its UTF-8 bytes, one-hot at each step and zero after the end.
+
+    Args:
+        max_length: largest number of bytes that are read of a review, from its beginning.
+        samples: number of training reviews. Default: all 22,500 that validation leaves.
+        data_dir: directory of the data. Default: the one that `FORETRACE_DATA` names.
+        verify: whether to refuse files that are not the public ones.
+
+    Raises:
+        ValueError: a length below one.
+
+    Source: Maas et al., Learning word vectors for sentiment analysis, 2011; as bytes, Tay et al.,
+        Long Range Arena, 2021. The paper's section 4.4.
+
+    >>> task = IMDB()
+    >>> task.input_size, task.output_size, task.length
+    (256, 2, 4000)
+    """
+
+    max_length: int = 4000
+    samples: int | None = None
+    data_dir: DataDir = None
+    verify: bool = True
+
+    source: ClassVar[Source] = _SOURCE
+    input_size: ClassVar[int] = 256  # values of a byte
+    output_size: ClassVar[int] = 2
+
+    def __post_init__(self) -> None:
+        check_sizes("IMDB", max_length=self.max_length)
+
+    @property
+    def length(self) -> int:
+        """Bytes of the longest review, as it is read."""
+        return self.max_length
+
+    def inputs(self, rows: Rows) -> Float[Array, "B T I"]:
+        """Return bytes as unit vectors."""
+        return one_hot(rows, self.input_size)

@@ -4,9 +4,11 @@ import dataclasses
 import functools
 import hashlib
 import logging
+from typing import ClassVar
 
 import numpy as np
 
+from foretrace._cells.parts import check_sizes
 from foretrace._types import Array, Float
 from foretrace.tasks._cache import cached
 from foretrace.tasks._files import CACHE_HINT, Arrays, DataError
@@ -49,11 +51,12 @@ class ListOps(AbstractStoredTask):
     min_length: int = 500
     max_length: int = 2_000
 
+    input_size: ClassVar[int] = 20  # symbols, and room for the special tokens of others
+    output_size: ClassVar[int] = 10  # digits
+    provenance: ClassVar[str] = "ListOps, regenerated with the LRA specification"
+
     def __post_init__(self) -> None:
-        if self.samples < 1 or self.held_out < 1:
-            raise ValueError(
-                f"samples={self.samples} and held_out={self.held_out} must be at least 1"
-            )
+        check_sizes("ListOps", samples=self.samples, held_out=self.held_out)
         if not 0 <= self.data_seed < 2**32:
             raise ValueError(f"data_seed={self.data_seed} must lie in [0, 2^32)")
         self.grammar  # noqa: B018 - checks the lengths
@@ -64,16 +67,6 @@ class ListOps(AbstractStoredTask):
         return Grammar(self.min_length, self.max_length)
 
     @property
-    def input_size(self) -> int:
-        """Symbols, and room for the special tokens of others; those inputs stay zero."""
-        return 20
-
-    @property
-    def output_size(self) -> int:
-        """The digits."""
-        return 10
-
-    @property
     def length(self) -> int:
         """Tokens of the longest sequence."""
         return self.max_length - 1
@@ -81,11 +74,6 @@ class ListOps(AbstractStoredTask):
     def inputs(self, rows: Rows) -> Float[Array, "B T I"]:
         """Return symbols as unit vectors."""
         return one_hot(rows, self.input_size)
-
-    @property
-    def provenance(self) -> str:
-        """The rows are not the released ones."""
-        return "ListOps, regenerated with the LRA specification"
 
     def split(self, name: SplitName) -> Split:
         """Return a split; generated when it is first asked for.
