@@ -84,9 +84,7 @@ def learning_graph(learner: Learner, state: LearnerState | None, target: Any) ->
     Raises:
         ValueError: a learner whose step takes several streams or depends on random numbers.
     """
-    check_learner(learner)
-    state = learner.init() if state is None else state
-    key = jax.random.key(0)
+    start, key = _start(learner, state), jax.random.key(0)
 
     def step(bare: Any, x: Array, y: Array) -> tuple[list[Array], Any]:
         # The key is for dropout and for rules that sample; neither is exported.
@@ -95,9 +93,7 @@ def learning_graph(learner: Learner, state: LearnerState | None, target: Any) ->
 
     x = jax.ShapeDtypeStruct((learner.network.input_size,), learner.network.dtype)
     y = _target(learner, x.dtype) if target is None else _shape_of(target)
-    return traced_graph(
-        step, without_key(state), "", {"x": x, "y": y}, ["outputs", "loss", "accepted"]
-    )
+    return traced_graph(step, start, "", {"x": x, "y": y}, ["outputs", "loss", "accepted"])
 
 
 def predicting_graph(learner: Learner, state: LearnerState | None) -> Graph:
@@ -106,28 +102,30 @@ def predicting_graph(learner: Learner, state: LearnerState | None) -> Graph:
     Raises:
         ValueError: as for `learning_graph`.
     """
-    check_learner(learner)
-    key = jax.random.key(0)
+    start, key = _start(learner, state), jax.random.key(0)
 
     def step(bare: Any, x: Array) -> tuple[list[Array], Any]:
         outputs, after = learner.predict(bare._replace(key=key), x[None])
         return [outputs[0]], without_key(after)
 
     x = jax.ShapeDtypeStruct((learner.network.input_size,), learner.network.dtype)
-    return traced_graph(
-        step, without_key(learner.init() if state is None else state), "", {"x": x}, ["outputs"]
-    )
+    return traced_graph(step, start, "", {"x": x}, ["outputs"])
 
 
 def reset_graph(learner: Learner, state: LearnerState | None) -> Graph:
     """Return `state -> state` with the carry before a sequence and all else unchanged."""
-    check_learner(learner)
-    key = jax.random.key(0)
+    start, key = _start(learner, state), jax.random.key(0)
 
     def step(bare: Any) -> tuple[list[Array], Any]:
         return [], bare._replace(carry=learner.fresh_carry(bare.network, key))
 
-    return traced_graph(step, without_key(learner.init() if state is None else state), "", {}, [])
+    return traced_graph(step, start, "", {}, [])
+
+
+def _start(learner: Learner, state: LearnerState | None) -> Any:
+    """Return the state that a graph of a learner begins with."""
+    check_learner(learner)
+    return without_key(learner.init() if state is None else state)
 
 
 def without_key(state: Any) -> Any:
