@@ -15,7 +15,7 @@ import jax.numpy as jnp
 
 from foretrace._cells.abstract import AbstractCell, check_interface
 from foretrace._cells.factory import shapes_of
-from foretrace._cells.parts import check_key, check_sizes, normal
+from foretrace._cells.parts import check_key, check_numbers, check_sizes, normal
 from foretrace._types import Array, Float, PRNGKeyArray
 
 NormPlace = Literal["pre", "post", "none"]
@@ -151,8 +151,7 @@ class AbstractNetwork(eqx.Module):
     @property
     def dtype(self) -> jnp.dtype:
         """Type of the parameters, in which states and outputs are computed."""
-        dtype: jnp.dtype = jax.tree.leaves(self)[0].dtype
-        return dtype
+        return jax.tree.leaves(self)[0].dtype
 
     @property
     @abc.abstractmethod
@@ -245,28 +244,16 @@ class Network(AbstractNetwork):
         key: PRNGKeyArray,
     ):
         check_key("Network", key)
-        check_sizes(
-            "Network",
-            input_size=input_size,
-            output_size=output_size,
-            model_size=model_size,
-            depth=depth,
-        )
-        if readout_size is not None:
-            check_sizes("Network", readout_size=readout_size)
+        check_sizes("Network", input_size=input_size, output_size=output_size, depth=depth)
+        hidden = {} if readout_size is None else {"readout_size": readout_size}
+        check_sizes("Network", model_size=model_size, **hidden)
         if not 0 <= dropout < 1:
             raise ValueError(f"Network(dropout={dropout}) must lie in [0, 1)")
         if norm not in ("pre", "post", "none"):
             raise ValueError(f"Network(norm={norm!r}) must be 'pre', 'post' or 'none'")
-        if not 0 < norm_eps < float("inf"):
-            raise ValueError(f"Network(norm_eps={norm_eps}) must be a finite number above 0")
-        self.input_size, self.output_size, self.model_size, self.depth = (
-            input_size,
-            output_size,
-            model_size,
-            depth,
-        )
-        self.cumulative_mean = cumulative_mean
+        check_numbers("Network", norm_eps=norm_eps)
+        self.input_size, self.output_size = input_size, output_size
+        self.model_size, self.depth, self.cumulative_mean = model_size, depth, cumulative_mean
         first = shapes_of(cell, model_size, key)
         check_interface(first)
         if first.output_size != model_size:

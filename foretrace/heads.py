@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from foretrace._cells.parts import check_numbers
 from foretrace._covariance import forgotten, is_lost, products, resolved, whitened
 from foretrace._types import Array, Float
 
@@ -70,11 +71,7 @@ class LeastSquares:
             raise ValueError(
                 f"least_squares(forget={self.forget}) must lie in (0, 1]; 1 forgets nothing"
             )
-        for name in ("prior", "sharpness"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(
-                    f"least_squares({name}={getattr(self, name)}) must be a finite number above 0"
-                )
+        check_numbers("least_squares", prior=self.prior, sharpness=self.sharpness)
 
     def init(self, features: int, outputs: int, dtype: Any = None) -> HeadState:
         """Return the state before the first label."""

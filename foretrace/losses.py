@@ -91,11 +91,7 @@ def squared_error(output: Float[Array, "O"], y: Float[Array, "O"]) -> Float[Arra
     Raises:
         ValueError: y does not have the shape of the output.
     """
-    if output.shape != jnp.shape(y):
-        raise ValueError(
-            f"squared_error: y has shape {jnp.shape(y)}, expected that of the output, "
-            f"{output.shape}"
-        )
+    _check_shape("squared_error", output, y)
     return 0.5 * jnp.mean((output - y) ** 2)
 
 
@@ -114,15 +110,10 @@ def binary_cross_entropy(output: Float[Array, "O"], y: Array) -> Float[Array, ""
     >>> float(binary_cross_entropy(jnp.zeros(2), jnp.array([True, False]))).__round__(4)
     0.6931
     """
-    y = jnp.asarray(y)
-    if y.shape != output.shape and not (y.shape == () and output.shape == (1,)):
-        raise ValueError(
-            f"binary_cross_entropy: y has shape {y.shape}, expected that of the output, "
-            f"{output.shape}"
-        )
-    return optax.sigmoid_binary_cross_entropy(
-        output, jnp.reshape(y, output.shape).astype(output.dtype)
-    ).mean()
+    y = jnp.asarray(y, output.dtype)
+    y = y[None] if y.shape == () and output.shape == (1,) else y
+    _check_shape("binary_cross_entropy", output, y)
+    return optax.sigmoid_binary_cross_entropy(output, y).mean()
 
 
 def huber(output: Float[Array, "O"], y: Float[Array, "O"]) -> Float[Array, ""]:
@@ -138,16 +129,20 @@ def huber(output: Float[Array, "O"], y: Float[Array, "O"]) -> Float[Array, ""]:
     >>> float(huber(jnp.array([0.0, 0.0]), jnp.array([1.0, 3.0])))
     1.5
     """
-    if output.shape != jnp.shape(y):
-        raise ValueError(
-            f"huber: y has shape {jnp.shape(y)}, expected that of the output, {output.shape}"
-        )
+    _check_shape("huber", output, y)
     return optax.losses.huber_loss(output, y).mean()
 
 
 def accuracy(output: Float[Array, "O"], y: Int[Array, "..."]) -> Float[Array, ""]:
     """Return the share of outputs whose most probable class is y: a metric, not a loss."""
     return jnp.mean((jnp.argmax(_by_output(output, y), -1) == y).astype(output.dtype))
+
+
+def _check_shape(loss: str, output: Array, y: Any) -> None:
+    if output.shape != jnp.shape(y):
+        raise ValueError(
+            f"{loss}: y has shape {jnp.shape(y)}, expected that of the output, {output.shape}"
+        )
 
 
 def _by_output(output: Array, y: Array) -> Array:

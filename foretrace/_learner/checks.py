@@ -1,12 +1,13 @@
 """Checks of a learner's options, states and data."""
 
 import warnings
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import jax
 import numpy as np
 
-from foretrace._cells.parts import is_key
+from foretrace._cells.parts import check_sizes, is_key
 from foretrace._credit.table import check_rule
 from foretrace._engine.checks import check_chunk, check_finite, check_labels, check_loss
 from foretrace._engine.untrained import untrained_parameters
@@ -25,14 +26,12 @@ def check_options(learner: "Learner") -> None:
     """Raise a ValueError that names the option that is wrong, and what would be right."""
     batch_size, mesh, rule = learner.batch_size, learner.mesh, learner.rule
     check_network("Learner", learner.network)
-    if not callable(getattr(learner.optimizer, "init", None)) or not callable(
-        getattr(learner.optimizer, "update", None)
-    ):
+    if not all(callable(getattr(learner.optimizer, name, None)) for name in ("init", "update")):
         raise TypeError(
             f"Learner(optimizer={learner.optimizer!r:.80}) must be an Optax optimiser, such as "
             "ft.adamw(1e-3), or ft.kalman()"
         )
-    if not (learner.head is None or isinstance(learner.head, LeastSquares)):
+    if not isinstance(learner.head, LeastSquares | None):
         raise TypeError(
             f"Learner(head={learner.head!r:.80}) must be a head, such as ft.heads.least_squares(), "
             "or None for the network's decoder"
@@ -54,10 +53,7 @@ def check_options(learner: "Learner") -> None:
             "mean_loss=True divides by the steps of one call; with accumulate=True the sequence "
             "has several calls: divide its weights (mask) by their sum yourself"
         )
-    if batch_size is not None and batch_size < 1:
-        raise ValueError(
-            f"Learner(batch_size={batch_size}) must be at least 1, or None for one stream"
-        )
+    check_sizes("Learner", batch_size=1 if batch_size is None else batch_size)
     if mesh is not None and (
         len(mesh.axis_names) != 1 or batch_size is None or batch_size % mesh.size
     ):
@@ -66,8 +62,7 @@ def check_options(learner: "Learner") -> None:
             f"batch_size={batch_size} evenly"
         )
     check_rule(learner.network, rule, whole_sequences=learner.whole_sequences)
-    in_parts = rule.credit is None and not learner.network.cumulative_mean
-    if segment is not None and not in_parts:
+    if segment is not None and (rule.credit is not None or learner.network.cumulative_mean):
         raise ValueError(
             f"Learner(segment={segment}) is for rules without credit in depth and networks without "
             "a cumulative mean"
@@ -93,14 +88,8 @@ def warn_of_untrained(network: AbstractNetwork, rule: LearningRule) -> None:
 def _check_rows(learner: "Learner") -> None:
     """Raise a ValueError for an option that has no meaning where every row is a step of its own."""
     owner = "ft.kalman" if isinstance(learner.optimizer, Kalman) else "a head by least squares"
-    modes = {
-        "accumulate": learner.accumulate,
-        "whole_sequences": learner.whole_sequences,
-        "mean_loss": learner.mean_loss,
-        "mesh": learner.mesh is not None,
-    }
-    for name, given in modes.items():
-        if given:
+    for name in ("accumulate", "whole_sequences", "mean_loss", "mesh"):
+        if getattr(learner, name) not in (None, False):
             raise ValueError(
                 f"Learner({name}=…) does not go with {owner}, which learns from every row: leave "
                 "it out"
@@ -168,31 +157,24 @@ def check_state(learner: "Learner", given: LearnerState) -> None:
     """
     own = jax.eval_shape(learner.init)
     ours, theirs = _kinds(own), _kinds(given)
-    wrong = next((name for name in ours | theirs if ours.get(name) != theirs.get(name)), None)
-    if wrong is not None:
-        found = f"is {theirs.get(wrong, 'missing')}, expected {ours.get(wrong, 'nothing there')}"
-    else:
-        pairs = zip(
-            LearnerState._fields,
-            map(jax.tree.structure, own),
-            map(jax.tree.structure, given),
-            strict=True,
-        )
-        wrong = next((name for name, want, have in pairs if want != have), None)
-        found = "has the right arrays, but was made with other options"
-    if wrong is not None:
+    wrong = [
+        f".{name} is {theirs.get(name, 'missing')}, expected {ours.get(name, 'nothing there')}"
+        for name in ours | theirs
+        if ours.get(name) != theirs.get(name)
+    ]
+    if not wrong and jax.tree.structure(own) != jax.tree.structure(given):
+        wrong = [" has the right arrays, but was made with other options"]
+    if wrong:
         raise ValueError(
-            f"state.{wrong} {found}: it is not a state of this learner; use one that its own "
-            "init(), step() or ft.load(path, learner) returned"
+            f"state{wrong[0]}: it is not a state of this learner; use one that its own init(), "
+            "step() or ft.load(path, learner) returned"
         )
 
 
 def _kinds(state: LearnerState) -> dict[str, str]:
     """Return dtype and shape of each array by its name; PRNG keys of every kind are alike."""
+    name = partial(jax.tree_util.keystr, simple=True, separator=".")
     return {
-        jax.tree_util.keystr(path, simple=True, separator="."): (
-            "key" if is_key(leaf) else str(leaf.dtype)
-        )
-        + str(list(leaf.shape))
+        name(path): f"{'key' if is_key(leaf) else leaf.dtype}{list(leaf.shape)}"
         for path, leaf in jax.tree.leaves_with_path(state)
     }

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Any
 import jax
 import jax.numpy as jnp
 
+from foretrace._engine.carry import is_finite
 from foretrace._engine.data import Data
 from foretrace._engine.gradient import evaluate
 from foretrace._engine.sharded import evaluate_sharded
 from foretrace._learner.optimizer import norm, updated
-from foretrace._learner.state import Learned, LearnerState
+from foretrace._learner.state import Info, LearnerState
 from foretrace._learner.wrappers import holding, in_front_of_recurrences
 from foretrace._types import Array
 from foretrace.heads import HeadState
@@ -38,21 +39,22 @@ class Chunks:
 
     def read(self, network: Any, head: HeadState | None) -> Callable[[Array], Array]:
         """Return the decoder."""
-        decoder: Callable[[Array], Array] = network.decoder
-        return decoder
+        return network.decoder
 
-    def learn(self, state: LearnerState, data: Data, *, end: bool) -> tuple[LearnerState, Learned]:
+    def learn(self, state: LearnerState, data: Data, *, end: bool) -> tuple[Any, Info, bool]:
         """Learn from all steps of a call at once."""
         learner, steps = self.learner, data.xs.shape[-2]
+        return_carry = not learner.whole_sequences and not end
+        late = return_carry and learner.advances_late(state.network, steps)
         found = self._evaluate(
             state.network,
             state.carry,
             data,
             rule=learner.rule,
             loss=learner.loss,
-            return_carry=not learner.whole_sequences and not end,
+            return_carry=return_carry,
             segment=learner.segment,
-            advance=not learner.advances_late(state.network, steps),
+            advance=not late,
         )
         after, grads, known = state._replace(carry=found.carry), found.grads, {"value": found.loss}
         if learner.accumulate:
@@ -74,4 +76,5 @@ class Chunks:
             key = jax.random.split(state.key)[0]
             after = after._replace(network=network, opt_state=opt_state, key=key)
         # Masked steps leave no trace in loss and gradient, so the carry is checked as well.
-        return after, Learned(found.loss, found.outputs, gradient_norm, update_norm, found.carry)
+        kept = is_finite(found.carry)
+        return after, Info(found.loss, found.outputs, gradient_norm, update_norm, kept), late

@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from collections.abc import Iterable
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from foretrace._cells.parts import check_sizes
 from foretrace._engine.checks import check_chunk
 from foretrace._engine.data import Data, weighted
 from foretrace._engine.gradient import Loss, chunk_loss
@@ -101,10 +101,13 @@ def fit(
     (3, 3)
     """
     xs, ys = _numbers("xs", xs), _numbers("ys", ys)
-    _check(xs, ys, epochs=epochs, batch_size=batch_size, validation=validation, patience=patience)
+    check_sizes("fit", epochs=epochs, batch_size=batch_size)
+    _check(xs, ys, validation, patience)
     mask = None if mask is None else jnp.asarray(mask, bool)
     last = ys.ndim < 2 or ys.shape[1] != xs.shape[1]
     check_chunk(network, xs, ys, mask, last=last)
+    from tqdm import trange
+
     split, order, masks = jax.random.split(key, 3)
     shuffled = np.asarray(jax.random.permutation(split, len(xs)))
     held = min(max(1, round(validation * len(xs))), len(xs) - 1) if validation else 0
@@ -114,9 +117,10 @@ def fit(
         network, rule=rule, loss=loss, optimizer=optimizer, whole_sequences=True, mean_loss=True
     )
     score = jax.jit(partial(_mean_loss, rule=learner.rule, loss=loss, last=last))
+    sequences = Data(xs, ys, mask)
     state, best, losses, scores = learner.init(masks), network, [], []
     size = min(batch_size, len(train))
-    for epoch in _bar(epochs, progress):
+    for epoch in trange(epochs, desc="epochs", disable=not progress):
         rows = train[
             np.asarray(jax.random.permutation(jax.random.fold_in(order, epoch), len(train)))
         ]
@@ -124,18 +128,14 @@ def fit(
         rows = np.resize(rows, -(-len(rows) // size) * size)
         infos = []
         for batch in np.split(rows, len(rows) // size):
-            there = None if mask is None else mask[batch]
-            state, info = learner.step(state, xs[batch], ys[batch], mask=there, last=last)
+            data = _chosen(sequences, batch)
+            state, info = learner.step(state, data.xs, data.ys, mask=data.mask, last=last)
             infos.append((info.loss, info.accepted))
         losses.append(_mean_accepted(infos, epoch + 1))
         if not held:
             best = state.network
             continue
-        scores.append(
-            float(
-                score(state.network, Data(xs[test], ys[test], None if mask is None else mask[test]))
-            )
-        )
+        scores.append(float(score(state.network, _chosen(sequences, test))))
         if not math.isfinite(scores[-1]):
             raise ValueError(
                 f"fit: the validation loss of epoch {epoch + 1} is {scores[-1]}; look for NaN, and "
@@ -153,14 +153,10 @@ def _mean_accepted(infos: list[tuple[Array, Array]], epoch: int) -> float:
     """Return the mean loss of the updates of an epoch; warn of those that were refused."""
     losses = [float(loss) for loss, accepted in jax.device_get(infos) if accepted]
     refused = (
-        f"fit: {len(infos) - len(losses)} of {len(infos)} updates of epoch {epoch} were "
-        "refused, because loss"
+        f"fit: {len(infos) - len(losses)} of {len(infos)} updates of epoch {epoch} were refused, "
+        "because loss, gradient or update was NaN or infinite; look for values that are far too "
+        "large, scale xs and ys, or try a smaller learning rate"
     )
-    refused += (
-        ", gradient or update was NaN or infinite; look for values that are far too large, "
-        "scale xs and ys, or "
-    )
-    refused += "try a smaller learning rate"
     if not losses:
         raise ValueError(refused)
     if len(losses) < len(infos):
@@ -175,12 +171,8 @@ def _mean_loss(
     return chunk_loss(network, None, data, rule=rule, loss=loss, return_carry=False)[0]
 
 
-def _bar(epochs: int, progress: bool) -> Iterable[int]:
-    if not progress:
-        return range(epochs)
-    from tqdm import trange
-
-    return trange(epochs, desc="epochs")
+def _chosen(sequences: Data, rows: np.ndarray) -> Any:
+    return jax.tree.map(lambda leaf: leaf[rows], sequences)
 
 
 def _numbers(name: str, values: Any) -> Array:
@@ -194,25 +186,22 @@ def _numbers(name: str, values: Any) -> Array:
         ) from error
 
 
-def _check(xs: Array, ys: Array, **numbers: float | None) -> None:
+def _check(xs: Array, ys: Array, validation: float, patience: int | None) -> None:
     if xs.ndim != 3 or ys.ndim < 1 or len(xs) != len(ys):
         raise ValueError(
             f"fit: xs has shape {xs.shape} and ys {ys.shape}, expected (S, T, I) and (S, T, …) or "
             "(S, …) with as many sequences S; the rows of one table are a stream, for ft.Learner "
             "or ft.stream"
         )
-    for name in ("epochs", "batch_size", "patience"):
-        value = numbers[name]
-        if value is not None and value < 1:
-            raise ValueError(f"fit({name}={value}) must be at least 1")
-    share = numbers["validation"]
-    assert share is not None
-    if not 0 <= share < 1 or (share and len(xs) < 2):
+    if not 0 <= validation < 1 or (validation and len(xs) < 2):
         raise ValueError(
-            f"fit(validation={share}) must lie in [0, 1), and leave sequences of {len(xs)} to "
+            f"fit(validation={validation}) must lie in [0, 1), and leave sequences of {len(xs)} to "
             "train on"
         )
-    if numbers["patience"] is not None and not share:
+    if patience is None:
+        return
+    check_sizes("fit", patience=patience)
+    if not validation:
         raise ValueError(
             "fit(patience=…) needs a validation loss: set validation to a share such as 0.1"
         )

@@ -39,12 +39,17 @@ class LossWatch:
     """
 
     def __init__(self, least: float | None = None):
-        self.least = least
-        self.means: deque[float] = deque(maxlen=HELD)
-        self.lows: deque[float] = deque(maxlen=HELD)
-        self.held: float | None = None
-        self.told = False
-        self._clear()
+        self.restore([least, [], [], None, False, [0, 0.0, 0.0, 0.0]])
+
+    def to_json(self) -> list[Any]:
+        """Return the state."""
+        return [self.least, [*self.means], [*self.lows], self.held, self.told, self._block]
+
+    def restore(self, state: list[Any]) -> None:
+        """Restore what `to_json` returned."""
+        self.least, means, lows, self.held, self.told, self._block = state
+        self.means: deque[float] = deque(means, maxlen=HELD)
+        self.lows: deque[float] = deque(lows, maxlen=HELD)
 
     def add(self, loss: float, weight: float = 1.0) -> tuple[float, float] | None:
         """Count a loss. If a level has just been lost, return the last blocks' mean and the level.
@@ -56,15 +61,11 @@ class LossWatch:
         """
         if not math.isfinite(loss + weight):
             return None
-        self._count += 1
-        self._sum += loss
-        self._squares += loss**2
-        self._weight += weight
-        if self._count < BLOCK:
-            return None
-        block = self._count, self._sum, self._squares, self._weight
-        self._clear()
-        return self.add_block(*block)
+        more = 1, loss, loss**2, weight
+        block = [old + new for old, new in zip(self._block, more, strict=True)]
+        full = block[0] >= BLOCK
+        self._block = [0, 0.0, 0.0, 0.0] if full else block
+        return self.add_block(*block) if full else None
 
     def add_block(
         self, count: float, total: float, squares: float, weight: float
@@ -95,20 +96,6 @@ class LossWatch:
             return None
         self.told = True
         return sum(self.means) / HELD, self.held
-
-    def _clear(self) -> None:
-        self._count, self._sum, self._squares, self._weight = 0, 0.0, 0.0, 0.0
-
-    def to_json(self) -> list[Any]:
-        """Return the state."""
-        block = [self._count, self._sum, self._squares, self._weight]
-        return [self.least, list(self.means), list(self.lows), self.held, self.told, block]
-
-    def restore(self, state: list[Any]) -> None:
-        """Restore what `to_json` returned."""
-        self.least, means, lows, self.held, self.told, block = state
-        self.means, self.lows = deque(means, maxlen=HELD), deque(lows, maxlen=HELD)
-        self._count, self._sum, self._squares, self._weight = block
 
 
 def warn_if_forgotten(watch: LossWatch, losses: list[tuple[Float[Array, ""], int]]) -> None:

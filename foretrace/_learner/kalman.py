@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from foretrace._cells.parts import check_numbers
 from foretrace._covariance import products, reduced, whitened
 from foretrace._learner.error_moments import Errors, repetition, variance
 from foretrace._types import Array, Bool, Float
@@ -91,16 +92,9 @@ class Kalman:
     warmup: int = 49
 
     def __post_init__(self) -> None:
-        for name in ("prior", "measurement_noise"):
-            if not 0 < getattr(self, name) < float("inf"):
-                raise ValueError(
-                    f"kalman({name}={getattr(self, name)}) must be a finite number above 0"
-                )
+        check_numbers("kalman", prior=self.prior, measurement_noise=self.measurement_noise)
         for name in ("process_noise", "delay", "warmup"):
-            if not 0 <= getattr(self, name) < float("inf"):
-                raise ValueError(
-                    f"kalman({name}={getattr(self, name)}) must be a finite number of at least 0"
-                )
+            check_numbers("kalman", allow_zero=True, **{name: getattr(self, name)})
         if self.state_correction is not None and not self.state_correction > 0:
             raise ValueError(
                 f"kalman(state_correction={self.state_correction}) must be positive, or None for "
@@ -109,14 +103,9 @@ class Kalman:
 
     def init(self, nodes: list[Float[Array, "M p"]]) -> KalmanState:
         """Return the state before the first label, for the parameters of each group of nodes."""
-        return KalmanState(
-            tuple(
-                jnp.tile(
-                    self.prior * jnp.eye(group.shape[1], dtype=group.dtype), (len(group), 1, 1)
-                )
-                for group in nodes
-            )
-        )
+        units = (self.prior * jnp.eye(group.shape[1], dtype=group.dtype) for group in nodes)
+        each = zip(units, nodes, strict=True)
+        return KalmanState(tuple(jnp.tile(unit, (len(group), 1, 1)) for unit, group in each))
 
     def update(
         self,

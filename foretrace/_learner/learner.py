@@ -151,8 +151,7 @@ class Learner:
         Raises:
             TypeError: not a PRNG key.
         """
-        key = jax.random.key(0) if key is None else key
-        key = wrapped_key("init", key)
+        key = wrapped_key("init", jax.random.key(0) if key is None else key)
         opt_state, head, errors = self._learning.init(self.network)
         state = LearnerState(
             network=self.network,
@@ -292,9 +291,8 @@ class Learner:
         if self.whole_sequences:
             return None
         # 1 is for the dropout masks, 2 for the rule's samples.
-        return self.init_carry(
-            network, self.batch_size, jax.random.fold_in(key, 2) if self.rule.samples else None
-        )
+        own = jax.random.fold_in(key, 2) if self.rule.samples else None
+        return self.init_carry(network, self.batch_size, own)
 
     def init_carry(
         self, network: AbstractNetwork, batch_size: int | None, key: PRNGKeyArray | None = None
@@ -315,37 +313,28 @@ class Learner:
     ) -> tuple[LearnerState, Info]:
         check_state(self, state)
         data = Data(x, y, mask, reset, jax.random.fold_in(state.key, 1))
-        after, found = self._learning.learn(
-            state, weighted(data, mean_loss=self.mean_loss, last=last), end=end
-        )
+        weights = weighted(data, mean_loss=self.mean_loss, last=last)
+        after, info, late = self._learning.learn(state, weights, end=end)
         counted = counts_any(mask) if state.counted is None else state.counted | counts_any(mask)
-        update_norm = jnp.where(counted, found.update_norm, 0)
-        accepted = is_finite((found.loss, found.gradient_norm, update_norm, found.kept))
+        update_norm = jnp.where(counted, info.update_norm, 0)
+        accepted = info.accepted & is_finite((info.loss, info.gradient_norm, update_norm))
         after = after._replace(
             step=optax.safe_increment(state.step),
             counted=counted if self.accumulate else None,
         )
-        before = state._replace(skipped=optax.safe_increment(state.skipped))
-        carry, late = state.carry, self.advances_late(state.network, x.shape[-2])
+        before: Any = state._replace(skipped=optax.safe_increment(state.skipped))
         if end:
             after, before = (s._replace(carry=None) for s in (after, before))
-        elif carry is not None and late and not learns_rows(self):
+        elif late:
+            carry = before.carry
             e, fine = advance_late(state.network, carry, data, rule=self.rule, accepted=accepted)
             accepted &= fine
             # Chosen already, in place: to choose once more would keep a copy of the overwritten
             # part.
-            after, before = (
-                s._replace(carry=s.carry._replace(e=e))
-                for s in (after, before)
-                if s.carry is not None
-            )
+            after, before = (s._replace(carry=s.carry._replace(e=e)) for s in (after, before))
         chosen = choose(accepted, counted, after, before)
-        return self._ended(chosen, after.key) if end else chosen, Info(
-            found.loss,
-            found.outputs,
-            found.gradient_norm,
-            jnp.where(accepted, update_norm, 0),
-            accepted,
+        return self._ended(chosen, after.key) if end else chosen, info._replace(
+            update_norm=jnp.where(accepted, update_norm, 0), accepted=accepted
         )
 
     def _ended(self, state: LearnerState, key: PRNGKeyArray) -> LearnerState:

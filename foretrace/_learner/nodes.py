@@ -79,21 +79,17 @@ def scattered(
 
 def _node_of(network: PyTree, path: tuple, leaf: Any) -> tuple[Any, ...]:
     """Return what identifies the nodes that a leaf belongs to, their leading axes last."""
-    owners, cell_at = [network], None
-    for entry in path[:-1]:
-        owners.append(child(owners[-1], entry))
-        if isinstance(owners[-1], AbstractCell):
-            cell_at = len(owners) - 1
     # The blocks of a network are stacked.
     stacked = 1 if getattr(path[0], "name", None) == "blocks" else 0
-    if cell_at is not None:
-        cell = owners[cell_at]
-        size, own = cell.state_size, module_fields(cell if not stacked else _first(cell))
-        if jax.tree_util.keystr(path[cell_at:]) in own and leaf.shape[stacked : stacked + 1] == (
-            size,
-        ):
-            return (jax.tree_util.keystr(path[:cell_at]), "modules", leaf.shape[: stacked + 1])
-    return (jax.tree_util.keystr(path[:-1]), "rows", leaf.shape[: stacked + 1])
+    front = leaf.shape[: stacked + 1]
+    cells = jax.tree.leaves_with_path(network, is_leaf=lambda node: isinstance(node, AbstractCell))
+    for at, cell in cells:
+        if isinstance(cell, AbstractCell) and path[: len(at)] == at:
+            own = module_fields(cell if not stacked else _first(cell))
+            name = jax.tree_util.keystr(path[len(at) :])
+            if name in own and front[stacked:] == (cell.state_size,):
+                return jax.tree_util.keystr(at), "modules", front
+    return jax.tree_util.keystr(path[:-1]), "rows", front
 
 
 def module_fields(cell: AbstractCell) -> set[str]:
@@ -102,13 +98,6 @@ def module_fields(cell: AbstractCell) -> set[str]:
     read = read_by_coefficients(cell)
     own = {jax.tree_util.keystr(path) for path, hit in zip(paths, read, strict=True) if hit}
     return own | {f".{name}" for name in cell.module_readout}
-
-
-def child(owner: Any, entry: Any) -> Any:
-    """Return the part of a tree that an entry of a path leads to."""
-    if hasattr(entry, "name"):
-        return getattr(owner, entry.name)
-    return owner[entry.idx if hasattr(entry, "idx") else entry.key]
 
 
 def _first(cell: AbstractCell) -> AbstractCell:

@@ -7,13 +7,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from foretrace._learner.nodes import child
+from foretrace._cells.abstract import AbstractCell
+from foretrace._cells.parts import check_numbers
 from foretrace._learner.packing import Packing
 from foretrace._network import AbstractNetwork
 from foretrace._types import Array, Float, PyTree
-
-RECURRENT, REST = "recurrent", "rest"
-
 
 _SMALL = 8192
 """Numbers of a leaf that is packed with others: 32 KiB, what a first-level cache holds."""
@@ -57,16 +55,9 @@ def adamw(
     >>> import foretrace as ft
     >>> optimizer = ft.adamw(1e-3, steps=1000, warmup_steps=100)
     """
-    numbers = {
-        "learning_rate": learning_rate,
-        "recurrent_factor": recurrent_factor,
-        "weight_decay": weight_decay,
-    }
-    for name, value in numbers.items():
-        if not value >= 0:
-            raise ValueError(f"adamw({name}={value}) must not be negative")
-    if not eps > 0:
-        raise ValueError(f"adamw(eps={eps}) must be positive")
+    rates = {"learning_rate": learning_rate, "recurrent_factor": recurrent_factor}
+    check_numbers("adamw", allow_zero=True, **rates, weight_decay=weight_decay)
+    check_numbers("adamw", eps=eps)
     if clip is not None and not clip > 0:
         raise ValueError(f"adamw(clip={clip}) must be positive, or None for no clipping")
 
@@ -74,8 +65,8 @@ def adamw(
     rate = schedule(learning_rate, steps=steps, warmup_steps=warmup_steps)
     return optax.chain(
         _packed(moments if clip is None else optax.chain(_clipped(clip), moments)),
-        optax.masked(optax.add_decayed_weights(weight_decay), partial(_is, REST)),
-        optax.masked(optax.scale(recurrent_factor), partial(_is, RECURRENT)),
+        optax.masked(optax.add_decayed_weights(weight_decay), partial(is_slow, wanted=False)),
+        optax.masked(optax.scale(recurrent_factor), is_slow),
         optax.scale_by_learning_rate(rate),
     )
 
@@ -141,10 +132,6 @@ def _clipped(most: float) -> optax.GradientTransformation:
     return optax.GradientTransformation(optax.init_empty_state, update)
 
 
-def _is(group: str, params: AbstractNetwork) -> PyTree[bool]:
-    return jax.tree.map(lambda label: label == group, labels(params))
-
-
 def schedule(learning_rate: float, *, steps: int | None, warmup_steps: int = 0) -> optax.Schedule:
     """Return the rate after each number of updates: warm-up, then cosine, zero at `steps`.
 
@@ -169,14 +156,18 @@ def schedule(learning_rate: float, *, steps: int | None, warmup_steps: int = 0) 
     )
 
 
-def labels(params: AbstractNetwork) -> PyTree[str]:
-    """Label every parameter of a network (or a gradient of it) with its group."""
+def is_slow(params: AbstractNetwork, wanted: bool = True) -> PyTree[bool]:
+    """Return for every parameter of a network, or of a gradient, whether a cell calls it slow.
 
-    def label(path: tuple, _: object) -> str:
-        owner: Any = params
-        for entry in path[:-1]:
-            owner = child(owner, entry)
-        slow = getattr(owner, "slow_parameters", ())
-        return RECURRENT if getattr(path[-1], "name", None) in slow else REST
+    Args:
+        params: network, or a gradient of it.
+        wanted: what is returned for slow parameters; its opposite for the others.
+    """
 
-    return jax.tree.map_with_path(label, params)
+    def of_cell(cell: Any) -> PyTree[bool]:
+        slow = getattr(cell, "slow_parameters", ())
+        return jax.tree.map_with_path(
+            lambda path, _: (bool(path) and path[0].name in slow) == wanted, cell
+        )
+
+    return jax.tree.map(of_cell, params, is_leaf=lambda node: isinstance(node, AbstractCell))

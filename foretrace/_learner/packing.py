@@ -49,7 +49,7 @@ class Packing:
     def __init__(self, like: Any, most: int = SMALL):
         self._like, self._tree = jax.tree.flatten(like)
         self._is_large = [math.prod(leaf.shape) > most or is_key(leaf) for leaf in self._like]
-        small = [leaf for leaf, large in zip(self._like, self._is_large, strict=True) if not large]
+        _, small = self._split(self._like)
         self._dtypes = sorted({np.dtype(leaf.dtype) for leaf in small}, key=str)
 
     def pack(self, tree: Any) -> Packed:
@@ -66,15 +66,14 @@ class Packing:
                     f"{like.dtype}{list(like.shape)}; make learner and state with the same "
                     "jax_enable_x64"
                 )
-        large = tuple(
-            leaf for leaf, is_large in zip(leaves, self._is_large, strict=True) if is_large
-        )
-        small = [
-            leaf for leaf, is_large in zip(leaves, self._is_large, strict=True) if not is_large
-        ]
-        return Packed(
-            large, tuple(_behind([leaf for leaf in small if leaf.dtype == d]) for d in self._dtypes)
-        )
+        large, small = self._split(leaves)
+        vectors = (_behind([leaf for leaf in small if leaf.dtype == d]) for d in self._dtypes)
+        return Packed(tuple(large), tuple(vectors))
+
+    def _split(self, leaves: list[Any]) -> list[list[Any]]:
+        """Return the leaves that stay as they are, and those that are put into vectors."""
+        pairs = [*zip(leaves, self._is_large, strict=True)]
+        return [[leaf for leaf, large in pairs if large == wanted] for wanted in (True, False)]
 
     def unpack(self, packed: Any) -> Any:
         """Return the tree of arrays that `pack` was called on."""

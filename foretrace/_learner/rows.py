@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from foretrace._engine.carry import is_finite
 from foretrace._engine.correction import corrected
 from foretrace._engine.data import Data
 from foretrace._engine.forward import run
@@ -21,7 +22,7 @@ from foretrace._learner.kalman import Kalman
 from foretrace._learner.measurement import measurement_of
 from foretrace._learner.nodes import gathered, node_groups, scattered
 from foretrace._learner.optimizer import norm, updated
-from foretrace._learner.state import Learned, LearnerState
+from foretrace._learner.state import Info, LearnerState
 from foretrace._learner.wrappers import holding, under
 from foretrace._network import AbstractNetwork
 from foretrace._recurrence.chunk import Carry
@@ -82,7 +83,8 @@ class Rows:
         network, self.rule, self.loss = learner.network, learner.rule, learner.loss
         self.head, self.batch_size = learner.head, learner.batch_size
         self.output_size, self.measurement = network.output_size, measurement_of(learner.loss)
-        held = partial(unread, front=not learner.trains_encoder(1), decoder=self.head is not None)
+        front = () if learner.trains_encoder(1) else network.in_front_of_cells
+        held = partial(under, front if self.head is None else (*front, ".decoder"))
         self.nodes = node_groups(network, held(network))
         self.optimizer = learner.optimizer
         if not isinstance(self.optimizer, Kalman):
@@ -90,13 +92,9 @@ class Rows:
 
     def init(self, network: AbstractNetwork) -> tuple[Any, HeadState | None, Errors]:
         """Return the first states of optimiser and head, and moments of no errors."""
-        dtype = jax.tree.leaves(network)[0].dtype
-        head = (
-            None
-            if self.head is None
-            else self.head.init(network.feature_size, self.output_size, dtype)
-        )
-        errors = init_errors(self.batch_size or 1, self.output_size, dtype)
+        sizes = network.feature_size, self.output_size, network.dtype
+        head = None if self.head is None else self.head.init(*sizes)
+        errors = init_errors(self.batch_size or 1, self.output_size, network.dtype)
         return self.optimizer.init(self._parameters(network)), head, errors
 
     def read(self, network: AbstractNetwork, head: HeadState | None) -> Callable[[Array], Array]:
@@ -106,7 +104,7 @@ class Rows:
         scores, sharpness = partial(self.head.scores, head), self.head.sharpness
         return lambda f: self.measurement.outputs(scores(f), sharpness)
 
-    def learn(self, state: LearnerState, data: Data, *, end: bool) -> tuple[LearnerState, Learned]:
+    def learn(self, state: LearnerState, data: Data, *, end: bool) -> tuple[Any, Info, bool]:
         """Learn the rows of a chunk, one after the other."""
         assert data.ys is not None, "rows are learned with their targets"
         # Targets that do not fit are the loss's own error.
@@ -135,20 +133,17 @@ class Rows:
         # What rows do not change stays out of loops and branches.
         bare: Any = state
         start = (bare._replace(key=None, step=None, skipped=None), none)
-        if rows.xs.shape[0] == 1:
-            # No loop in the program of a single row, which may be exported as a plain graph.
-            (after, gradient), seen = one(start, jax.tree.map(lambda leaf: leaf[0], rows))
-            losses, outputs = jax.tree.map(lambda leaf: leaf[None], seen)
-        else:
-            (after, gradient), (losses, outputs) = lax.scan(one, start, rows)
+        # No loop in the program of a single row: JAX unrolls what is shorter than the number.
+        steps = 2 if rows.xs.shape[0] == 1 else 1
+        (after, gradient), (losses, outputs) = lax.scan(one, start, rows, unroll=steps)
         moved = jax.tree.map(jnp.subtract, after.network, state.network)
         # The state of an Optax optimiser may be infinite, such as the best loss so far; its update
         # may not.
         covariances = after.opt_state if isinstance(self.optimizer, Kalman) else None
-        kept = (after.carry, covariances, after.head, after.errors)
+        kept = is_finite((after.carry, covariances, after.head, after.errors))
         outputs = jnp.moveaxis(outputs, 0, time)
         after = after._replace(key=state.key, step=state.step, skipped=state.skipped)
-        return after, Learned(losses.sum(), outputs, norm(gradient), norm(moved), kept)
+        return after, Info(losses.sum(), outputs, norm(gradient), norm(moved), kept), False
 
     def unlabelled_row(self, before: LearnerState, row: Data) -> tuple[LearnerState, Seen]:
         """Move states and sensitivities over one row of every stream."""
@@ -261,15 +256,3 @@ class Rows:
             )
         gradient = [-jnp.tensordot(found.reshape(-1), each, 1) for each in nodes]
         return before._replace(network=network, opt_state=opt_state, carry=carry), gradient
-
-
-def unread(params: AbstractNetwork, *, front: bool, decoder: bool) -> PyTree[bool]:
-    """Return True for the parameters that rows do not train.
-
-    Args:
-        params: network.
-        front: whether the encoder and the norms in front of the cells are not trained.
-        decoder: whether a head reads instead of the decoder.
-    """
-    closed = (params.in_front_of_cells if front else ()) + ((".decoder",) if decoder else ())
-    return under(closed, params)

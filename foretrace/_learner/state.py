@@ -8,7 +8,7 @@ import optax
 from foretrace._engine.data import Data
 from foretrace._learner.error_moments import Errors
 from foretrace._recurrence.chunk import Carry
-from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray, PyTree
+from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 from foretrace.heads import HeadState
 
 
@@ -64,21 +64,6 @@ class Info(NamedTuple):
     accepted: Bool[Array, ""]
 
 
-class Learned(NamedTuple):
-    """What a call has found out, before it is accepted.
-
-    Args:
-        loss, outputs, gradient_norm, update_norm: as in `Info`.
-        kept: what else must be finite to be kept.
-    """
-
-    loss: Float[Array, ""]
-    outputs: Float[Array, "..."]
-    gradient_norm: Float[Array, ""]
-    update_norm: Float[Array, ""]
-    kept: PyTree[Array]
-
-
 class Learning(Protocol):
     """How a call learns: `Chunks` by one gradient of all its steps, `Rows` row by row."""
 
@@ -88,8 +73,14 @@ class Learning(Protocol):
     def read(self, network: Any, head: HeadState | None) -> Callable[[Array], Array]:
         """Return the function from the features of a step to its outputs."""
 
-    def learn(self, state: LearnerState, data: Data, *, end: bool) -> tuple[LearnerState, Learned]:
-        """Return the state after a call, whatever it is, and what decides whether it is kept."""
+    def learn(self, state: LearnerState, data: Data, *, end: bool) -> tuple[Any, Info, bool]:
+        """Return the state after a call, whatever it is, and what decides whether it is kept.
+
+        Returns:
+            The state; what may be looked at, `accepted` only for the parts that it does not hold;
+            and whether the sensitivities are still those before the call, to be advanced in place
+            once it is accepted.
+        """
 
 
 def choose(

@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from foretrace._cells.parts import check_numbers
 from foretrace._network import AbstractNetwork
 from foretrace._types import Array, PyTree
 
@@ -40,10 +41,7 @@ def bounded(
     >>> float(update)  # loss x^2 at x = 1
     -0.5
     """
-    if not overshoot > 0:
-        raise ValueError(
-            f"bounded(overshoot={overshoot}) must be positive; leave the bound out for none"
-        )
+    check_numbers("bounded", overshoot=overshoot)
     inner = optax.with_extra_args_support(optimizer)
 
     def update(
