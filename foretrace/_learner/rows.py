@@ -133,9 +133,12 @@ class Rows:
         # What rows do not change stays out of loops and branches.
         bare: Any = state
         start = (bare._replace(key=None, step=None, skipped=None), none)
-        # No loop in the program of a single row: JAX unrolls what is shorter than the number.
-        steps = 2 if rows.xs.shape[0] == 1 else 1
-        (after, gradient), (losses, outputs) = lax.scan(one, start, rows, unroll=steps)
+        if rows.xs.shape[0] == 1:
+            # No loop in the program of a single row, which may be exported as a plain graph.
+            (after, gradient), seen = one(start, jax.tree.map(lambda leaf: leaf[0], rows))
+            losses, outputs = jax.tree.map(lambda leaf: leaf[None], seen)
+        else:
+            (after, gradient), (losses, outputs) = lax.scan(one, start, rows)
         moved = jax.tree.map(jnp.subtract, after.network, state.network)
         # The state of an Optax optimiser may be infinite, such as the best loss so far; its update
         # may not.
