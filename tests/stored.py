@@ -1,13 +1,22 @@
-"""Where tests find real data, and how those that make their own write them."""
+"""Where tests find real data, and small data of every kind in the form of the public files."""
 
 import gzip
 import importlib
+import io
 import lzma
 import os
 import struct
 from pathlib import Path
 
+import numpy as np
 import pytest
+
+from foretrace.tasks.copy import Copy
+from foretrace.tasks.images import SequentialCIFAR10, SequentialMNIST
+from foretrace.tasks.imdb import IMDB
+from foretrace.tasks.listops import ListOps
+from foretrace.tasks.own import OwnSequences
+from foretrace.tasks.selective_copy import SelectiveCopy
 
 OPENERS = {"": open, ".gz": gzip.open, ".xz": lzma.open}
 
@@ -37,3 +46,69 @@ def write_idx(path, array):
         file.write(
             struct.pack(f">HBB{array.ndim}I", 0, 8, array.ndim, *array.shape) + array.tobytes()
         )
+
+
+TRAIN, TEST = 40, 13
+TEXTS = [f"{'good' if i % 2 else 'bad'} film {'é' * i}" for i in range(20)]
+
+
+def mnist_images(count):
+    """Image i is i everywhere but for a counted first row; its class is i modulo 10."""
+    images = np.empty((count, 28, 28), np.uint8)
+    images[:] = np.arange(count)[:, None, None]
+    images[:, 0] = np.arange(28)
+    return images, np.arange(count, dtype=np.uint8) % 10
+
+
+def cifar_images(count):
+    return np.random.RandomState(count).randint(0, 256, (count, 32, 32, 3)).astype(np.uint8)
+
+
+class Data:
+    """A data directory: each method writes a data set and returns its task."""
+
+    def __init__(self, root):
+        self.root, self.options = root, {"data_dir": str(root), "verify": False}
+
+    def mnist(self, suffix="", **options):
+        for stem, count in (("train", TRAIN), ("t10k", TEST)):
+            images, labels = mnist_images(count)
+            write_idx(self.root / "mnist" / f"{stem}-images-idx3-ubyte{suffix}", images)
+            write_idx(self.root / "mnist" / f"{stem}-labels-idx1-ubyte{suffix}", labels)
+        return SequentialMNIST(**self.options | options)
+
+    def cifar(self, **options):
+        image = pytest.importorskip("PIL.Image", reason="decoding images needs the extra `data`")
+
+        def png(pixels):
+            file = io.BytesIO()
+            image.fromarray(pixels).save(file, "png")
+            return {"bytes": file.getvalue(), "path": None}
+
+        folder = self.root / "cifar10" / "plain_text"
+        for shard, part in enumerate(np.split(cifar_images(20), 2)):
+            columns = {"img": [*map(png, part)], "label": [int(p[0, 0, 0]) % 10 for p in part]}
+            write_parquet(folder / f"train-0000{shard}-of-00002.parquet", columns)
+        return SequentialCIFAR10(**self.options | options)
+
+    def imdb(self, classes=2, **options):
+        columns = {"text": TEXTS, "label": [(classes - 1) * (i % 2) for i in range(20)]}
+        for split in ("train", "test"):
+            place = self.root / "imdb" / "plain_text" / f"{split}-00000-of-00001.parquet"
+            write_parquet(place, columns)
+        return IMDB(**{"max_length": 60} | self.options | options)
+
+    def listops(self):
+        return ListOps(samples=30, held_out=7, min_length=20, max_length=60)
+
+    def own(self):
+        random, path = np.random.default_rng(0), self.root / "own.npz"
+        self.root.mkdir(exist_ok=True)
+        np.savez(path, xs=random.normal(size=(20, 5, 2)), ys=random.integers(0, 3, 20))
+        return OwnSequences(str(path))
+
+    def copy(self):
+        return Copy(4, 0, 8, samples=12)
+
+    def selective(self):
+        return SelectiveCopy(12, 4, 99, samples=12)

@@ -1,7 +1,6 @@
 """Sequences of one's own: contents of a file, held-out shares, errors that name faults."""
 
 import dataclasses
-import re
 
 import jax
 import jax.numpy as jnp
@@ -9,10 +8,8 @@ import numpy as np
 import pytest
 
 from foretrace import experiment
-from foretrace._runs.machine import peak_bytes
 from foretrace.cli import _main as cli
 from foretrace.experiment._config import TASKS
-from foretrace.tasks._files import DataError
 from foretrace.tasks.own import OwnSequences
 
 RANDOM = np.random.default_rng(0)
@@ -96,93 +93,11 @@ def test_parquet_holds_a_sequence_in_each_row(tmp_path):
         np.testing.assert_array_equal(batch.ys[asked], np.repeat(LABELS[members], LENGTHS[members]))
 
 
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        ({"xs": XS}, "has no array ys, only xs"),
-        ({"xs": XS, "ys": LABELS[:3]}, "expected 20 targets"),
-        ({"xs": XS[0, 0], "ys": LABELS}, "expected xs of shape"),
-        ({"xs": XS, "ys": LABELS - 1}, "holds the label -1"),
-        ({"xs": XS, "ys": LABELS, "lengths": LENGTHS + 9}, "expected 1 to 5"),
-        (
-            {"xs": np.where(XS > 5, np.nan, XS), "ys": LABELS},
-            "holds NaN, infinity or a number beyond 1e[+]18 in sequence",
-        ),
-        ({"xs": XS[:2], "ys": LABELS[:2]}, "at least 3"),
-        ({"xs": XS, "ys": np.zeros(20, int)}, "at least two classes"),
-        ({"xs": np.array([object()] * 20), "ys": LABELS}, "cannot read"),
-        ({"xs": XS, "ys": LABELS + 2**31}, "the label 21474.*at most 65536 classes"),
-        ({"xs": XS, "ys": LABELS + 2**16}, "the label 6553.*at most 65536 classes"),
-        (
-            {"xs": XS, "ys": np.where(LABELS == 0, np.inf, 1.5)},
-            "ys holds infinity or a number beyond",
-        ),
-        (
-            {"xs": XS, "ys": np.where(LABELS == 0, 1e300, 1.5)},
-            "ys holds infinity or a number beyond",
-        ),
-        (
-            {"xs": XS, "ys": np.full(20, np.nan)},
-            "training sequences are NaN, so that nothing is asked",
-        ),
-        ({"xs": XS, "ys": np.stack([np.ones(20), np.full(20, np.nan)], 1)}, "sequences are NaN"),
-        ({"xs": XS, "ys": np.full((20, 5), -1)}, "training sequences are -1"),
-        (
-            {"xs": XS.astype(float) * 1e200, "ys": LABELS},
-            "xs holds NaN, infinity or a number beyond",
-        ),
-    ],
-)
-def test_a_wrong_file_is_named(task_of, arrays, message):
-    with pytest.raises(DataError, match=message):
-        _ = task_of(**arrays).input_size
-
-
-def test_a_short_file_that_would_fill_the_memory_is_refused_by_its_header(tmp_path):
-    path = tmp_path / "bomb.npz"
-    np.savez_compressed(path, xs=np.zeros((20, 250_000, 10), np.float32), ys=np.arange(20) % 3)
-    assert path.stat().st_size < 300_000
-    before = peak_bytes()
-    with pytest.raises(DataError, match=r"would take 200,000,\d+ in memory.*numpy.savez"):
-        _ = OwnSequences(str(path)).input_size
-    assert peak_bytes() - before < 5e7
-    np.savez_compressed(path, xs=np.zeros((20, 1000, 10), np.float32), ys=np.arange(20) % 3)
-    assert OwnSequences(str(path)).input_size == 10
-
-
-def test_a_short_parquet_file_that_would_fill_the_memory_is_refused(tmp_path):
-    arrow, parquet = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet"))
-    rows = arrow.array([[0.0] * 1000], arrow.list_(arrow.float32())).take(arrow.array([0] * 20_000))
-    parquet.write_table(
-        arrow.table({"xs": rows, "ys": arrow.array([0, 1] * 10_000)}), tmp_path / "my.parquet"
-    )
-    with pytest.raises(DataError, match=r"would take 160,\d+,\d+ in memory"):
-        _ = OwnSequences(str(tmp_path / "my.parquet")).input_size
-
-
 def test_targets_that_are_partly_unknown_are_learned(task_of):
     ys = np.where(LABELS == 0, np.nan, LABELS.astype(float))
     members, batch = every_row(task_of(xs=XS, ys=ys))
     np.testing.assert_array_equal(batch.mask[:, -1] > 0, ~np.isnan(ys[members]))
     assert np.isfinite(batch.ys).all()
-
-
-def test_a_file_that_is_none(tmp_path):
-    with pytest.raises(DataError, match="name it with --data"):
-        _ = OwnSequences().length
-    with pytest.raises(DataError, match="cannot read"):
-        _ = OwnSequences(str(tmp_path / "absent.npz")).length
-    (tmp_path / "a.csv").write_text("x\n1\n")
-    with pytest.raises(DataError, match="foretrace stream"):
-        _ = OwnSequences(str(tmp_path / "a.csv")).length
-
-
-def test_a_run_keeps_to_the_data_that_it_began_with(task_of):
-    task = task_of(xs=XS, ys=LABELS).pinned()
-    assert re.fullmatch("[0-9a-f]{64}", task.digest) and task.pinned() == task
-    np.savez(task.data, xs=XS + 1, ys=LABELS)
-    with pytest.raises(DataError, match="has changed since the run began"):
-        _ = task.length
 
 
 def test_the_command_line_takes_the_file_and_short_names():

@@ -1,7 +1,5 @@
 """The tasks that are drawn: their layout, and that a batch is a function of seed and step alone."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -14,10 +12,6 @@ from foretrace.tasks.copy import Copy
 from foretrace.tasks.selective_copy import SelectiveCopy
 
 SMALL = Copy(pattern_length=3, padding=2, bits=4)
-
-
-def same(a, b):
-    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
 
 
 @pytest.mark.parametrize("task", [SMALL, Copy(pattern_length=3, padding=2, bits=4, samples=50)])
@@ -65,65 +59,6 @@ def test_symbols_stand_anywhere():
     )
 
 
-def test_the_loss_of_ignorance_is_ln_2():
-    task = Copy()
-    _, ys, mask = task.batch(seed=0, step=0, size=2)
-    losses = jax.vmap(jax.vmap(task.loss))(jnp.zeros((2, task.length, task.output_size)), ys)
-    np.testing.assert_allclose((losses * mask).sum(axis=1), np.log(2), rtol=1e-6)
-
-
-@pytest.mark.parametrize("samples", [None, 30])
-@pytest.mark.parametrize("kind", [Copy(3, 0, 8), SelectiveCopy(12, 6, 6)])
-def test_a_batch_is_a_function_of_seed_and_step(kind, samples):
-    task = dataclasses.replace(kind, samples=samples)
-    once = task.batch(0, 7, 4)
-    assert same(once, task.batch(0, 7, 4))
-    assert same(once, jax.jit(lambda step: task.batch(0, step, 4))(7))
-    assert not same(once, task.batch(0, 8, 4))
-    assert not same(once, task.batch(1, 7, 4))
-    assert not same(task.batch(0, 0, 4), task.evaluation("validation", 0, 0, 4))
-    assert not same(task.evaluation("validation", 0, 0, 4), task.evaluation("validation", 0, 1, 4))
-
-
-@pytest.mark.parametrize("kind", [Copy(4, 0, 8), SelectiveCopy(12, 4, 99)])
-def test_an_epoch_has_every_sample_once_in_an_order_of_its_own(kind):
-    task = dataclasses.replace(kind, samples=12)
-    draw = jax.jit(lambda step: task.batch(0, step, 4).ys[:, -4:].reshape(4, -1))
-
-    def epoch(number):
-        return [tuple(row) for step in range(3) for row in np.asarray(draw(3 * number + step))]
-
-    first, second = epoch(0), epoch(1)
-    assert len(set(first)) == 12
-    assert set(first) == set(second) and first != second
-    assert len({tuple(row) for row in np.asarray(kind.batch(0, 0, 12).ys.reshape(12, -1))}) == 12
-
-
-@pytest.mark.parametrize(
-    "options", [{"pattern_length": 0}, {"padding": -1}, {"bits": 0}, {"samples": 0}]
-)
-def test_wrong_sizes_are_named(options):
-    with pytest.raises(ValueError, match=next(iter(options))):
-        Copy(**options)
-
-
-@pytest.mark.parametrize(
-    "options", [{"span": 0}, {"count": 0}, {"count": 49}, {"symbols": 1}, {"samples": 0}]
-)
-def test_wrong_sizes_of_selective_copying_are_named(options):
-    with pytest.raises(ValueError, match=next(iter(options))):
-        SelectiveCopy(**options)
-
-
-def test_wrong_batches_are_named():
-    with pytest.raises(ValueError, match="0 sequences"):
-        SMALL.batch(0, 0, 0)
-    with pytest.raises(ValueError, match="samples=5"):
-        Copy(samples=5).batch(0, 0, 6)
-    with pytest.raises(ValueError, match="0 sequences"):
-        SMALL.evaluation("validation", 0, 0, 0)
-
-
 @given(count=st.integers(1, 3000), seed=st.integers(0, 9))
 def test_an_order_that_is_looked_up_is_an_order(count, seed):
     found = shuffled_at(jax.random.key(seed), jnp.arange(count), count)
@@ -139,10 +74,3 @@ def test_orders_differ_and_look_random():
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.05
     assert abs(np.corrcoef(first[1:], first[:-1])[0, 1]) < 0.05
     assert abs(np.corrcoef(first, np.arange(5000))[0, 1]) < 0.05
-
-
-def test_copy_has_splits_of_its_own():
-    task = Copy()
-    assert not same(task.evaluation("test", 0, 0, 4), task.evaluation("validation", 0, 0, 4))
-    assert not same(task.evaluation("test", 0, 0, 4), task.batch(0, 0, 4))
-    assert task.evaluation_steps("test", 4) is None

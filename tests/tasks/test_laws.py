@@ -1,0 +1,101 @@
+"""Laws of every task: a batch is a function of seed and step, an epoch has every sequence once."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+STORED = ["mnist", "imdb", "listops", "own"]
+DRAWN = ["copy", "selective"]
+
+
+@pytest.fixture(params=STORED + DRAWN)
+def task(request, data):
+    return getattr(data, request.param)()
+
+
+@pytest.fixture
+def stored(data, request):
+    return getattr(data, request.param)()
+
+
+def same(a, b):
+    return all(np.array_equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def rows(batch):
+    """Return the sequences of a batch in a form that can be compared."""
+    return [np.asarray(x).tobytes() for x in batch.xs]
+
+
+def test_a_batch_is_a_function_of_seed_and_step(task):
+    once = task.batch(0, 7, 4)
+    assert same(once, task.batch(0, 7, 4))
+    traced = jax.jit(jax.vmap(lambda seed, step: task.batch(seed, step, 4), in_axes=(0, None)))
+    both = traced(jnp.arange(2), jnp.asarray(7))
+    for seed in range(2):
+        for got, want in zip(both, task.batch(seed, 7, 4), strict=True):
+            np.testing.assert_allclose(got[seed], want, rtol=1e-6)
+    assert rows(once) != rows(task.batch(0, 8, 4)) and rows(once) != rows(task.batch(1, 7, 4))
+
+
+def test_an_epoch_has_every_sequence_once_in_an_order_of_its_own(task):
+    count = task.samples if hasattr(task, "draw") else task.sizes["training"]
+
+    def epoch(seed, number):
+        batches = [task.batch(seed, 2 * number + step, count // 2) for step in range(2)]
+        return rows(batches[0]) + rows(batches[1])
+
+    first, second, other = epoch(0, 0), epoch(0, 1), epoch(1, 0)
+    assert len(set(first)) == count and sorted(first) == sorted(second)
+    assert first != second and first != other
+    assert hasattr(task, "draw") or sorted(other) == sorted(first)
+
+
+@pytest.mark.parametrize("split", ["validation", "test"])
+def test_held_out_sequences_are_others(task, split):
+    held = [row for i in range(2) for row in rows(task.evaluation(split, 0, i, 1))]
+    assert len({*held}) == 2
+    most = task.samples if hasattr(task, "draw") else task.sizes["training"]
+    own_files = split == "test" and hasattr(task, "source")
+    assert own_files or not {*held} & {*rows(task.batch(0, 0, most))}
+    drawn = hasattr(task, "draw")
+    assert same(task.evaluation(split, 0, 0, 2), task.evaluation(split, 5, 0, 2)) != drawn
+    assert (task.evaluation_steps(split, 4) is None) == drawn
+
+
+@pytest.mark.parametrize("stored", STORED, indirect=True)
+@pytest.mark.parametrize("size", [1, 5, 20])
+def test_evaluation_counts_every_sequence_once(stored, size):
+    count, total = stored.sizes["test"], stored.evaluation_steps("test", size)
+    batches = [stored.evaluation("test", 0, index, size) for index in range(total)]
+    weight = np.concatenate([batch.mask.sum(axis=1) for batch in batches])
+    np.testing.assert_allclose(
+        -np.sort(-weight), [1.0] * count + [0.0] * (len(weight) - count), atol=1e-6
+    )
+    assert not stored.evaluation("test", 0, total, size).mask.any()
+
+
+def test_the_loss_of_a_network_that_knows_nothing_is_the_logarithm_of_the_classes(task):
+    xs, ys, mask = task.evaluation("test", 0, 0, 2)
+    zeros = jnp.zeros((2, task.length, task.output_size), jnp.float32)
+    losses = jax.vmap(jax.vmap(task.loss))(zeros, ys)
+    classes = task.output_size // max(int(np.prod(ys.shape[2:])), 1)
+    np.testing.assert_allclose((losses * mask).sum(axis=1), np.log(classes), rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [0, 1000])
+def test_batch_sizes_are_checked(task, size):
+    with pytest.raises(ValueError, match=f"a batch of {size} sequences"):
+        task.batch(0, 0, size)
+    if not size:
+        with pytest.raises(ValueError, match="a batch of 0 sequences"):
+            task.evaluation("validation", 0, 0, 0)
+
+
+def test_fewer_samples_are_the_first_of_the_training_sequences(data):
+    every, few = data.mnist(), data.mnist(samples=6)
+    assert every.sizes == {"training": 36, "validation": 4, "test": 13}
+    assert few.sizes == {"training": 6, "validation": 4, "test": 13}
+    first = every.split("training").members[:6]
+    np.testing.assert_array_equal(few.split("training").members, first)
