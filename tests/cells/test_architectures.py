@@ -1,5 +1,8 @@
 """Properties of single cells: their equations written out in NumPy, and how they begin."""
 
+import re
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -222,29 +225,32 @@ def test_the_gain_of_an_lru_with_time_constants_is_that_of_its_decay():
     np.testing.assert_allclose(np.exp(cell.gamma_log), np.sqrt(1 - lam**2), rtol=1e-10)
 
 
-@pytest.mark.parametrize("timescales", [(0, 10), (10, 1), (1, np.inf), (1, np.nan), (5,)])
-def test_time_constants_out_of_order(timescales, without_shape_checks):
-    with pytest.raises(
-        ValueError, match="MinGRU.timescales=.*shortest and the longest time constant"
-    ):
-        ft.MinGRU(3, timescales=timescales, key=KEY)
+REFUSALS = {
+    "LRU(state_size=0)": lambda: ft.LRU(3, 0, key=KEY),
+    "LinearRNN(state_size=0)": lambda: ft.LinearRNN(3, 0, key=KEY),
+    "GRU(state_size=0)": lambda: ft.GRU(3, 0, key=KEY),
+    "ElementwiseLSTM(state_size=0)": lambda: ft.ElementwiseLSTM(3, 0, key=KEY),
+    "RTU(state_size=0)": lambda: ft.RTU(3, 0, key=KEY),
+    "states_per_channel=0": lambda: ft.SelectiveSSM(3, states_per_channel=0, key=KEY),
+    "r_min=0.5, r_max=0.5": lambda: ft.LRU(3, 4, r_min=0.5, r_max=0.5, key=KEY),
+    "r_max=1.1": lambda: ft.LRU(3, 4, r_max=1.1, key=KEY),
+    "not both": lambda: ft.LRU(3, 4, r_min=0.5, timescales=(1.0, 10.0), key=KEY),
+    "a_max=1.0": lambda: ft.RGLRU(3, a_max=1.0, key=KEY),
+    "step_min=0.0": lambda: ft.SelectiveSSM(3, step_min=0.0, key=KEY),
+    "LIF(threshold=0.0)": lambda: ft.LIF(3, threshold=0.0, key=KEY),
+    "above 1/2": lambda: ft.SetReset(3, 2, timescales=(0.5, 9.0), key=KEY),
+} | {
+    f"MinGRU(timescales={wrong}) must be the shortest and the longest": partial(
+        ft.MinGRU, 3, timescales=wrong, key=KEY
+    )
+    for wrong in [(0, 10), (10, 1), (1, np.inf), (1, np.nan), (5,)]
+}
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: ft.LRU(3, 4, r_min=0.5, timescales=(1.0, 10.0), key=KEY), "not both"),
-        (lambda: ft.RGLRU(3, a_max=1.0, key=KEY), "a_max=1.0"),
-        (lambda: ft.SelectiveSSM(3, step_min=0.0, key=KEY), "step_min=0.0"),
-        (lambda: ft.SelectiveSSM(3, states_per_channel=0, key=KEY), "states_per_channel=0"),
-        (lambda: ft.LIF(3, threshold=0.0, key=KEY), "threshold=0.0"),
-        (lambda: ft.RTU(3, 0, key=KEY), "state_size=0"),
-        (lambda: ft.SetReset(3, 2, timescales=(0.5, 9.0), key=KEY), "above 1/2"),
-    ],
-)
-def test_bad_settings(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
+@pytest.mark.parametrize("words", list(REFUSALS))
+def test_the_fault_is_named(words, without_shape_checks):
+    with pytest.raises(ValueError, match=re.escape(words)):
+        REFUSALS[words]()
 
 
 @pytest.mark.parametrize(

@@ -89,13 +89,6 @@ def by_definition(network, depth, own_only=False, norm="pre", groups=D + 1):
     return values[0], jax.tree.map(lambda leaf: leaf.sum(0), grads)
 
 
-def test_a_carry_of_another_depth_is_refused():
-    network = make_network()
-    for had in (ft.ONLINE, ft.ONLINE.with_depth(2)):
-        with pytest.raises(ValueError, match=r"carry does not fit.*ONLINE\(depth=1\)"):
-            run(network, DEEP, ft.init_carry(network, had))
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("cell", fast(["lru", "lstm", "gru"]))
 def test_without_depth_the_definition_is_the_papers_rule(cell):
@@ -124,37 +117,55 @@ def test_the_full_depth_is_backpropagation_through_time_streamed(cell, depth, da
 
 EVERY_PARTITION = ((1, 2, 3), (3, 2, 1), (1,) * T)
 CASES = [
-    ("lru", ft.ONLINE, 1, ((3, 3),)),  # two programs to compile, where all partitions take four
-    ("lru", ft.ONLINE, 1, EVERY_PARTITION),
-    ("gru", ft.RTRL, 1, EVERY_PARTITION),
-    ("lru", ft.ONLINE, 2, EVERY_PARTITION),
-    slow("lstm", ft.ONLINE, 1, EVERY_PARTITION),
-    slow("gru", ft.SNAP1, 1, EVERY_PARTITION),
-    slow("lstm", ft.ONLINE, 2, EVERY_PARTITION),
-    slow("gru", ft.RTRL, 2, EVERY_PARTITION),
-    slow("gru", ft.SNAP1, 2, EVERY_PARTITION),
+    ("lru", "online(depth=1)", ((3, 3),)),  # two programs, where all partitions take four
+    ("lru", "online(depth=1)", EVERY_PARTITION),
+    ("gru", "rtrl(depth=1)", EVERY_PARTITION),
+    ("lru", "online(depth=2)", EVERY_PARTITION),
+    ("lru", f"online(depth={D}, groups=1)", EVERY_PARTITION),
+    ("gru", "rtrl(depth=2, groups=2)", EVERY_PARTITION),
+    slow("lstm", "online(depth=1)", EVERY_PARTITION),
+    slow("gru", "snap1(depth=1)", EVERY_PARTITION),
+    slow("lru", "online(depth=1, groups=1)", EVERY_PARTITION),
+    slow("lstm", "online(depth=2, groups=2)", EVERY_PARTITION),
+    slow("lru", "online(depth=2, groups=3)", EVERY_PARTITION),
+    slow("gru", "rtrl(depth=2)", EVERY_PARTITION),
 ]
 
 
-@pytest.mark.parametrize(("cell", "rule", "depth", "chunkings"), fast(CASES), ids=str)
-def test_every_partition_is_the_definition(cell, rule, depth, chunkings):
-    network = make_network(cell)
-    want = by_definition(network, depth, own_only=not rule.others)
-    *whole, carry = run(network, rule.with_depth(depth))
+@pytest.mark.parametrize(("cell", "rule", "chunkings"), fast(CASES), ids=str)
+def test_every_partition_is_the_definition(cell, rule, chunkings):
+    """Some groups have the depth, and the others the rule itself."""
+    network, rule = make_network(cell), ft.rule(rule)
+    depth, groups = rule.credit.depth, rule.credit.groups or D + 1
+    define = partial(by_definition, network, own_only=not rule.others)
+    want = define(depth, groups=groups)
+    *whole, carry = run(network, rule)
     assert_equal(whole, want)
     for lengths in chunkings:
-        assert_equal(run_in_chunks(network, rule.with_depth(depth), lengths), (*want, carry))
-    assert apart(want[1], by_definition(network, depth - 1, own_only=not rule.others)[1]) > 1e-6
+        assert_equal(run_in_chunks(network, rule, lengths), (*want, carry))
+    assert apart(want[1], define(depth - 1, groups=groups)[1]) > 1e-6
+    # Nothing is above the last group.
+    more = [apart(want[1], define(depth, groups=groups + i)[1]) for i in (-1, 1)]
+    assert (more[0] > 1e-6) == (groups <= D) and (more[1] > 1e-6) == (groups < D)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    "options", fast([{"norm": "post"}, {"norm": "none", "glu": False}]), ids=str
+    ("rule", "options"),
+    fast(
+        [
+            ("online(depth=1)", {"norm": "post"}),
+            ("online(depth=1)", {"norm": "none", "glu": False}),
+            ("online(depth=2, groups=2)", {"norm": "post"}),
+        ]
+    ),
+    ids=str,
 )
-def test_groups_follow_the_norm(options):
-    network = make_network(**options)
-    got = run_in_chunks(network, DEEP, (3, 2, 1))[:2]
-    assert_equal(got, by_definition(network, 1, norm=options["norm"]))
+def test_groups_follow_the_norm(rule, options):
+    network, rule = make_network(**options), ft.rule(rule)
+    credit, norm = rule.credit, options["norm"]
+    want = by_definition(network, credit.depth, norm=norm, groups=credit.groups or D + 1)
+    assert_equal(run_in_chunks(network, rule, (3, 2, 1))[:2], want)
 
 
 @pytest.mark.full

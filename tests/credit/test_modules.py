@@ -18,7 +18,6 @@ from foretrace._credit.modules import (
     sample_modules,
     systematic_sample,
 )
-from foretrace._rule import Depth
 
 BY_MEMORY = ft.rule("online(depth=1, modules=2, by_memory=True)")
 
@@ -84,10 +83,3 @@ def test_a_sequence_keeps_its_modules_while_the_network_learns(standard_promotio
     assert not (started.carry.modules.weight == begun.weight).all()
     ended, _ = learner.step(state, xs[4:], ys[4:], reset=no, end=True)
     assert not (ended.carry.modules.weight == begun.weight).all()
-
-
-def test_it_is_for_some_modules():
-    with pytest.raises(ValueError, match="by_memory=True says how modules are sampled"):
-        ft.rule("online(depth=1, modules=0, by_memory=True)")
-    with pytest.raises(ValueError, match="by_memory=1 must be True or False"):
-        Depth(1, modules=2, by_memory=1)

@@ -66,10 +66,8 @@ def test_zero_gradients_are_told_apart(network, batch):
 
 
 @pytest.mark.full
-def test_masks_and_bad_chunks(network, batch):
+def test_masks(network, batch):
     mask = jnp.zeros((2, 8), bool).at[:, -1].set(True)
     assert ft.alignment(network, *batch, rule="ONLINE", loss=LOSS, mask=mask).layer_cosine[
         -1
     ] == pytest.approx(1)
-    with pytest.raises(ValueError, match="chunk=0"):
-        ft.alignment(network, *batch, rule="ONLINE", loss=LOSS, chunk=0)

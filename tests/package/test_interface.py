@@ -147,21 +147,13 @@ def test_every_name_of_a_public_room_is_on_a_page_of_the_api(room):
     assert [name for name in names if f".{name}\n" not in page and f"`{name}`" not in page] == []
 
 
-def test_public_rooms_are_reachable_from_the_top():
-    code = (
-        "import foretrace as ft; print(*(getattr(ft, name).__name__ for name in ('experiment', "
-        "'sweep', 'tasks')))"
-    )
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.split() == ["foretrace.experiment", "foretrace.sweep", "foretrace.tasks"]
-
-
-def test_importing_loads_no_program_parts():
-    loaded = "[m for m in ('tyro', 'rich', 'matplotlib', 'river', 'optuna') if m in sys.modules]"
-    code = f"import foretrace, sys; print({loaded})"
-    result = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, check=True
-    )
-    assert result.stdout.strip() == "[]"
+def test_importing_loads_no_program_parts_and_public_rooms_on_demand():
+    code = """
+import sys, foretrace as ft
+print([m for m in ("tyro", "rich", "matplotlib", "river", "optuna") if m in sys.modules])
+print(*(getattr(ft, name).__name__ for name in ("experiment", "sweep", "tasks")))
+"""
+    command = [sys.executable, "-c", code]
+    result = subprocess.run(command, capture_output=True, text=True, check=True)
+    rooms = "foretrace.experiment foretrace.sweep foretrace.tasks"
+    assert result.stdout.splitlines() == ["[]", rooms]

@@ -89,7 +89,3 @@ def test_a_start_forgets_an_infinite_past(method):
     a, b, h = jnp.array([2.0]), jnp.ones((3, 1)), jnp.array([jnp.inf])
     hs = linear_scan(a, b, h, jnp.array([True, False, True]), method)
     assert hs[:, 0].tolist() == [1.0, 3.0, 1.0]
-
-
-def test_the_platform_method_is_one_of_them():
-    assert _scan.platform_method() in METHODS
