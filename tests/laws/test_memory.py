@@ -1,28 +1,21 @@
 """Costs of streaming: a carry of fixed size, constant memory, one compilation per shape."""
 
+from functools import partial
+
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import CELLS
+from gradients import LOSS, make_network
 from tiers import fast
 
 import foretrace as ft
 from foretrace._engine.data import Data
 from foretrace._engine.gradient import jitted_evaluate
 
-LOSS = ft.losses.softmax_cross_entropy
 INPUTS, CLASSES, SIZE, DEPTH = 2, 3, 4, 2
-
-
-def make_network(cell, key):
-    return ft.Network(INPUTS, CLASSES, model_size=SIZE, depth=DEPTH, cell=cell, key=key)
-
-
-@pytest.fixture(scope="module")
-def network(make_cell):
-    return make_network(make_cell, jax.random.key(0))
 
 
 def make_lru(state_size, model_size):
@@ -36,21 +29,21 @@ def numbers(tree):
     return sum(leaf.size for leaf in jax.tree.leaves(tree))
 
 
-def temporary_bytes(network, rule, steps, *, carried=True):
+def temporary_bytes(network, rule, steps, *, carried=True, segment=None):
     """Return the temporary memory of the compiled gradient of a chunk."""
     carry = ft.init_carry(network, rule) if carried else None
-    xs, ys = jnp.zeros((steps, INPUTS)), jnp.zeros(steps, int)
+    data = Data(jnp.zeros((steps, INPUTS)), jnp.zeros(steps, int))
     lowered = jitted_evaluate.lower(
-        network, carry, Data(xs, ys), rule=rule, loss=LOSS, return_carry=carried
+        network, carry, data, rule=rule, loss=LOSS, return_carry=carried, segment=segment
     )
     return lowered.compile().memory_analysis().temp_size_in_bytes
 
 
 @pytest.mark.parametrize("cell_name", CELLS, indirect=True)
-def test_the_carry_of_a_layer_is_n_plus_theta_numbers(make_cell):
+def test_the_carry_of_a_layer_is_n_plus_theta_numbers(make_cell, cell_name):
     """For each state dimension of a module: its state, and a sensitivity per coefficient."""
 
-    network = eqx.filter_eval_shape(make_network, make_cell, jax.random.key(0))
+    network = eqx.filter_eval_shape(lambda: make_network.__wrapped__(cell_name, DEPTH))
 
     def carried(rule, **options):
         return numbers(
@@ -69,8 +62,9 @@ def test_the_carry_of_a_layer_is_n_plus_theta_numbers(make_cell):
 
 
 @pytest.mark.parametrize("cell_name", fast(["lru", "gru"]), indirect=True)
-def test_a_stream_neither_compiles_again_nor_grows(network):
+def test_a_stream_neither_compiles_again_nor_grows(cell_name):
     """After the first steps: the same program, a carry of the same shapes, no leaked array."""
+    network = make_network(cell_name, DEPTH)
     xs, ys = np.random.default_rng(0).normal(size=(40, 1, INPUTS)), np.zeros((40, 1), int)
     carry = ft.init_carry(network, ft.ONLINE)
     shapes = jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), carry)
@@ -91,10 +85,10 @@ def test_one_compilation_for_each_shape():
     network = make_lru(state_size=2, model_size=3)
     before = jitted_evaluate._cache_size()
 
-    def run(carry, steps, value, start):
+    def run(carry, steps, value, start, rule="online"):
         xs, ys = jnp.asarray(np.full((steps, INPUTS), value)), jnp.zeros(steps, int)
         reset = jnp.asarray([start] + [False] * (steps - 1))
-        return ft.gradient(network, carry, xs, ys, rule="online", loss=LOSS, reset=reset)[2]
+        return ft.gradient(network, carry, xs, ys, rule=rule, loss=LOSS, reset=reset)[2]
 
     carry = ft.init_carry(network, ft.ONLINE)
     for _ in range(2):
@@ -103,19 +97,10 @@ def test_one_compilation_for_each_shape():
     assert jitted_evaluate._cache_size() == before + 1
     run(carry, 3, 0.0, True)
     assert jitted_evaluate._cache_size() == before + 2
-    other = make_lru(state_size=2, model_size=3)
-    ft.gradient(
-        other,
-        carry,
-        jnp.ones((2, INPUTS)),
-        jnp.zeros(2, int),
-        rule=ft.SNAP1,
-        loss=LOSS,
-        reset=jnp.ones(2, bool),
-    )
-    assert jitted_evaluate._cache_size() == before + 2, (
-        "ONLINE and SNAP1 are one rule, and another network is a value"
-    )
+    # ONLINE and SNAP1 are one rule, and another network is a value.
+    network = make_lru(state_size=2, model_size=3)
+    run(carry, 2, 1.0, True, ft.SNAP1)
+    assert jitted_evaluate._cache_size() == before + 2
 
 
 @pytest.mark.full
@@ -145,20 +130,7 @@ def test_a_streaming_step_needs_a_few_times_its_carry():
 def test_segments_keep_the_memory_of_a_whole_sequence_small():
     """Sixteen times the steps: each keeps its input, its output and a share of a state."""
     network = make_lru(16, 32)
-
-    def needed(steps, segment):
-        xs, ys = jnp.zeros((steps, INPUTS)), jnp.zeros(steps, int)
-        lowered = jitted_evaluate.lower(
-            network,
-            None,
-            Data(xs, ys),
-            rule=ft.BPTT,
-            loss=LOSS,
-            return_carry=False,
-            segment=segment,
-        )
-        return lowered.compile().memory_analysis().temp_size_in_bytes
-
-    assert needed(4096, None) > 12 * needed(256, None)
-    assert needed(4096, 64) < 2 * needed(256, 64)
-    assert needed(4096, 64) < needed(4096, None) / 10
+    needed = partial(temporary_bytes, network, ft.BPTT, carried=False)
+    assert needed(4096) > 12 * needed(256)
+    assert needed(4096, segment=64) < 2 * needed(256, segment=64)
+    assert needed(4096, segment=64) < needed(4096) / 10

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 import pytest
-from gradients import ALL, NONE, RESET, WEIGHTS, XS, YS, T, make_network, run, run_in_chunks
+from gradients import ALL, NONE, RESET, WEIGHTS, XS, YS, T, make_network, run_in_chunks
 from numpy_oracle import RULES, Oracle
 from tiers import fast
 
@@ -73,27 +73,6 @@ def test_the_gradient_is_that_of_the_oracle(cell, depth, rule, lengths):
         got = run_in_chunks(network, rule, lengths, mask=mask, reset=reset)
         want = oracle(network, rule).gradient(XS[0], YS[0], mask, reset, lengths)
         assert_gradient(got, want)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(("cell", "rule"), fast([("lru", ft.ONLINE), ("tanh", ft.RTRL)]), ids=str)
-def test_the_gradient_of_a_batch_is_the_mean_of_the_oracles(cell, rule):
-    network = make_network(cell, 2)
-    masks, resets = np.stack([WEIGHTS, WEIGHTS[::-1]]), np.stack([RESET, np.arange(T) == 2])
-    got = run(
-        network, rule, ft.init_carry(network, rule, 2), xs=XS, ys=YS, mask=masks, reset=resets
-    )
-    found = [
-        oracle(network, rule).gradient(*stream, (T,))
-        for stream in zip(XS, YS, masks, resets, strict=True)
-    ]
-    assert_gradient(
-        got,
-        (
-            np.mean([v for v, _ in found]),
-            {k: np.mean([g[k] for _, g in found], 0) for k in found[0][1]},
-        ),
-    )
 
 
 def test_the_oracle_is_the_derivative_of_its_own_loss():

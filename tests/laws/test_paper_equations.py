@@ -1,4 +1,4 @@
-"""ONLINE is Eq. 12-17 of the paper and SNAP1 its definition, written out by hand, to 1e-10.
+"""ONLINE is Eq. 12-17 of the paper, written out by hand, to 1e-10.
 
 The hand part: the forward pass of every layer one step after the other, the error delta_t of each
 layer's state through the layers above at the same step, the paper's recursions in NumPy loops, and
@@ -8,27 +8,18 @@ the chain rule from lam, gamma and B to the stored parameters on paper.
 from functools import partial
 from types import SimpleNamespace
 
+import gradients
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import CELLS
+from gradients import ALL, LOSS, RESET, TOLERANCE, T, make_network, run_in_chunks
 from tiers import fast
 
 import foretrace as ft
-from foretrace.testing._definitions import plain_states, snap1_by_definition
+from foretrace.testing._definitions import plain_states
 
-T = 9
-TOLERANCE = 1e-10
-LOSS = ft.losses.softmax_cross_entropy
-RANDOM = np.random.default_rng(0)
-XS = jnp.asarray(RANDOM.normal(size=(T, 2)))
-YS = jnp.asarray(RANDOM.integers(0, 3, size=T))
-RESET = jnp.asarray(np.arange(T) == 5)
-
-
-def make_network(cell, depth, norm="pre"):
-    return ft.Network(2, 3, model_size=4, depth=depth, cell=cell, norm=norm, key=jax.random.key(0))
+XS, YS, RESET = jnp.asarray(gradients.XS[0]), jnp.asarray(gradients.YS[0]), jnp.asarray(RESET)
 
 
 def layers_by_hand(network):
@@ -139,25 +130,12 @@ def assert_close(got, want):
         np.testing.assert_allclose(got[name], value, rtol=0, atol=TOLERANCE, err_msg=name)
 
 
-def online(network, lengths, rule=ft.ONLINE):
-    """Return the gradient of the sequence summed over chunks, and the last carry."""
-    carry, total, start = ft.init_carry(network, rule), None, 0
-    for n in lengths:
-        part = slice(start, start + n)
-        xs, ys, reset = XS[part], YS[part], RESET[part]
-        _, grads, carry = ft.gradient(network, carry, xs, ys, rule=rule, loss=LOSS, reset=reset)
-        grads = jax.tree.map(np.asarray, grads)
-        total = grads if total is None else jax.tree.map(np.add, total, grads)
-        start += n
-    return total, jax.tree.map(np.asarray, carry)
-
-
 @pytest.mark.parametrize(
     ("depth", "lengths"), fast([(3, (1,) * T), (1, (T,)), (3, (T,)), (1, (1,) * T)], 2)
 )
 def test_online_gradient_of_every_layer_is_the_papers_recursions(depth, lengths):
-    network = make_network(ft.LRU.factory(state_size=3), depth)
-    grads, carry = online(network, lengths)
+    network = make_network("lru", depth)
+    _, grads, carry = run_in_chunks(network, ft.ONLINE, lengths, mask=ALL)
     for layer in range(depth):
         want, found = lru_gradient_by_hand(network, layer)
         assert_close({name: getattr(grads.blocks.cell, name)[layer] for name in want}, want)
@@ -176,47 +154,3 @@ def test_online_gradient_of_every_layer_is_the_papers_recursions(depth, lengths)
         np.testing.assert_allclose(
             (B * e.feedforward["B"]).sum(1), found.e_gamma, rtol=0, atol=TOLERANCE
         )
-
-
-def test_the_recursions_are_the_exact_gradient_of_one_layer():
-    """The paper's claim for one layer: equal to backpropagation through time."""
-    network = make_network(ft.LRU.factory(state_size=3), 1)
-    _, exact, _ = ft.gradient(network, None, XS, YS, rule=ft.BPTT, loss=LOSS, reset=RESET)
-    want, _ = lru_gradient_by_hand(network, 0)
-    assert_close({name: getattr(exact.blocks.cell, name)[0] for name in want}, want)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    "cell",
-    fast([CELLS[name] for name in ("lstm", "gru", "tanh", "linear")]),
-    ids=["lstm", "gru", "tanh", "linear"],
-)
-def test_snap1_gradient_of_every_layer_is_its_definition(cell):
-    """`sum_t delta_t S_t`, where the coefficients of these cells are their parameters."""
-    network = make_network(cell, 2)
-    grads, carry = online(network, (4, 1, 4), ft.SNAP1)
-    _, cells, states = layers_by_hand(network)
-    for layer in range(network.depth):
-        own = network.block(layer).cell
-        S = jax.jit(snap1_by_definition)(own, jnp.asarray(cells[layer]), RESET)
-        delta = errors_by_hand(network, layer)
-        deltas = [delta(t, jax.tree.map(lambda hs, t=t: hs[t], states[layer])) for t in range(T)]
-        deltas = jax.tree.map(lambda *leaves: np.stack(leaves), *deltas)
-        want = {}
-        for d, s in zip(
-            jax.tree.leaves(deltas),
-            jax.tree.leaves(S, is_leaf=lambda s: isinstance(s, ft.Coefficients)),
-            strict=True,
-        ):
-            for name, leaf in (s.recurrent | s.feedforward).items():
-                want[name] = want.get(name, 0) + np.einsum("tn,tn...->n...", d, leaf)
-        # The coefficients are the parameters gate by gate, so they take the gradient apart in the
-        # same way.
-        got = jax.tree.map(
-            lambda leaf, layer=layer: jnp.asarray(leaf[layer]), grads.blocks.cell
-        ).coefficients()
-        assert_close(got.recurrent | got.feedforward, want)
-        last = jax.tree.map(lambda leaf: leaf[-1], S)
-        for got, leaf in zip(jax.tree.leaves(carry.e), jax.tree.leaves(last), strict=True):
-            np.testing.assert_allclose(got[layer], leaf, rtol=0, atol=TOLERANCE)
