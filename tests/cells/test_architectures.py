@@ -2,6 +2,7 @@
 
 import re
 from functools import partial
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -32,108 +33,152 @@ def sigmoid(x):
     return 1 / (1 + np.exp(-x))
 
 
-def test_min_gru():
-    cell = ft.MinGRU(3, 2, timescales=(2.0, 20.0), key=KEY)
-    p, h = parameters(cell), np.zeros(2)
-    for x, got in zip(XS, states_and_outputs(cell)[0], strict=True):
-        z = sigmoid(p["W_z"] @ x + p["b_z"])
-        h = (1 - z) * h + z * (p["W"] @ x + p["b"])
-        np.testing.assert_allclose(got, h, atol=1e-12)
+def affine(p, gate, x):
+    return getattr(p, f"W_{gate}") @ x + getattr(p, f"b_{gate}")
 
 
-def test_min_lstm():
-    cell = ft.MinLSTM(3, 2, key=KEY)
-    p, h = parameters(cell), np.zeros(2)
-    for x, got in zip(XS, states_and_outputs(cell)[0], strict=True):
-        f, i = sigmoid(p["W_f"] @ x + p["b_f"]), sigmoid(p["W_i"] @ x + p["b_i"])
-        h = f / (f + i) * h + i / (f + i) * (p["W"] @ x + p["b"])
-        np.testing.assert_allclose(got, h, atol=1e-12)
+def min_gru(p, h, x):
+    z = sigmoid(affine(p, "z", x))
+    return (1 - z) * h + z * (p.W @ x + p.b)
 
 
-def test_rg_lru():
-    cell = ft.RGLRU(3, a_min=0.5, a_max=0.6, key=KEY)
-    p, h = parameters(cell), np.zeros(3)
-    assert np.all((sigmoid(p["a_logit"]) ** 8 >= 0.5) & (sigmoid(p["a_logit"]) ** 8 <= 0.6))
-    for x, got in zip(XS, states_and_outputs(cell)[0], strict=True):
-        a = sigmoid(p["a_logit"]) ** (8 * sigmoid(p["W_a"] @ x + p["b_a"]))
-        h = a * h + np.sqrt(1 - a**2) * sigmoid(p["W_x"] @ x + p["b_x"]) * x
-        np.testing.assert_allclose(got, h, atol=1e-12)
+def min_lstm(p, h, x):
+    f, i = sigmoid(affine(p, "f", x)), sigmoid(affine(p, "i", x))
+    return f / (f + i) * h + i / (f + i) * (p.W @ x + p.b)
+
+
+def gru(p, h, x):
+    of_x = np.einsum("ngi,i->gn", p.W_i, x) + p.b_i.T
+    of_h = np.einsum("ngm,m->gn", p.W_h, h)
+    r, z = sigmoid(of_x[:2] + of_h[:2])
+    return (1 - z) * np.tanh(of_x[2] + r * (of_h[2] + p.b_hn)) + z * h
+
+
+def lstm(p, state, x):
+    h, c = state
+    f, i, o, g = np.einsum("ngi,i->gn", p.W, x) + p.w.T * h + p.b.T
+    c = sigmoid(f) * c + sigmoid(i) * np.tanh(g)
+    return sigmoid(o) * np.tanh(c), c
+
+
+def linear_rnn(p, h, x):
+    return p.A @ h + p.B @ x
+
+
+def ind_rnn(p, h, x):
+    return np.tanh(p.W @ x + p.u * h + p.b)
+
+
+def rg_lru(p, h, x):
+    a = sigmoid(p.a_logit) ** (8 * sigmoid(affine(p, "a", x)))
+    return a * h + np.sqrt(1 - a**2) * sigmoid(affine(p, "x", x)) * x
+
+
+def selective(p, h, x):
+    """Every channel has its own state; step, input and output weights see all channels."""
+    A, step = -np.exp(p.A_log), np.log1p(np.exp(affine(p, "step", x)))
+    decay = np.exp(step[:, None] * A)
+    return (decay * h.reshape(3, 2) + (decay - 1) / A * (p.W_B @ x) * x[:, None]).ravel()
+
+
+def rtu(p, state, x):
+    """A complex rotation in real numbers."""
+    lam = np.exp(-np.exp(p.nu_log) + 1j * np.exp(p.theta_log))
+    B = np.sqrt(1 - abs(lam) ** 2)[:, None] * (p.B_u + 1j * p.B_v)
+    z = lam * (state[0] + 1j * state[1]) + B @ x
+    return z.real, z.imag
+
+
+def rotation(p, state, x):
+    """Turned and pushed by the input."""
+    m = 1 / (1 + np.exp(p.W_a @ x + p.a))
+    push = np.tanh(affine(p, "u", x)) + 1j * np.tanh(affine(p, "v", x))
+    z = m * np.exp(1j * (p.W_p @ x + p.p)) * (state[0] + 1j * state[1]) + np.sqrt(1 - m**2) * push
+    return z.real, z.imag
+
+
+def set_reset(p, h, x):
+    """A latch with two conjunctions."""
+    q = sigmoid(p.W @ x + p.b)
+    s, r = q[:, 0] * q[:, 1], q[:, 2] * q[:, 3]
+    return (1 - s) * (1 - r) * h + s - r
+
+
+def lif(p, v, x):
+    """A spike subtracts the threshold from the next state."""
+    return np.exp(-np.exp(p.rate_log)) * v + p.W @ x - 0.5 * (v > 0.5)
+
+
+def latch(p, h, x):
+    y = np.minimum(np.sqrt(np.geomspace(2, 200, 4)), 10) * h
+    return np.concatenate([y, y * np.tanh(affine(p, "o", x))]) if hasattr(p, "W_o") else y
+
+
+SLOW = {"timescales": (2.0, 200.0)}
+EQUATIONS = {
+    "min_gru": (partial(ft.MinGRU, 3, 2, **SLOW), min_gru, None),
+    "min_lstm": (partial(ft.MinLSTM, 3, 2), min_lstm, None),
+    "gru": (partial(ft.GRU, 3, 2), gru, None),
+    "lstm": (partial(ft.ElementwiseLSTM, 3, 2), lstm, lambda p, h, x: h[0]),
+    "ind_rnn": (partial(ft.IndRNN, 3, 2, tanh=True), ind_rnn, None),
+    "linear": (partial(ft.LinearRNN, 3, 2), linear_rnn, lambda p, h, x: p.C @ h + p.D * x),
+    "rg_lru": (partial(ft.RGLRU, 3, a_min=0.5, a_max=0.6), rg_lru, None),
+    "selective": (
+        partial(ft.SelectiveSSM, 3, states_per_channel=2),
+        selective,
+        lambda p, h, x: h.reshape(3, 2) @ (p.W_C @ x) + p.D * x,
+    ),
+    "rtu": (partial(ft.RTU, 3, 4), rtu, lambda p, h, x: p.C_u @ h[0] + p.C_v @ h[1] + p.D * x),
+    "rotation": (partial(ft.Rotation, 3, 4, **SLOW), rotation, lambda p, h, x: np.concatenate(h)),
+    "set_reset": (partial(ft.SetReset, 3, 4, **SLOW), set_reset, latch),
+    "latch": (partial(ft.SetReset, 3, 4, products=False, **SLOW), set_reset, latch),
+    "lif": (
+        partial(ft.LIF, 3, 4, threshold=0.5, timescales=(2.0, 5.0)),
+        lif,
+        lambda p, v, x: (v > 0.5).astype(float),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", list(EQUATIONS))
+def test_states_and_outputs_are_the_equations(name):
+    make, step, output = EQUATIONS[name]
+    # No parameter is zero, as biases are at first.
+    cell = jax.tree.map(lambda leaf: leaf + 0.1 * jnp.cos(9 * leaf), make(key=KEY))
+    p, (hs, ys) = SimpleNamespace(**parameters(cell)), states_and_outputs(cell)
+    h, close = cell.init_state(), partial(np.testing.assert_allclose, atol=1e-12)
+    h = jax.tree.map(np.asarray, h)
+    for t, x in enumerate(XS):
+        h = step(p, h, x)
+        jax.tree.map(close, jax.tree.map(lambda leaf, t=t: leaf[t], hs), h)
+        close(ys[t], h if output is None else output(p, h, x))
+    assert np.ptp(ys) > 0
 
 
 def test_s5_holds_its_input_for_a_step():
     """The sampled system is the integral of the continuous one under piecewise constant input."""
     cell = ft.S5(3, 4, timescales=(2.0, 20.0), key=KEY)
-    p, h, parts = parameters(cell), np.zeros(4, complex), 2000
-    lam, step = -np.exp(p["A_log"]) + 1j * p["A_im"], np.exp(p["step_log"])
+    p, h, parts = SimpleNamespace(**parameters(cell)), np.zeros(4, complex), 2000
+    lam, step = -np.exp(p.A_log) + 1j * p.A_im, np.exp(p.step_log)
     np.testing.assert_allclose(lam, -0.5 + 1j * np.pi * np.arange(4), atol=1e-12)
-    B, C = p["B_re"] + 1j * p["B_im"], p["C_re"] + 1j * p["C_im"]
+    B, C = p.B_re + 1j * p.B_im, p.C_re + 1j * p.C_im
     middle = (np.arange(parts) + 0.5) / parts
     response = np.exp(lam[:, None] * step[:, None] * (1 - middle)).mean(axis=1) * step
     for x, got, y in zip(XS, *states_and_outputs(cell), strict=True):
         h = np.exp(lam * step) * h + response * (B @ x)
         np.testing.assert_allclose(got, h, atol=1e-5)
-        np.testing.assert_allclose(y, (C @ got).real + p["D"] * x, atol=1e-12)
+        np.testing.assert_allclose(y, (C @ got).real + p.D * x, atol=1e-12)
 
 
-def test_selective_ssm():
-    """Every channel has its own state; step, input and output weights see all channels."""
-    cell = ft.SelectiveSSM(3, states_per_channel=2, key=KEY)
-    p, h = parameters(cell), np.zeros((3, 2))
-    step_at_zero = np.log1p(np.exp(p["b_step"]))
-    assert np.all((step_at_zero > 0.001) & (step_at_zero < 0.1))
-    for x, got, y in zip(XS, *states_and_outputs(cell), strict=True):
-        out = np.zeros(3)
-        for d in range(3):
-            step = np.log1p(np.exp(p["W_step"][d] @ x + p["b_step"][d]))
-            for k in range(2):
-                A = -(k + 1.0)
-                into, decay = p["W_B"][k] @ x, np.exp(step * A)
-                h[d, k] = decay * h[d, k] + (decay - 1) / A * into * x[d]
-                out[d] += (p["W_C"][k] @ x) * h[d, k]
-        np.testing.assert_allclose(got, h.ravel(), atol=1e-12)
-        np.testing.assert_allclose(y, out + x, atol=1e-12)
-
-
-def test_rtu_is_a_complex_rotation_in_real_numbers():
-    cell = ft.RTU(3, 4, key=KEY)
-    p, h = parameters(cell), np.zeros(4, complex)
-    lam = np.exp(-np.exp(p["nu_log"]) + 1j * np.exp(p["theta_log"]))
-    B = np.sqrt(1 - abs(lam) ** 2)[:, None] * (p["B_u"] + 1j * p["B_v"])
-    (us, vs), ys = states_and_outputs(cell)
-    for x, u, v, y in zip(XS, us, vs, ys, strict=True):
-        h = lam * h + B @ x
-        np.testing.assert_allclose(u + 1j * v, h, atol=1e-12)
-        np.testing.assert_allclose(y, p["C_u"] @ u + p["C_v"] @ v + p["D"] * x, atol=1e-12)
-
-
-def test_set_reset_is_a_latch_with_two_conjunctions():
-    cell = ft.SetReset(3, 4, timescales=(2.0, 200.0), key=KEY)
-    p, h, gain = parameters(cell), np.zeros(4), np.minimum(np.sqrt(np.geomspace(2, 200, 4)), 10)
-    half_rate = 1 / (2 * np.geomspace(2, 200, 4))
-    np.testing.assert_allclose(sigmoid(p["b"]) ** 2, np.tile(half_rate[:, None], 4))
-    for x, got, y in zip(XS, *states_and_outputs(cell), strict=True):
-        q = sigmoid(p["W"] @ x + p["b"])
-        s, r = q[:, 0] * q[:, 1], q[:, 2] * q[:, 3]
-        h = (1 - s) * (1 - r) * h + s - r
-        np.testing.assert_allclose(got, h, atol=1e-12)
-        want = np.concatenate([gain * h, gain * h * np.tanh(p["W_o"] @ x + p["b_o"])])
-        np.testing.assert_allclose(y, want, atol=1e-12)
-    plain = ft.SetReset(3, 4, products=False, timescales=(2.0, 200.0), key=KEY)
-    assert "W_o" not in parameters(plain)
-    np.testing.assert_allclose(states_and_outputs(plain)[1][-1], gain * h, atol=1e-12)
-
-
-def test_rotation_is_turned_and_pushed_by_its_input():
-    cell = ft.Rotation(3, 4, timescales=(2.0, 200.0), key=KEY)
-    p, z = parameters(cell), np.zeros(4, complex)
-    np.testing.assert_allclose(np.log1p(np.exp(p["a"])), 1 / np.geomspace(2, 200, 4), rtol=1e-10)
-    (us, vs), ys = states_and_outputs(cell)
-    for x, u, v, y in zip(XS, us, vs, ys, strict=True):
-        m = 1 / (1 + np.exp(p["W_a"] @ x + p["a"]))
-        push = np.tanh(p["W_u"] @ x + p["b_u"]) + 1j * np.tanh(p["W_v"] @ x + p["b_v"])
-        z = m * np.exp(1j * (p["W_p"] @ x + p["p"])) * z + np.sqrt(1 - m**2) * push
-        np.testing.assert_allclose(u + 1j * v, z, atol=1e-12)
-        np.testing.assert_allclose(y, np.concatenate([z.real, z.imag]), atol=1e-12)
+def test_gates_begin_at_their_time_constants():
+    decay = sigmoid(parameters(ft.RGLRU(3, a_min=0.5, a_max=0.6, key=KEY))["a_logit"]) ** 8
+    assert np.all((decay >= 0.5) & (decay <= 0.6))
+    step = np.log1p(np.exp(parameters(ft.SelectiveSSM(3, key=KEY))["b_step"]))
+    assert np.all((step > 0.001) & (step < 0.1))
+    b, rates = parameters(ft.SetReset(3, 4, **SLOW, key=KEY))["b"], 1 / np.geomspace(2, 200, 4)
+    np.testing.assert_allclose(sigmoid(b) ** 2, np.tile(rates[:, None] / 2, 4))
+    a = parameters(ft.Rotation(3, 4, **SLOW, key=KEY))["a"]
+    np.testing.assert_allclose(np.log1p(np.exp(a)), rates, rtol=1e-10)
 
 
 @pytest.mark.parametrize("make", fast([ft.Rotation, ft.SetReset]), ids=lambda make: make.__name__)
@@ -143,18 +188,6 @@ def test_two_outputs_for_each_module_are_as_wide_as_any_input(make):
         y = cell.readout(jax.tree.map(jnp.ones_like, cell.init_state()), jnp.ones(size))
         assert cell.state_size == modules and y.shape == (size,) == (cell.output_size,)
     assert make(5, 2, key=KEY).output_size == 4
-
-
-def test_lif_spikes_and_is_reset_by_subtraction():
-    cell = ft.LIF(3, 4, threshold=0.5, timescales=(2.0, 5.0), key=KEY)
-    p, v, z, spikes = parameters(cell), np.zeros(4), np.zeros(4), 0
-    for x, got, y in zip(XS, *states_and_outputs(cell), strict=True):
-        v = np.exp(-np.exp(p["rate_log"])) * v + p["W"] @ x - 0.5 * z
-        z = (v > 0.5).astype(float)
-        np.testing.assert_allclose(got, v, atol=1e-12)
-        np.testing.assert_array_equal(y, z)
-        spikes += z.sum()
-    assert 0 < spikes < 20
 
 
 @pytest.mark.full

@@ -79,42 +79,6 @@ def test_one_target_for_each_sequence_is_that_of_its_last_step():
     )
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"ys": XS[:3]}, "as many sequences"),
-        ({"mask": jnp.ones((12, 4), bool)}, r"mask has shape \(12, 4\), expected \(12, 5\)"),
-        ({"epochs": 0}, "epochs=0"),
-        ({"validation": 1.0}, "validation=1.0"),
-        ({"validation": 0, "patience": 1}, "patience"),
-    ],
-)
-def test_wrong_arguments_are_named(options, message):
-    with pytest.raises(ValueError, match=message):
-        fitted(**({"ys": XS} | options))
-
-
-def test_a_table_is_sent_to_the_streams():
-    pd = pytest.importorskip("pandas")
-    table = pd.DataFrame({"a": [1.0, 2.0], "b": ["x", "y"]})
-    with pytest.raises(
-        TypeError, match="fit: xs is a DataFrame whose values are not all numbers.*foretrace stream"
-    ):
-        ft.fit(
-            make_network(), table, table["a"], loss=ft.losses.squared_error, key=jax.random.key(2)
-        )
-    with pytest.raises(
-        ValueError, match=r"xs has shape \(2, 1\).*the rows of one table are a stream"
-    ):
-        ft.fit(
-            make_network(),
-            table[["a"]],
-            table["a"],
-            loss=ft.losses.squared_error,
-            key=jax.random.key(2),
-        )
-
-
 def test_run_is_step_after_step():
     learner = ft.Learner(
         make_network(), rule=ft.ONLINE, optimizer=optax.sgd(0.1), loss=ft.losses.squared_error
@@ -128,25 +92,6 @@ def test_run_is_step_after_step():
     assert jax.tree.all(jax.tree.map(lambda a, b: (a == b).all(), state.network, want.network))
 
 
-def test_losses_by_hand():
-    assert float(ft.losses.huber(jnp.array([0.0, 0.5]), jnp.array([3.0, 0.0]))) == pytest.approx(
-        (2.5 + 0.125) / 2
-    )
-    loss = ft.losses.binary_cross_entropy(jnp.array([2.0]), jnp.array(1))
-    assert float(loss) == pytest.approx(np.log1p(np.exp(-2)))
-
-
-def test_targets_of_another_shape_are_named(without_shape_checks):
-    for loss in (ft.losses.binary_cross_entropy, ft.losses.huber):
-        with pytest.raises(ValueError, match="expected that of the output"):
-            loss(jnp.zeros(2), jnp.zeros(3))
-
-
-def test_help_lists_the_public_names():
-    assert {"Network", "fit", "export", "losses"} <= set(ft.__all__)
-    assert not {"importlib", "Any"} & set(ft.__all__)
-
-
 @pytest.mark.full
 def test_a_validation_loss_that_is_not_finite_is_an_error():
     # The loss is finite on the one sequence that is trained on, and NaN on some of the eleven
@@ -156,13 +101,6 @@ def test_a_validation_loss_that_is_not_finite_is_an_error():
 
     with pytest.raises(ValueError, match="validation loss of epoch 1 is nan"):
         fitted(XS.at[6:].set(10.0), loss=loss, validation=0.99, epochs=1)
-
-
-def test_an_epoch_of_which_every_update_is_refused_is_an_error():
-    with pytest.raises(
-        ValueError, match=r"fit: 3 of 3 updates of epoch 1 were refused.*smaller learning rate"
-    ):
-        fitted(jnp.full_like(XS, 1e200), validation=0)
 
 
 def test_an_update_that_is_refused_is_not_passed_over():
