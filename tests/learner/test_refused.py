@@ -21,11 +21,8 @@ pytestmark = pytest.mark.usefixtures("standard_promotion")
 LOSS = ft.losses.squared_error
 
 
-def make_learner(
-    cell="lru", *, optimizer=None, rule=ft.ONLINE, model_size=4, depth=2, loss=LOSS, **options
-):
-    make = {"size 5": ft.LRU.factory(state_size=5)}.get(cell) or CELLS[cell]
-    network = ft.Network(2, 1, model_size=model_size, depth=depth, cell=make, key=jax.random.key(0))
+def make_learner(cell="lru", *, optimizer=None, rule=ft.ONLINE, depth=2, loss=LOSS, **options):
+    network = ft.Network(2, 1, model_size=4, depth=depth, cell=CELLS[cell], key=jax.random.key(0))
     optimizer = optax.sgd(0.1) if optimizer is None else optimizer
     return ft.Learner(
         network, rule=rule, optimizer=optimizer, loss=loss, train_encoder=True, **options
@@ -48,54 +45,6 @@ def is_finite(tree):
     return all(
         bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(tree) if leaf.dtype != jnp.uint32
     )
-
-
-FOREIGN = {
-    "depth": (
-        {"depth": 1},
-        r"state\.network\.blocks\.norm\.scale is float64\[1, 4\], expected float64\[2, 4\]",
-    ),
-    "width": (
-        {"model_size": 3},
-        r"state\.network\.encoder\.weight is float64\[3, 2\], expected float64\[4, 2\]",
-    ),
-    "states": (
-        {"cell": "size 5"},
-        r"state\.network\.blocks\.cell\.nu_log is float64\[2, 5\], expected float64\[2, 3",
-    ),
-    "cell": ({"cell": "gru"}, r"state\.network"),
-    "optimiser": ({"optimizer": optax.adam(0.1)}, r"state\.opt_state"),
-    "rule": ({"rule": ft.SPATIAL, "warn": False}, r"state\.carry"),
-    "streams": (
-        {"batch_size": 2},
-        r"state\.carry\.h is complex128\[2, 2, 3\], expected complex128\[2, 3\]",
-    ),
-    "accumulate": ({"accumulate": True}, r"state\.grads"),
-    "whole sequences": ({"whole_sequences": True}, r"state\.carry"),
-}
-
-
-@pytest.mark.parametrize("name", fast(list(FOREIGN), 3))
-def test_the_state_of_another_learner_is_a_clear_error(name):
-    options, where = FOREIGN[name]
-    learner, foreign = make_learner(), make_learner(**options).init()
-    with pytest.raises(ValueError, match=f"{where}.*init"):
-        learner.step(foreign, *data(3))
-    with pytest.raises(ValueError, match=where):
-        learner.predict(foreign, data(3)[0])
-    state, info = learner.step(learner.init(), *data(3))
-    assert bool(info.accepted)
-
-
-def test_parameters_of_another_dtype_are_a_clear_error():
-    learner = make_learner()
-    narrow = learner.init()._replace(
-        network=jax.tree.map(lambda p: p.astype(jnp.float32), learner.network)
-    )
-    with pytest.raises(
-        ValueError, match=r"encoder\.weight is float32\[4, 2\], expected float64\[4, 2\]"
-    ):
-        learner.step(narrow, *data(3))
 
 
 def test_a_state_with_a_key_of_another_kind_is_its_own():
