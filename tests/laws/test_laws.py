@@ -188,10 +188,12 @@ def test_a_mask_weighs_steps(network, rule):
     )
 
 
-@pytest.mark.full
-def test_a_boolean_mask_counts():
+def test_truth_values_and_no_mask_are_weights_of_one():
     network, mask = make_network(depth=1), WEIGHTS > 0
     assert_equal(run(network, ft.SNAP1, mask=mask), run(network, ft.SNAP1, mask=mask.astype(float)))
+    xs, ys, reset = map(jnp.asarray, (XS[0], YS[0], RESET))
+    got = ft.gradient(network, None, xs, ys, rule=ft.SNAP1, loss=LOSS, reset=reset)
+    assert_equal(got, run(network, ft.SNAP1, mask=ALL))
 
 
 def test_the_loss_of_a_step_that_does_not_count_may_be_anything():

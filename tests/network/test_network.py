@@ -232,7 +232,6 @@ def test_lru_on_the_whole_disk_is_finite():
             assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(cell))
 
 
-@pytest.mark.full
 def test_a_cumulative_mean_is_decoded_and_differentiated_straight_through():
     make = {"model_size": 5, "depth": 1, "cell": ft.LRU.factory(state_size=3), "key": KEY}
     plain, averaged = ft.Network(2, 3, **make), ft.Network(2, 3, cumulative_mean=True, **make)

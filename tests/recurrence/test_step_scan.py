@@ -14,8 +14,17 @@ import foretrace as ft
 from foretrace._recurrence.unroll import states
 
 STEPS = 6
+
+
+class Begun(ft.MinGRU):
+    """A linear scan that does not begin at zero."""
+
+    def init_state(self):
+        return jnp.full(self.state_size, 0.3)
+
+
 # Every cell whose recurrence is no linear scan: dense, of two state dimensions, with a spike.
-STEPPED = ("gru", "lstm", "tanh", "linear", "indrnn", "lif")
+STEPPED = ("begun", "gru", "lstm", "tanh", "linear", "indrnn", "lif")
 
 
 def loop(cell, theta, h, xs, rule, reset):
@@ -39,9 +48,9 @@ def differentiated(function, *args):
 
 @pytest.mark.parametrize("resets", [False, True])
 @pytest.mark.parametrize("rule", fast([ft.BPTT, ft.HYBRID], 1), ids=str)
-@pytest.mark.parametrize("name", fast(STEPPED, 2))
+@pytest.mark.parametrize("name", fast(STEPPED, 3))
 def test_value_and_derivative_are_those_of_the_loop(name, rule, resets):
-    cell = CELLS[name](3, key=jax.random.key(0))
+    cell = (CELLS | {"begun": Begun.factory()})[name](3, key=jax.random.key(0))
     theta, xs = cell.coefficients(), jax.random.normal(jax.random.key(1), (STEPS, 3))
     h = jax.tree.map(lambda leaf: leaf + 0.3, cell.init_state())
     reset = jnp.arange(STEPS) == 3 if resets else None
