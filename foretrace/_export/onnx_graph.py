@@ -90,8 +90,7 @@ class _Graph:
                 f"the operation {name} has no form in ONNX here; use format='stablehlo'"
             )
         found = OTHERS[name](self.nodes, eqn, *map(self.read, eqn.invars))
-        for var, one in zip(eqn.outvars, [found] if isinstance(found, str) else found, strict=True):
-            self.values[var] = _Value(one, var.aval.shape)
+        self.values[eqn.outvars[0]] = _Value(found, eqn.outvars[0].aval.shape)
 
     def read(self, atom: Any) -> str:
         """Return the name of a value in its whole shape."""

@@ -48,23 +48,14 @@ class Nodes:
         """Return the name of a constant vector of sizes or positions."""
         return self.constant(np.array(tuple(values), np.int64))
 
-    def many(self, operator: str, inputs: list[str], count: int, **attributes: Any) -> list[str]:
-        """Add a node with several outputs; return their names."""
-        key = (
-            operator,
-            tuple(inputs),
-            count,
-            tuple(sorted((name, str(v)) for name, v in attributes.items())),
-        )
-        if key not in self._known:
-            names = [f"v{len(self.nodes)}" + (f"_{i}" if count > 1 else "") for i in range(count)]
-            self.nodes.append(self._helper.make_node(operator, inputs, names, **attributes))
-            self._known[key] = names
-        return self._known[key]
-
     def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
-        """Add a node; return the name of its output."""
-        return self.many(operator, list(inputs), 1, **attributes)[0]
+        """Add a node, unless there is the same one; return the name of its output."""
+        key = (operator, inputs, str(attributes))
+        if key not in self._known:
+            self._known[key] = f"v{len(self.nodes)}"
+            node = self._helper.make_node(operator, inputs, [self._known[key]], **attributes)
+            self.nodes.append(node)
+        return self._known[key]
 
     def dtype(self, dtype: Any) -> int:
         """Return the number of a dtype in ONNX.

@@ -2,48 +2,16 @@
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from foretrace._export.onnx_nodes import Nodes
+from foretrace._graph.operations import OPERATIONS
+from foretrace._graph.picking import Picking, picking
 from foretrace._graph.real_valued import NotExportable
 
-PLAIN = {
-    "abs": "Abs",
-    "add": "Add",
-    "add_any": "Add",
-    "and": "And",
-    "ceil": "Ceil",
-    "cos": "Cos",
-    "cosh": "Cosh",
-    "div": "Div",
-    "eq": "Equal",
-    "erf": "Erf",
-    "exp": "Exp",
-    "floor": "Floor",
-    "ge": "GreaterOrEqual",
-    "gt": "Greater",
-    "le": "LessOrEqual",
-    "log": "Log",
-    "logistic": "Sigmoid",
-    "lt": "Less",
-    "max": "Max",
-    "min": "Min",
-    "mul": "Mul",
-    "neg": "Neg",
-    "not": "Not",
-    "or": "Or",
-    "pow": "Pow",
-    "sign": "Sign",
-    "sin": "Sin",
-    "sinh": "Sinh",
-    "sqrt": "Sqrt",
-    "sub": "Sub",
-    "tan": "Tan",
-    "tanh": "Tanh",
-    "xor": "Xor",
-}
+PLAIN = {name: operation.onnx for name, operation in OPERATIONS.items() if operation.onnx}
 """Operations on each element that ONNX has too."""
 
 _REDUCTIONS = {"reduce_sum": "ReduceSum", "reduce_max": "ReduceMax", "reduce_min": "ReduceMin"}
@@ -97,13 +65,7 @@ def _cast(nodes: Nodes, eqn: Any, x: str) -> str:
     return nodes.add("Cast", x, to=nodes.dtype(eqn.params["new_dtype"]))
 
 
-def _one_minus_square(nodes: Nodes, eqn: Any, x: str) -> str:
-    one = nodes.constant(_like(eqn, 1))
-    return nodes.add("Mul", nodes.add("Add", one, x), nodes.add("Sub", one, x))
-
-
 ELEMENTWISE: dict[str, Callable[..., str]] = {
-    "clamp": lambda nodes, eqn, low, x, high: nodes.add("Min", nodes.add("Max", x, low), high),
     "convert_element_type": _cast,
     "expm1": _expm1,
     "integer_pow": _integer_power,
@@ -113,7 +75,6 @@ ELEMENTWISE: dict[str, Callable[..., str]] = {
         "Div", nodes.add("Log", x), nodes.constant(_like(eqn, math.log(2)))
     ),
     "ne": lambda nodes, eqn, a, b: nodes.add("Not", nodes.add("Equal", a, b)),
-    "one_minus_square": _one_minus_square,
     "rem": lambda nodes, eqn, a, b: nodes.add("Mod", a, b, fmod=1),
     "rsqrt": lambda nodes, eqn, x: nodes.add("Reciprocal", nodes.add("Sqrt", x)),
     "select_n": _select,
@@ -152,19 +113,6 @@ def _reverse(nodes: Nodes, eqn: Any, x: str) -> str:
     return nodes.add(
         "Slice", x, *map(nodes.integers, ([-1] * len(axes), ends, axes, [-1] * len(axes)))
     )
-
-
-def _split(nodes: Nodes, eqn: Any, x: str) -> list[str]:
-    sizes = eqn.params["sizes"]
-    return nodes.many("Split", [x, nodes.integers(sizes)], len(sizes), axis=eqn.params["axis"])
-
-
-def _pad(nodes: Nodes, eqn: Any, x: str, value: str) -> str:
-    config = eqn.params["padding_config"]
-    if any(low < 0 or high < 0 or between for low, high, between in config):
-        raise NotExportable("padding between elements, or by less than nothing, has no form here")
-    ends = [low for low, _, _ in config] + [high for _, high, _ in config]
-    return nodes.add("Pad", x, nodes.integers(ends), value, mode="constant")
 
 
 def _reduce(nodes: Nodes, eqn: Any, x: str) -> str:
@@ -212,32 +160,20 @@ def _dot_general(nodes: Nodes, eqn: Any, a: str, b: str) -> str:
     return reshaped(nodes, product, (*front, rows[-2], columns[-1]), eqn.outvars[0].aval.shape)
 
 
-class _Picking(NamedTuple):
-    """Which axes of an array are picked from by indices, and how the others come along whole."""
-
-    front: list[int]
-    whole: list[int]
-    batching: tuple[int, ...]
-    indices_batching: tuple[int, ...]
-    index_map: tuple[int, ...]
-
-
-def _picking(
-    eqn: Any, batching: Any, indices_batching: Any, index_map: Any, window: Any, sizes: Any
-) -> _Picking:
-    shape = eqn.invars[0].aval.shape
-    front = sorted({*batching, *index_map})
-    whole = [axis for axis in range(len(shape)) if axis not in front]
-    if len(window) != len(whole) or any(sizes[i] != shape[axis] for i, axis in enumerate(whole)):
+def _picking(eqn: Any) -> tuple[Picking, list[int]]:
+    """Return the axes of a gather or a scatter, and those that are picked from, in order."""
+    found, shape = picking(eqn), eqn.invars[0].aval.shape
+    front = sorted({*found.batching, *found.index_map})
+    if {*found.whole} & {*front} or any(found.sizes[axis] != shape[axis] for axis in found.whole):
         raise NotExportable("picking a part of an axis by indices has no form here")
-    return _Picking(front, whole, tuple(batching), tuple(indices_batching), tuple(index_map))
+    return found, front
 
 
-def _positions(nodes: Nodes, eqn: Any, indices: str, pick: _Picking) -> str:
+def _positions(nodes: Nodes, eqn: Any, indices: str, pick: Picking, front: list[int]) -> str:
     """Return each element's position on the indexed axes, as GatherND and ScatterND take it."""
     shape = eqn.invars[1].aval.shape
     columns, wide = [], nodes.add("Cast", indices, to=nodes.dtype(np.int64))
-    for axis in pick.front:
+    for axis in front:
         if axis in pick.index_map:
             place = pick.index_map.index(axis)
             columns.append(
@@ -257,43 +193,25 @@ def _positions(nodes: Nodes, eqn: Any, indices: str, pick: _Picking) -> str:
 
 
 def _gather(nodes: Nodes, eqn: Any, x: str, indices: str) -> str:
-    numbers, sizes = eqn.params["dimension_numbers"], eqn.params["slice_sizes"]
-    front = {*numbers.operand_batching_dims, *numbers.start_index_map}
-    pick = _picking(
-        eqn,
-        numbers.operand_batching_dims,
-        numbers.start_indices_batching_dims,
-        numbers.start_index_map,
-        numbers.offset_dims,
-        [size for axis, size in enumerate(sizes) if axis not in front],
-    )
-    found = nodes.add(
-        "GatherND",
-        _transposed(nodes, x, pick.front + pick.whole),
-        _positions(nodes, eqn, indices, pick),
-    )
+    pick, front = _picking(eqn)
+    rows = _positions(nodes, eqn, indices, pick, front)
+    found = nodes.add("GatherND", _transposed(nodes, x, [*front, *pick.whole]), rows)
     # Picked axes are in front now; those that came along go where the result has them.
-    rank = len(eqn.outvars[0].aval.shape)
-    picked = [axis for axis in range(rank) if axis not in numbers.offset_dims]
-    return _transposed(nodes, found, np.argsort([*picked, *numbers.offset_dims]))
+    return _transposed(nodes, found, np.argsort(_behind(eqn.outvars[0], pick)))
 
 
 def _scatter_add(nodes: Nodes, eqn: Any, x: str, indices: str, updates: str) -> str:
-    numbers, shape = eqn.params["dimension_numbers"], eqn.invars[2].aval.shape
-    pick = _picking(
-        eqn,
-        numbers.operand_batching_dims,
-        numbers.scatter_indices_batching_dims,
-        numbers.scatter_dims_to_operand_dims,
-        numbers.update_window_dims,
-        [shape[axis] for axis in numbers.update_window_dims],
-    )
-    picked = [axis for axis in range(len(shape)) if axis not in numbers.update_window_dims]
-    updates = _transposed(nodes, updates, [*picked, *numbers.update_window_dims])
-    order = pick.front + pick.whole
-    rows = _positions(nodes, eqn, indices, pick)
+    pick, front = _picking(eqn)
+    updates = _transposed(nodes, updates, _behind(eqn.invars[2], pick))
+    order, rows = [*front, *pick.whole], _positions(nodes, eqn, indices, pick, front)
     found = nodes.add("ScatterND", _transposed(nodes, x, order), rows, updates, reduction="add")
     return _transposed(nodes, found, np.argsort(order))
+
+
+def _behind(elements: Any, pick: Picking) -> list[int]:
+    """Return the axes of elements, those of windows last."""
+    axes = range(len(elements.aval.shape))
+    return [*(axis for axis in axes if axis not in pick.window), *pick.window]
 
 
 def _window(nodes: Nodes, eqn: Any, sizes: tuple[int, ...], starts: tuple[str, ...]) -> str:
@@ -323,27 +241,23 @@ def _cumulative_sum(nodes: Nodes, eqn: Any, x: str) -> str:
     return nodes.add("CumSum", x, axis, reverse=int(eqn.params["reverse"]))
 
 
-OTHERS: dict[str, Callable[..., str | list[str]]] = {
+OTHERS: dict[str, Callable[..., str]] = {
+    **dict.fromkeys(("expand_dims", "reshape", "squeeze"), _reshape),
     "argmax": _argmax,
     "concatenate": lambda nodes, eqn, *xs: nodes.add("Concat", *xs, axis=eqn.params["dimension"]),
     "cumsum": _cumulative_sum,
     "dot_general": _dot_general,
     "dynamic_slice": _dynamic_slice,
     "dynamic_update_slice": _dynamic_update,
-    "expand_dims": _reshape,
     "gather": _gather,
-    "pad": _pad,
     "reduce_and": _reduce_booleans,
     "reduce_max": _reduce,
     "reduce_min": _reduce,
     "reduce_or": _reduce_booleans,
     "reduce_sum": _reduce,
-    "reshape": _reshape,
     "rev": _reverse,
     "scatter-add": _scatter_add,
     "slice": _slice,
-    "split": _split,
-    "squeeze": _reshape,
     "transpose": lambda nodes, eqn, x: _transposed(nodes, x, eqn.params["permutation"]),
 }
 """Operations that move, join or add up elements."""

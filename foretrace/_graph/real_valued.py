@@ -109,23 +109,7 @@ def _computed(eqn: Any, operands: list[Any]) -> list[Any]:
     name, params = eqn.primitive.name, eqn.params
     if name.startswith("empty"):
         return [np.zeros(eqn.outvars[0].aval.shape, eqn.outvars[0].aval.dtype)]
-    if name == "stack":
-        return [
-            jnp.concatenate([jnp.expand_dims(x, params["axis"]) for x in operands], params["axis"])
-        ]
-    if name == "unstack":
-        axis = params["axis"]
-        return [
-            lax.index_in_dim(operands[0], i, axis, keepdims=False)
-            for i in range(operands[0].shape[axis])
-        ]
-    if name == "tile":
-        return [_tiled(operands[0], params["reps"])]
-    if name == "cholesky":
-        return [cholesky(operands[0])]
-    if name == "triangular_solve":
-        return [triangular_solve(*operands, **params)]
-    found = eqn.primitive.bind(*operands, **params)
+    found = _WRITTEN_OUT.get(name, eqn.primitive.bind)(*operands, **params)
     return list(found) if eqn.primitive.multiple_results else [found]
 
 
@@ -172,6 +156,38 @@ def _tiled(value: Array, reps: Sequence[int]) -> Array:
     return value
 
 
+def _split(value: Array, sizes: Sequence[int], axis: int) -> list[Array]:
+    ends = np.cumsum(sizes).tolist()
+    return [
+        lax.slice_in_dim(value, end - size, end, axis=axis)
+        for end, size in zip(ends, sizes, strict=True)
+    ]
+
+
+def _padded(value: Array, filling: Array, padding_config: Sequence[tuple]) -> Array:
+    """Return a padded array as joined parts, one axis after another."""
+    for axis, (low, high, between) in enumerate(padding_config):
+        size = value.shape[axis]
+        if between and size > 1:
+            # The gap behind each element is an axis of its own; the last gap is cut off.
+            gaps = _lengthened(jnp.expand_dims(value, axis + 1), filling, axis + 1, 0, between)
+            value = gaps.reshape(*value.shape[:axis], -1, *value.shape[axis + 1 :])
+            size = (size - 1) * (between + 1) + 1
+        if size != value.shape[axis] or low < 0 or high < 0:
+            value = lax.slice_in_dim(value, max(-low, 0), size - max(-high, 0), axis=axis)
+        value = _lengthened(value, filling, axis, max(low, 0), max(high, 0))
+    return value
+
+
+def _lengthened(value: Array, filling: Array, axis: int, low: int, high: int) -> Array:
+    """Return an array with equal elements before and behind it along an axis."""
+    parts = [
+        lax.broadcast(filling, (*value.shape[:axis], int(size), *value.shape[axis + 1 :]))
+        for size in (low, high)
+    ]
+    return jnp.concatenate([part for part in (parts[0], value, parts[1]) if part.size], axis)
+
+
 def _all_branches(eqn: Any, which: Any, *operands: Any) -> list[Any]:
     """Run every branch, and choose among their results."""
     branches = eqn.params["branches"]
@@ -180,7 +196,7 @@ def _all_branches(eqn: Any, which: Any, *operands: Any) -> list[Any]:
     found = [_evaluate(branch.jaxpr, branch.consts, operands) for branch in branches]
     if len(found) == 1:
         return found[0]
-    place = lax.clamp(np.int32(0), which, np.int32(len(branches) - 1))
+    place = jnp.minimum(jnp.maximum(which, 0), len(branches) - 1)
     place = place.astype(bool) if len(branches) == 2 else place
 
     def chosen(out: Any, cases: Sequence[Any]) -> Any:
@@ -311,6 +327,21 @@ _RULES: dict[str, Callable[..., Any]] = {
     "ne": lambda a, b: (a.re != b.re) | (a.im != b.im),
 }
 """What an operation is on pairs."""
+
+_WRITTEN_OUT: dict[str, Callable[..., Any]] = {
+    "cholesky": lambda a, **_: cholesky(a),
+    "clamp": lambda low, x, high: jnp.minimum(jnp.maximum(x, low), high),
+    "one_minus_square": lambda x: (1 + x) * (1 - x),
+    "pad": _padded,
+    "split": _split,
+    "stack": lambda *xs, axis: jnp.concatenate([jnp.expand_dims(x, axis) for x in xs], axis),
+    "tile": _tiled,
+    "triangular_solve": triangular_solve,
+    "unstack": lambda x, axis: [
+        lax.index_in_dim(x, i, axis, keepdims=False) for i in range(x.shape[axis])
+    ],
+}
+"""Operations that no format needs, as other operations on real numbers."""
 
 _LINEAR = """
 add add_any broadcast_in_dim concatenate copy cumsum dynamic_slice dynamic_update_slice expand_dims

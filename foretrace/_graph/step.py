@@ -11,6 +11,7 @@ from jax.interpreters import partial_eval
 from foretrace._engine.carry import init_carry
 from foretrace._engine.data import Data
 from foretrace._engine.forward import run
+from foretrace._graph.distinct import distinct
 from foretrace._graph.real_valued import NotExportable, real_valued
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import LearnerState
@@ -27,7 +28,7 @@ class Graph(NamedTuple):
     """One step, traced.
 
     Args:
-        closed: traced function of real arrays, without loops.
+        closed: traced function of real arrays, without loops and repeated equations.
         state: initial value of each state that goes in, by name, in order.
         data: shape and dtype of what goes in after the states: x, and y if it learns.
         results: names of the outputs before the states.
@@ -183,7 +184,7 @@ def traced_graph(
         closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True
     )
     values = {name: np.asarray(value) for name, value in state.items()}
-    return Graph(closed.replace(jaxpr=jaxpr), values, data, results)
+    return Graph(closed.replace(jaxpr=distinct(jaxpr)), values, data, results)
 
 
 def _shape_of(value: Any) -> jax.ShapeDtypeStruct:

@@ -3,7 +3,6 @@
 from typing import Any
 
 import jax.numpy as jnp
-from jax import lax
 
 from foretrace._types import Array, Float
 
@@ -17,8 +16,8 @@ def cholesky(a: Float[Array, "... n n"]) -> Float[Array, "... n n"]:
     columns, rest = [], a
     for k in range(a.shape[-1]):
         column = rest[..., 0] / jnp.sqrt(rest[..., :1, 0])
-        above = [(0, 0, 0)] * (a.ndim - 2) + [(k, 0, 0)]
-        columns.append(lax.pad(column, jnp.zeros((), a.dtype), above)[..., None])
+        above = jnp.zeros((*a.shape[:-2], k), a.dtype)
+        columns.append(jnp.concatenate([above, column] if k else [column], -1)[..., None])
         rest = rest[..., 1:, 1:] - column[..., 1:, None] * column[..., None, 1:]
     return jnp.concatenate(columns, axis=-1)
 

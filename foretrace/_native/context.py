@@ -7,19 +7,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from foretrace._native.function import Leaf, pool
+from foretrace._native.function import Leaf
 from foretrace._native.program import Program
 from foretrace._types import PyTree
-
-CTYPES: dict[str, Any] = {
-    "float": np.float32,
-    "double": np.float64,
-    "int8_t": np.int8,
-    "int32_t": np.int32,
-    "int64_t": np.int64,
-    "uint8_t": np.uint8,
-    "uint32_t": np.uint32,
-}
 
 
 class Context:
@@ -32,14 +22,9 @@ class Context:
 
     def __init__(self, program: Program, state: PyTree):
         self.program = program
-        fields = [
-            (
-                name,
-                np.ctypeslib.as_ctypes_type(CTYPES[kind]) * size
-                if name != "now"
-                else ctypes.c_int32,
-            )
-            for name, kind, size in program.fields
+        fields: list[tuple[str, Any]] = [
+            (name, np.ctypeslib.as_ctypes_type(dtype) * size)
+            for name, dtype, size in program.fields
         ]
         self._struct = type("Context", (ctypes.Structure,), {"_fields_": fields})()
         self._leaves, self._tree = jax.tree.flatten(jax.eval_shape(lambda: state))
@@ -71,7 +56,6 @@ class Context:
 
     def _place(self, leaf: Leaf) -> np.ndarray:
         """Return the present value of a state, as a view of the struct."""
-        field = f"{pool(leaf.value.dtype)}_{'both' if leaf.twice else 'kept'}"
-        array = np.ctypeslib.as_array(getattr(self._struct, field)).view(leaf.value.dtype)
-        start = leaf.offset + (len(array) // 2 if leaf.twice and self._struct.now else 0)
+        array = np.ctypeslib.as_array(getattr(self._struct, leaf.field)).view(leaf.value.dtype)
+        start = leaf.offset + (len(array) // 2 if leaf.twice and self._struct.now[0] else 0)
         return array[start : start + leaf.value.size]

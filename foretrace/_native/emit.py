@@ -83,7 +83,7 @@ class Emitter:
     def _together(self, group: Group) -> list[str]:
         first = group.loops[0]
         shape = first.kept or first.reduced
-        names = [f"i{axis}" for axis in range(len(shape))]
+        names = _names("i", shape)
         before, body, after = [], [], []
         known: dict[Load, str] = {}
         for loop in group.loops:
@@ -111,27 +111,23 @@ class Emitter:
         return lines if inner else [*lines, f"{self.place(loop.target, names)} = {name};"]
 
     def _alone(self, loop: Loop) -> list[str]:
-        if loop.combine in ("argmax", "argmin"):
-            return self._place_of_largest(loop)
         if loop.combine == "running sum":
             return self._running_sum(loop)
-        if loop.combine == "largest":
+        if loop.combine in ("largest", "smallest"):
             return self._places_of_largest(loop)
-        names = [f"i{axis}" for axis in range(len(loop.kept))]
+        names, inner = _names("i", loop.kept), _names("k", loop.reduced)
         if loop.combine in ("add", "put", "store"):
             return nest(names, loop.kept, self._scattered(loop, names))
-        inner = [f"k{axis}" for axis in range(len(loop.reduced))]
         if self._adds_rows(loop):
             return self._rows(loop, names, inner)
-        body = self._accumulated(loop, [*names, *inner], inner)
-        body.append(f"{self.place(loop.target, names)} = total;")
-        return nest(names, loop.kept, body) if names else ["{", *_indented(body), "}"]
-
-    def _accumulated(self, loop: Loop, names: list[str], inner: list[str]) -> list[str]:
         dtype = loop.target.array.dtype
-        step = _accumulate(loop, "total", self.text(loop.expression, names, {}))
-        start = f"{c_type(dtype)} total = {start_of(loop.combine, dtype)};"
-        return [start, *nest(inner, loop.reduced, [step])]
+        step = _accumulate(loop, "total", self.text(loop.expression, [*names, *inner], {}))
+        body = [
+            f"{c_type(dtype)} total = {start_of(loop.combine, dtype)};",
+            *nest(inner, loop.reduced, [step]),
+            f"{self.place(loop.target, names)} = total;",
+        ]
+        return block(names, loop.kept, body)
 
     def _adds_rows(self, loop: Loop) -> bool:
         """Return whether rows are added up, whose elements lie beside each other."""
@@ -159,7 +155,7 @@ class Emitter:
         if size <= MAX_ROW:
             stored = nest([last], (size,), [f"{place} = {total};"])
             lines = [f"{kind} row[{size}];", *lines, *stored]
-        return nest(outer, loop.kept[:-1], lines) if outer else ["{", *_indented(lines), "}"]
+        return block(outer, loop.kept, lines)
 
     def _scattered(self, loop: Loop, names: list[str]) -> list[str]:
         text = self.text(loop.expression, names, {})
@@ -174,58 +170,31 @@ class Emitter:
         line = f"{self.place(loop.target, names)} {sign} {text};"
         return [f"if ({inside}) {line}" if inside else line]
 
-    def _place_of_largest(self, loop: Loop) -> list[str]:
-        names, kind = [f"i{axis}" for axis in range(len(loop.kept))], "double"
-        sign = ">" if loop.combine == "argmax" else "<"
-        text = self.text(loop.expression, [*names, "k0"], {})
-        first = self.text(loop.expression, [*names, "0"], {})
-        body = [
-            f"{kind} best = {first};",
-            "int place = 0;",
-            *nest(
-                ["k0"],
-                loop.reduced,
-                [
-                    f"{{ const {kind} one = {text}; if (one {sign} best) {{ best = one; place = "
-                    f"k0; }} }}"
-                ],
-            ),
-            f"{self.place(loop.target, names)} = place;",
-        ]
-        return nest(names, loop.kept, body) if names else ["{", *_indented(body), "}"]
-
     def _places_of_largest(self, loop: Loop) -> list[str]:
         """Return loops that keep the places of the largest elements, the first of equals first."""
-        (count,), (size,) = loop.kept, loop.reduced
+        *outer, count = loop.kept
+        names, sign = _names("i", outer), ">" if loop.combine == "largest" else "<"
 
         def element(place: str) -> str:
-            return self.text(loop.expression, ["0", place], {})
+            return self.text(loop.expression, [*names, "0", place], {})
 
         def kept(place: str) -> str:
-            return self.place(loop.target, [place])
+            return self.place(loop.target, [*names, place])
 
         body = [
             f"int at = k0 < {count} ? k0 : {count};",
-            f"for (; at > 0 && {element('k0')} > {element(kept('(at - 1)'))}; --at)",
+            f"for (; at > 0 && {element('k0')} {sign} {element(kept('(at - 1)'))}; --at)",
             f"    if (at < {count}) {kept('at')} = {kept('(at - 1)')};",
             f"if (at < {count}) {kept('at')} = k0;",
         ]
-        return nest(["k0"], (size,), body)
+        return nest(names, outer, nest(["k0"], loop.reduced, body))
 
     def _running_sum(self, loop: Loop) -> list[str]:
-        names = [f"i{axis}" for axis in range(len(loop.kept))]
-        text = self.text(loop.expression, names, {})
-        body = [
-            f"{c_type(loop.target.array.dtype)} total = 0;",
-            *nest(
-                names[-1:],
-                loop.kept[-1:],
-                [f"total += {text};", f"{self.place(loop.target, names)} = total;"],
-            ),
-        ]
-        return (
-            nest(names[:-1], loop.kept[:-1], body) if names[:-1] else ["{", *_indented(body), "}"]
-        )
+        names = _names("i", loop.kept)
+        text, place = self.text(loop.expression, names, {}), self.place(loop.target, names)
+        step = [f"total += {text};", f"{place} = total;"]
+        start = f"{c_type(loop.target.array.dtype)} total = 0;"
+        return block(names[:-1], loop.kept, [start, *nest(names[-1:], loop.kept[-1:], step)])
 
     def place(
         self, load: Load, names: Sequence[str], known: Mapping[Load, str] = MappingProxyType({})
@@ -298,6 +267,15 @@ def nest(names: Sequence[str], sizes: Sequence[int], body: list[str]) -> list[st
         head = f"for (int {name} = 0; {name} < {size}; ++{name})"
         lines = [head, "{", *_indented(lines), "}"] if len(lines) > 1 else [f"{head} {lines[0]}"]
     return lines
+
+
+def block(names: Sequence[str], sizes: Sequence[int], body: list[str]) -> list[str]:
+    """Return loops around statements that have variables of their own."""
+    return nest(names, sizes[: len(names)], body) if names else ["{", *_indented(body), "}"]
+
+
+def _names(letter: str, sizes: Sequence[int]) -> list[str]:
+    return [f"{letter}{axis}" for axis in range(len(sizes))]
 
 
 def _indented(lines: Sequence[str]) -> list[str]:

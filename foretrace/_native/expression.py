@@ -13,17 +13,28 @@ import numpy as np
 
 from foretrace._graph.real_valued import NotExportable
 
+
+class CType(NamedTuple):
+    """Name of a type in C, and of the memory of its arrays in a context."""
+
+    name: str
+    pool: str
+
+
 C_TYPES = {
-    "float32": "float",
-    "float64": "double",
-    "int8": "int8_t",
-    "int32": "int32_t",
-    "int64": "int64_t",
-    "uint8": "uint8_t",
-    "uint32": "uint32_t",
-    "bool": "uint8_t",
+    "float32": CType("float", "f"),
+    "float64": CType("double", "d"),
+    "int32": CType("int32_t", "i"),
+    "int64": CType("int64_t", "l"),
+    "bool": CType("uint8_t", "b"),
+    "uint8": CType("uint8_t", "b"),
+    "int8": CType("int8_t", "c"),
+    "uint32": CType("uint32_t", "u"),
 }
 """C type of each dtype."""
+
+POOLS = {found.pool: np.dtype(name) for name, found in C_TYPES.items()}
+"""Type of the numbers in each memory."""
 
 
 def c_type(dtype: Any) -> str:
@@ -32,6 +43,15 @@ def c_type(dtype: Any) -> str:
     Raises:
         NotExportable: there is none, such as for bfloat16.
     """
+    return _type(dtype).name
+
+
+def pool(dtype: Any) -> str:
+    """Return the name of the memory that holds arrays of a type."""
+    return _type(dtype).pool
+
+
+def _type(dtype: Any) -> CType:
     found = C_TYPES.get(str(np.dtype(dtype)))
     if found is None:
         raise NotExportable(
@@ -211,6 +231,13 @@ def sliced(
         return offset, tuple(step * stride for step, stride in zip(steps, strides, strict=True))
 
     return Value(moved(value.expression, move), sizes)
+
+
+def cut(value: Value, axis: int, start: int, size: int) -> Value:
+    """Return some elements along one axis, and all along the others."""
+    starts, sizes = [0] * len(value.shape), list(value.shape)
+    starts[axis], sizes[axis] = start, size
+    return sliced(value, tuple(starts), tuple(sizes), (1,) * len(sizes))
 
 
 def reshaped(value: Value, shape: tuple[int, ...]) -> Value | None:

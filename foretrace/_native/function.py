@@ -1,37 +1,33 @@
 """A traced step as one C function over the arrays of a context."""
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax.extend.core as core
 import numpy as np
+from jax.interpreters import partial_eval
 
 from foretrace._graph.step import Graph
 from foretrace._native.emit import Emitter, number
-from foretrace._native.expression import Array, Load, Number, Value, c_type, contiguous, cost, loads
+from foretrace._native.expression import (
+    Array,
+    Load,
+    Number,
+    Value,
+    c_type,
+    contiguous,
+    cost,
+    loads,
+    pool,
+)
 from foretrace._native.loops import Loop, simplified
-from foretrace._native.lower import Lowering, distinct
+from foretrace._native.lower import Lowering
 from foretrace._native.lower_loops import SUMMING
 from foretrace._native.lower_places import PLACING
 from foretrace._native.lower_views import MOVING
 from foretrace._native.schedule import Group, grouped, placed
-
-POOLS = {
-    "float": "f",
-    "double": "d",
-    "int32_t": "i",
-    "int64_t": "l",
-    "uint8_t": "b",
-    "int8_t": "c",
-    "uint32_t": "u",
-}
-"""Name of the memory of each C type in a context."""
-
-
-def pool(dtype: Any) -> str:
-    """Return the name of the memory that holds arrays of a type."""
-    return POOLS[c_type(dtype)]
 
 
 class Leaf:
@@ -48,6 +44,7 @@ class Leaf:
         self.name, self.value, self.twice = name, value, twice
         self.array = Array(value.size, value.dtype, "state", name)
         self.next = Array(value.size, value.dtype, "next", name)
+        self.field = f"{pool(value.dtype)}_{'both' if twice else 'kept'}"
         self.offset = 0
 
 
@@ -60,11 +57,10 @@ class Layout:
 
     def __init__(self, leaves: Sequence[Leaf]):
         self.leaves = list(leaves)
-        self.sizes: dict[tuple[str, bool], int] = {}
+        self.sizes: Counter[str] = Counter()
         for leaf in self.leaves:
-            key = (pool(leaf.value.dtype), leaf.twice)
-            leaf.offset = self.sizes.get(key, 0)
-            self.sizes[key] = leaf.offset + leaf.value.size
+            leaf.offset = self.sizes[leaf.field]
+            self.sizes[leaf.field] += leaf.value.size
         self._of = {leaf.array: leaf for leaf in self.leaves} | {
             leaf.next: leaf for leaf in self.leaves
         }
@@ -73,11 +69,11 @@ class Layout:
         """Return the pointer to an array of the state: `k_` kept once, `s_` now, `n_` next."""
         leaf = self._of[array]
         kind = "n" if array.place == "next" else "s" if leaf.twice else "k"
-        return (
-            f"({kind}_{pool(array.dtype)} + {leaf.offset})"
-            if leaf.offset
-            else f"{kind}_{pool(array.dtype)}"
-        )
+        return _moved(f"{kind}_{pool(array.dtype)}", leaf.offset)
+
+
+def _moved(pointer: str, offset: int) -> str:
+    return f"({pointer} + {offset})" if offset else pointer
 
 
 def first_layout(graph: Graph, accepted: int | None) -> Layout:
@@ -87,15 +83,20 @@ def first_layout(graph: Graph, accepted: int | None) -> Layout:
         graph: traced step.
         accepted: place among the results of the flag that a step counts; None if there is none.
     """
-    eqns, results = distinct(graph.closed.jaxpr)
-    made = {out: eqn for eqn in eqns for out in eqn.outvars}
-    front = len(graph.results)
-    leaves = []
-    for place, (name, value) in enumerate(graph.state.items()):
-        old, new = graph.closed.jaxpr.invars[place], results[front + place]
-        flag = None if accepted is None else results[accepted]
-        leaves.append(Leaf(name, value, chosen(made, flag, old, new) is not None))
-    return Layout(leaves)
+    jaxpr = graph.closed.jaxpr
+    made, flag = _makers(jaxpr), None if accepted is None else jaxpr.outvars[accepted]
+    states = zip(jaxpr.invars, jaxpr.outvars[len(graph.results) :], strict=False)
+    return Layout(
+        [
+            Leaf(name, value, chosen(made, flag, *both) is not None)
+            for (name, value), both in zip(graph.state.items(), states, strict=True)
+        ]
+    )
+
+
+def _makers(jaxpr: Any) -> dict[Any, Any]:
+    """Return the equation that computes each variable."""
+    return {out: eqn for eqn in jaxpr.eqns for out in eqn.outvars}
 
 
 def chosen(made: dict[Any, Any], flag: Any, old: Any, new: Any) -> Any:
@@ -144,48 +145,46 @@ def function(part: str, graph: Graph, layout: Layout, accepted: int | None = Non
         accepted: place among the results of the flag that the step counts; None if every step
             counts.
     """
-    jaxpr = graph.closed.jaxpr
-    eqns, results = distinct(jaxpr)
-    made = {out: eqn for eqn in eqns for out in eqn.outvars}
-    inputs = [
-        Array(math.prod(shape.shape), shape.dtype, "input", name)
-        for name, shape in graph.data.items()
-    ]
-    front, flag = len(graph.results), None if accepted is None else results[accepted]
+    jaxpr, front = graph.closed.jaxpr, len(graph.results)
+    made, flag = _makers(jaxpr), None if accepted is None else jaxpr.outvars[accepted]
     wanted: dict[Any, Array] = {}
     news: list[tuple[Leaf, Any, bool]] = []
-    for place, leaf in enumerate(layout.leaves):
-        old, new = jaxpr.invars[place], results[front + place]
+    states = zip(layout.leaves, jaxpr.invars, jaxpr.outvars[front:], strict=False)
+    for leaf, old, new in states:
         after = chosen(made, flag, old, new) if leaf.twice else None
         if after is not None:
             _want(wanted, made, after, leaf.next)
             news.append((leaf, after, True))
         elif new is not old:
             news.append((leaf, new, False))
-    outputs = [
-        Array(math.prod(v.aval.shape), v.aval.dtype, "output", name) if v.aval.shape else None
-        for name, v in zip(graph.results, jaxpr.outvars, strict=False)
-    ]
-    for variable, array in zip(results, outputs, strict=False):
-        if array is not None:
-            _want(wanted, made, variable, array)
+    results = dict(zip(graph.results, jaxpr.outvars, strict=False))
+    outputs = {
+        name: Array(math.prod(variable.aval.shape), variable.aval.dtype, "output", name)
+        for name, variable in results.items()
+        if variable.aval.shape
+    }
+    for name, array in outputs.items():
+        _want(wanted, made, results[name], array)
     # What only chooses between old and new is no part of the program.
-    ends = [*results[:front], *(variable for _, variable, _ in news)]
-    trimmed = _needed(eqns, ends)
-    arguments = [*(leaf.array for leaf in layout.leaves), *inputs]
-    step = jaxpr.replace(eqns=trimmed, outvars=ends)
+    ends = [*results.values(), *(variable for _, variable, _ in news)]
+    step, _ = partial_eval.dce_jaxpr(jaxpr.replace(outvars=ends), [True] * len(ends), True)
+    arguments = [
+        *(leaf.array for leaf in layout.leaves),
+        *(
+            Array(math.prod(shape.shape), shape.dtype, "input", name)
+            for name, shape in graph.data.items()
+        ),
+    ]
     lowering = Lowering(step, graph.closed.consts, arguments, wanted, MOVING | SUMMING | PLACING)
-    texts: dict[str, Any] = {}
-    for name, variable, array in zip(graph.results, results, outputs, strict=False):
+    numbers: dict[str, Value] = {}
+    for name, variable in results.items():
         value = lowering.read(variable)
-        if array is not None:
-            lowering.stored(value, array)
+        if name in outputs:
+            lowering.stored(value, outputs[name])
+        elif isinstance(value.expression, Number):
+            numbers[name] = value
         else:
-            texts[name] = (
-                value
-                if isinstance(value.expression, Number)
-                else lowering.stored(value, Array(1, variable.aval.dtype, "scratch"))
-            )
+            numbers[name] = lowering.stored(value, Array(1, variable.aval.dtype, "scratch"))
     last: list[Loop] = []
     for leaf, variable, beside in news:
         value = lowering.read(variable)
@@ -205,24 +204,16 @@ def function(part: str, graph: Graph, layout: Layout, accepted: int | None = Non
             return names[array]
         if array.place in ("input", "output"):
             return array.name
-        return (
-            f"(w_{pool(array.dtype)} + {offsets[array]})"
-            if offsets[array]
-            else f"w_{pool(array.dtype)}"
-        )
+        return _moved(f"w_{pool(array.dtype)}", offsets[array])
 
     emitter = Emitter(address)
     body = [line for group in groups for line in emitter.group(group)]
-    found = {name: emitter.text(value.expression, [], {}) for name, value in texts.items()}
+    found = {name: emitter.text(value.expression, [], {}) for name, value in numbers.items()}
     work: dict[str, int] = {}
     for array, offset in offsets.items():
         work[pool(array.dtype)] = max(work.get(pool(array.dtype), 0), offset + array.size)
-    return Function(
-        [*emitter.declarations(), *body],
-        found,
-        work,
-        {name: array for array, name in names.items()},
-    )
+    constants = {name: array for array, name in names.items()}
+    return Function([*emitter.declarations(), *body], found, work, constants)
 
 
 def _want(wanted: dict[Any, Array], made: dict[Any, Any], variable: Any, array: Array) -> None:
@@ -235,17 +226,6 @@ def _want(wanted: dict[Any, Array], made: dict[Any, Any], variable: Any, array: 
         variable = eqn.invars[0]
     if eqn is not None:
         wanted.setdefault(variable, array)
-
-
-def _needed(eqns: Sequence[Any], ends: Sequence[Any]) -> list[Any]:
-    """Return the equations that some results need."""
-    needed = {atom for atom in ends if not isinstance(atom, core.Literal)}
-    found = []
-    for eqn in reversed(eqns):
-        if any(out in needed for out in eqn.outvars):
-            found.append(eqn)
-            needed |= {atom for atom in eqn.invars if not isinstance(atom, core.Literal)}
-    return found[::-1]
 
 
 def _late(lowering: Lowering, leaf: Leaf, value: Value) -> Loop:
@@ -261,11 +241,8 @@ def _late(lowering: Lowering, leaf: Leaf, value: Value) -> Loop:
 
 
 def _constants(groups: Sequence[Group]) -> list[Array]:
-    found: dict[Array, None] = {}
-    for group in groups:
-        for loop in group.loops:
-            found |= {array: None for array in loop.reads if array.place == "constant"}
-    return list(found)
+    read = (array for group in groups for loop in group.loops for array in loop.reads)
+    return list(dict.fromkeys(array for array in read if array.place == "constant"))
 
 
 def constant_text(name: str, value: np.ndarray) -> str:

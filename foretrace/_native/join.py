@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from foretrace._native.expression import Number, Value, sliced
+from foretrace._native.expression import Number, Value, cut
 
 
 class Joined(NamedTuple):
@@ -30,13 +30,8 @@ class Joined(NamedTuple):
 
     def part(self, start: int, size: int) -> Value | None:
         """Return the elements from a place on, if they lie in one part."""
-        begin = 0
-        for one in self.parts:
-            length = one.shape[self.axis]
-            if begin <= start and start + size <= begin + length:
-                starts = [0] * len(self.shape)
-                sizes = list(one.shape)
-                starts[self.axis], sizes[self.axis] = start - begin, size
-                return sliced(one, tuple(starts), tuple(sizes), (1,) * len(sizes))
-            begin += length
+        for one, end in zip(self.parts, self.ends(), strict=True):
+            begin = end - one.shape[self.axis]
+            if begin <= start and start + size <= end:
+                return cut(one, self.axis, start - begin, size)
         return None

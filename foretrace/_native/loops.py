@@ -17,9 +17,8 @@ Combine = Literal[
     "or",
     "add",
     "running sum",
-    "argmax",
-    "argmin",
     "largest",
+    "smallest",
 ]
 
 
@@ -34,8 +33,9 @@ class Loop(NamedTuple):
         kept: sizes of the kept axes.
         reduced: sizes of the reduced axes.
         combine: what happens with the elements: "store" keeps them, "put" and "add" write them over
-            or add them to what is there (a place outside of the array is left out), "largest" keeps
-            the places of the largest ones, the others reduce.
+            or add them to what is there (a place outside of the array is left out), "largest"
+            and "smallest" keep the places of the largest or smallest ones along the last axis, the
+            others reduce.
     """
 
     target: Load
@@ -66,7 +66,7 @@ class Loop(NamedTuple):
 
 def simplified(loop: Loop) -> Loop:
     """Return a loop without axes of one element, and with axes that follow one another as one."""
-    if loop.combine in ("running sum", "argmax", "argmin", "largest"):
+    if loop.combine in ("running sum", "largest", "smallest"):
         return loop
     size = len(loop.kept)
     kept = _groups(loop, range(size))
@@ -119,7 +119,7 @@ def start_of(combine: Combine, dtype: Any) -> str:
         return "1"
     if combine in ("sum", "or", "running sum"):
         return "0"
-    sign = "-" if combine in ("max", "argmax") else ""
+    sign = "-" if combine == "max" else ""
     if np.issubdtype(dtype, np.floating):
         return f"{sign}INFINITY"
     info = np.iinfo(dtype)

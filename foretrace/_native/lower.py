@@ -3,7 +3,7 @@
 view             slice, transpose, broadcast, reshape …    strides of loads, no code
 element          add, mul, exp …                           part of the loop that uses it
 sum, product     reduce_sum, dot_general …                 a loop
-join             concatenate, pad                          each part in its place, or on its own
+join             concatenate                               each part in its place, or on its own
 """
 
 import math
@@ -14,7 +14,6 @@ from typing import Any
 import jax.extend.core as core
 import numpy as np
 
-from foretrace._graph.real_valued import NotExportable
 from foretrace._native.expression import (
     Array,
     Load,
@@ -23,11 +22,11 @@ from foretrace._native.expression import (
     broadcast,
     contiguous,
     cost,
+    cut,
     dtype_of,
     loads,
     reshaped,
     row_major,
-    sliced,
 )
 from foretrace._native.join import Joined
 from foretrace._native.loops import Loop, simplified
@@ -42,7 +41,6 @@ VIEWS = {
     "reshape",
     "rev",
     "slice",
-    "split",
     "squeeze",
     "transpose",
 }
@@ -75,8 +73,7 @@ class Lowering:
         self.loops: list[Loop] = []
         self.wanted = dict(wanted)
         self._rules = rules
-        eqns, results = distinct(jaxpr)
-        self.uses = _uses(eqns, results)
+        self.uses = _uses(jaxpr)
         self.values: dict[Any, Value | Joined] = {}
         for variable, array in zip(jaxpr.invars, arguments, strict=True):
             self.values[variable] = Value(
@@ -84,7 +81,7 @@ class Lowering:
             )
         for variable, constant in zip(jaxpr.constvars, constants, strict=True):
             self.values[variable] = _constant(np.asarray(constant))
-        for eqn in eqns:
+        for eqn in jaxpr.eqns:
             self._lower(eqn)
 
     def _lower(self, eqn: Any) -> None:
@@ -97,26 +94,22 @@ class Lowering:
         self.values |= dict(zip(eqn.outvars, values, strict=True))
 
     def _element(self, eqn: Any) -> Value | Joined:
-        out, name = eqn.outvars[0], eqn.primitive.name
-        shape = out.aval.shape
+        out, shape = eqn.outvars[0], eqn.outvars[0].aval.shape
         read = [self.operand(atom) for atom in eqn.invars]
         if any(isinstance(value, Joined) for value in read):
             joined = self._of_parts(eqn, read)
             if joined is not None:
                 return joined
         operands = [self._spread(self.read(atom), shape) for atom in eqn.invars]
-        expression = element(
-            name, [value.expression for value in operands], eqn.params, out.aval.dtype
-        )
-        if expression is None or len(eqn.outvars) > 1:
-            raise NotExportable(
-                f"the operation {name} has no form in C; choose another cell, loss or optimiser"
-            )
-        return self.stored_if_needed(out, Value(expression, shape))
+        return self.stored_if_needed(out, self._applied(eqn, operands, shape))
+
+    def _applied(self, eqn: Any, operands: Sequence[Value], shape: tuple[int, ...]) -> Value:
+        expressions, dtype = [one.expression for one in operands], eqn.outvars[0].aval.dtype
+        return Value(element(eqn.primitive.name, expressions, eqn.params, dtype), shape)
 
     def _of_parts(self, eqn: Any, read: Sequence[Value | Joined]) -> Joined | None:
         """Return a function of joined arrays part by part, None where that saves no work."""
-        out, name = eqn.outvars[0], eqn.primitive.name
+        (out,), name = eqn.outvars, eqn.primitive.name
         joined = [value for value in read if isinstance(value, Joined)]
         axis, ends = joined[0].axis, sorted({end for one in joined for end in one.ends()})
         alike = all(one.axis == axis and one.shape == out.aval.shape for one in joined)
@@ -126,31 +119,21 @@ class Lowering:
         parts = []
         for start, end in zip([0, *ends], ends, strict=False):
             shape = (*out.aval.shape[:axis], end - start, *out.aval.shape[axis + 1 :])
-            operands = [self._spread(self._cut(value, axis, start, end), shape) for value in read]
-            found = element(name, [one.expression for one in operands], eqn.params, out.aval.dtype)
-            if found is None:
-                return None
-            part = Value(found, shape)
+            operands = [self._spread(_part(value, axis, start, end), shape) for value in read]
+            part = self._applied(eqn, operands, shape)
             parts.append(part if self.uses[out] <= _worth(part) else self.stored(part))
         return Joined(tuple(parts), axis, out.aval.shape)
-
-    def _cut(self, value: Value | Joined, axis: int, start: int, end: int) -> Value:
-        if isinstance(value, Joined):
-            found = value.part(start, end - start)
-            assert found is not None
-            return found
-        if len(value.shape) <= axis or value.shape[axis] == 1:
-            return value
-        starts, sizes = [0] * len(value.shape), list(value.shape)
-        starts[axis], sizes[axis] = start, end - start
-        return sliced(value, tuple(starts), tuple(sizes), (1,) * len(sizes))
 
     def _spread(self, value: Value, shape: tuple[int, ...]) -> Value:
         """Return a scalar, or an array with axes of one element, repeated in a shape."""
         if value.shape == shape or isinstance(value.expression, Number):
             return Value(value.expression, shape)
-        value = self.cheap(value, math.prod(shape) // max(math.prod(value.shape), 1))
-        return broadcast(value, shape, tuple(range(len(value.shape))))
+        return self.repeated(value, shape, tuple(range(len(value.shape))))
+
+    def repeated(self, value: Value, shape: tuple[int, ...], dimensions: tuple[int, ...]) -> Value:
+        """Return an array repeated along new axes, stored first if it costs something."""
+        times = math.prod(shape) // max(math.prod(value.shape), 1)
+        return broadcast(self.cheap(value, times), shape, dimensions)
 
     def stored_if_needed(self, variable: Any, value: Value) -> Value:
         """Return a value as it is if it is cheap or used once, else from an array."""
@@ -198,26 +181,14 @@ class Lowering:
             value = self.values[atom] = self._stored_parts(value, self.target(atom))
         return value
 
-    def joined_as_one(self, joined: Joined) -> Value:
-        """Return joined parts in one array."""
-        array = Array(math.prod(joined.shape), dtype_of(joined.parts[0].expression), "scratch")
-        return self._stored_parts(joined, array)
-
     def _stored_parts(self, joined: Joined, array: Array) -> Value:
-        target = contiguous(array, joined.shape)
-        start = 0
-        for part in joined.parts:
-            if part.shape[joined.axis]:
-                place = [0] * len(joined.shape)
-                place[joined.axis] = start
-                steps = (1,) * len(place)
-                piece = sliced(
-                    Value(target, joined.shape), tuple(place), part.shape, steps
-                ).expression
-                assert isinstance(piece, Load)
-                self.add(Loop(piece, part.expression, part.shape))
-                start += part.shape[joined.axis]
-        return Value(target, joined.shape)
+        whole = Value(contiguous(array, joined.shape), joined.shape)
+        for part, end in zip(joined.parts, joined.ends(), strict=True):
+            size = part.shape[joined.axis]
+            piece = cut(whole, joined.axis, end - size, size).expression
+            assert isinstance(piece, Load)
+            self.add(Loop(piece, part.expression, part.shape))
+        return whole
 
     def in_shape(self, value: Value, shape: tuple[int, ...]) -> Value:
         """Return a value in another shape, stored first if its elements are not contiguous."""
@@ -230,6 +201,16 @@ class Lowering:
     def cheap(self, value: Value, times: int) -> Value:
         """Return a value that may be read several times: stored, unless it costs little."""
         return self.stored(value) if times > 1 and cost(value.expression) > 0 else value
+
+
+def _part(value: Value | Joined, axis: int, start: int, end: int) -> Value:
+    if isinstance(value, Joined):
+        found = value.part(start, end - start)
+        assert found is not None
+        return found
+    if len(value.shape) <= axis or value.shape[axis] == 1:
+        return value
+    return cut(value, axis, start, end - start)
 
 
 def _worth(value: Value) -> float:
@@ -252,51 +233,13 @@ def _constant(value: np.ndarray) -> Value:
     return Value(Load(array, 0, row_major(value.shape)), value.shape)
 
 
-def distinct(jaxpr: Any) -> tuple[list[Any], list[Any]]:
-    """Return the equations, repeated ones once, and the results."""
-    same: dict[Any, Any] = {}
-    first: dict[Any, Any] = {}
-
-    def name(atom: Any) -> Any:
-        return atom if isinstance(atom, core.Literal) else same.get(atom, atom)
-
-    eqns = []
-    for eqn in jaxpr.eqns:
-        atoms = [name(atom) for atom in eqn.invars]
-        if (alias := _alias(eqn.primitive.name, atoms)) is not None:
-            same[eqn.outvars[0]] = alias
-            continue
-        operands = tuple(
-            (str(a.aval), repr(a.val)) if isinstance(a, core.Literal) else a for a in atoms
-        )
-        key = (eqn.primitive.name, operands, str(eqn.params))
-        if key in first:
-            same |= dict(zip(eqn.outvars, first[key], strict=True))
-        else:
-            first[key] = eqn.outvars
-            eqns.append(eqn.replace(invars=atoms))
-    return eqns, [name(atom) for atom in jaxpr.outvars]
-
-
-def _alias(name: str, atoms: Sequence[Any]) -> Any:
-    """Return the operand that an operation returns as it is; None if it does something."""
-    if name == "select_n" and len({id(atom) for atom in atoms[1:]}) == 1:
-        return atoms[1]
-    if name == "and":
-        known = [
-            isinstance(atom, core.Literal) and atom.val is not None and bool(np.all(atom.val))
-            for atom in atoms
-        ]
-        if any(known) and atoms[0].aval.dtype == np.bool_:
-            return atoms[1 - known.index(True)]
-    return None
-
-
-def _uses(eqns: Sequence[Any], results: Sequence[Any]) -> Counter[Any]:
+def _uses(jaxpr: Any) -> Counter[Any]:
     """Return how often each variable is computed if not stored; a view counts its readers."""
-    uses: Counter[Any] = Counter(atom for atom in results if not isinstance(atom, core.Literal))
-    for eqn in reversed(eqns):
-        through = eqn.primitive.name in VIEWS or eqn.primitive.name in ("concatenate", "pad")
+    uses: Counter[Any] = Counter(
+        atom for atom in jaxpr.outvars if not isinstance(atom, core.Literal)
+    )
+    for eqn in reversed(jaxpr.eqns):
+        through = eqn.primitive.name in VIEWS or eqn.primitive.name == "concatenate"
         times = sum(uses[out] for out in eqn.outvars) if through else 1
         for atom in eqn.invars:
             if not isinstance(atom, core.Literal):

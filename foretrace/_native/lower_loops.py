@@ -1,5 +1,6 @@
 """Operations that need a loop of their own: sums and products of matrices."""
 
+import functools
 import math
 from collections.abc import Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from foretrace._native.expression import (
     Value,
     broadcast,
     contiguous,
+    cut,
     dtype_of,
     moved,
     sliced,
@@ -46,12 +48,9 @@ def _reduce(lowering: Lowering, eqn: Any) -> Value:
 
 
 def _combined(parts: Sequence[Value], name: str, dtype: Any) -> Value:
-    total = parts[0]
-    for part in parts[1:]:
-        found = element(name, [total.expression, part.expression], {}, dtype)
-        assert found is not None
-        total = Value(found, total.shape)
-    return total
+    expressions = [part.expression for part in parts]
+    total = functools.reduce(lambda a, b: element(name, [a, b], {}, dtype), expressions)
+    return Value(total, parts[0].shape)
 
 
 def _reduced(
@@ -67,8 +66,7 @@ def _reduced(
             raise NotExportable(f"the {combine} of no elements has no value")
         return Value(Number(int(combine == "and"), dtype_of(value.expression)), shape)
     if math.prod(sizes) == 1:
-        whole = sliced(ordered, (0,) * len(ordered.shape), ordered.shape, (1,) * len(ordered.shape))
-        return Value(moved(whole.expression, lambda o, s: (o, s[: len(kept)])), shape)
+        return _without_axes(ordered, len(kept))
     array = (
         Array(math.prod(shape), dtype_of(value.expression), "scratch")
         if out is None
@@ -102,14 +100,11 @@ def _rows_chosen(eqn: Any, a: Value, b: Value) -> Joined | None:
     load = a.expression
     if (tuple(sums[0]), len(a.shape), len(b.shape)) != ((1,), 2, 2) or batch[0] or batch[1]:
         return None
-    if (
-        not isinstance(load, Load)
-        or load.array.value is None
-        or load != contiguous(load.array, a.shape)
-    ):
+    if not isinstance(load, Load) or load.array.value is None:
         return None
-    matrix, (along,) = load.array.value.reshape(a.shape), sums[1]
-    runs = _runs(matrix)
+    if load != contiguous(load.array, a.shape) or load.array.size != math.prod(a.shape):
+        return None
+    (along,), runs = sums[1], _runs(load.array.value.reshape(a.shape))
     if runs is None:
         return None
     other = b if along == 0 else transposed(b, (1, 0))
@@ -118,7 +113,7 @@ def _rows_chosen(eqn: Any, a: Value, b: Value) -> Joined | None:
         if column is None:
             parts.append(Value(Number(0.0, dtype_of(load)), (count, other.shape[1])))
         else:
-            parts.append(_cut(other, 0, column, count))
+            parts.append(cut(other, 0, column, count))
     return Joined(tuple(parts), 0, eqn.outvars[0].aval.shape)
 
 
@@ -160,34 +155,19 @@ def _sum_of_parts(lowering: Lowering, eqn: Any, joined: Joined, side: int) -> Va
     """Return the sum of products with each part of a matrix joined along a summed axis."""
     sums = eqn.params["dimension_numbers"][0]
     along = sums[1 - side][list(sums[side]).index(joined.axis)]
-    whole = lowering.operand(eqn.invars[1 - side])
-    other = (
-        whole
-        if isinstance(whole, Joined) and whole.axis == along
-        else lowering.read(eqn.invars[1 - side])
-    )
-    products, start = [], 0
-    for part in joined.parts:
-        size = part.shape[joined.axis]
-        match = (
-            other.part(start, size)
-            if isinstance(other, Joined)
-            else _cut(other, along, start, size)
-        )
+    atom, products = eqn.invars[1 - side], []
+    other = lowering.operand(atom)
+    for part, end in zip(joined.parts, joined.ends(), strict=True):
+        size, match = part.shape[joined.axis], None
+        if isinstance(other, Joined) and other.axis == along:
+            match = other.part(end - size, size)
         if match is None:
-            match = _cut(lowering.read(eqn.invars[1 - side]), along, start, size)
+            match = cut(lowering.read(atom), along, end - size, size)
         pair = (part, match) if side == 0 else (match, part)
         products.append(_product(lowering, eqn, *pair, None))
-        start += size
     return lowering.stored_if_needed(
         eqn.outvars[0], _combined(products, "add", eqn.outvars[0].aval.dtype)
     )
-
-
-def _cut(value: Value, axis: int, start: int, size: int) -> Value:
-    starts, shape = [0] * len(value.shape), list(value.shape)
-    starts[axis], shape[axis] = start, size
-    return sliced(value, tuple(starts), tuple(shape), (1,) * len(shape))
 
 
 def _product(lowering: Lowering, eqn: Any, a: Value, b: Value, out: Any) -> Value:
@@ -206,10 +186,7 @@ def _product(lowering: Lowering, eqn: Any, a: Value, b: Value, out: Any) -> Valu
     space, n, r, c = (*batch, *rows, *columns, *sums), len(batch), len(rows), len(columns)
     left = broadcast(a, space, (*range(n + r), *range(n + r + c, len(space)))).expression
     right = broadcast(b, space, (*range(n), *range(n + r, len(space)))).expression
-    dtype = dtype_of(left)
-    product = element("mul", [left, right], {}, dtype)
-    assert product is not None
-    whole = Value(product, space)
+    whole = Value(element("mul", [left, right], {}, dtype_of(left)), space)
     if math.prod(sums) == 1 and out is not None:
         return lowering.stored_if_needed(out, _without_axes(whole, n + r + c))
     return _reduced(lowering, whole, range(n + r + c, len(space)), "sum", out)
@@ -217,22 +194,6 @@ def _product(lowering: Lowering, eqn: Any, a: Value, b: Value, out: Any) -> Valu
 
 def _without_axes(value: Value, count: int) -> Value:
     return Value(moved(value.expression, lambda o, s: (o, s[:count])), value.shape[:count])
-
-
-def _arg(combine: Combine) -> Rule:
-    def rule(lowering: Lowering, eqn: Any) -> Value:
-        (out,), (axis,) = eqn.outvars, eqn.params["axes"]
-        value = lowering.read(eqn.invars[0])
-        kept = [d for d in range(len(value.shape)) if d != axis]
-        array = lowering.target(out)
-        target = contiguous(array, out.aval.shape)
-        ordered = transposed(value, (*kept, axis))
-        lowering.add(
-            Loop(target, ordered.expression, out.aval.shape, (value.shape[axis],), combine)
-        )
-        return Value(target, out.aval.shape)
-
-    return rule
 
 
 def _cumsum(lowering: Lowering, eqn: Any) -> Value:
@@ -254,8 +215,6 @@ def _cumsum(lowering: Lowering, eqn: Any) -> Value:
 
 SUMMING: dict[str, Rule] = {
     **dict.fromkeys(_REDUCTIONS, _reduce),
-    "argmax": _arg("argmax"),
-    "argmin": _arg("argmin"),
     "cumsum": _cumsum,
     "dot_general": _dot_general,
 }

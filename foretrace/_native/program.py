@@ -26,20 +26,19 @@ from foretrace._graph.step import (
 )
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import LearnerState
-from foretrace._native.function import (
-    POOLS,
-    Function,
-    Layout,
-    constant_text,
-    first_layout,
-    function,
-    pool,
+from foretrace._native.expression import POOLS, c_type
+from foretrace._native.function import Function, Layout, constant_text, first_layout, function
+from foretrace._native.header import (
+    OF_NETWORK,
+    OF_STREAM,
+    Field,
+    arguments,
+    declaration,
+    result_type,
+    written_header,
 )
-from foretrace._native.header import Field, arguments, header_of_network, header_of_stream
 from foretrace._native.operators import helpers
 from foretrace._native.reserved import identifier
-
-_KINDS = {short: kind for kind, short in POOLS.items()}
 
 
 class Program(NamedTuple):
@@ -74,14 +73,13 @@ def learning_program(
     Raises:
         ValueError: an operation without a form in C.
     """
-    accepted = step.results.index("accepted")
-    layout = first_layout(step, accepted)
-    functions = {
-        "step": function("step", step, layout, accepted),
-        "predict": function("predict", predicting_graph(learner, state), layout),
-        "reset": function("reset", reset_graph(learner, state), layout),
+    graphs = {
+        "step": step,
+        "predict": predicting_graph(learner, state),
+        "reset": reset_graph(learner, state),
     }
-    return _program(name, step, layout, functions)
+    about = ["one step of a network that learns, in C99"]
+    return _program(name, graphs, about, OF_NETWORK, step.results.index("accepted"))
 
 
 def inference_program(name: str, step: Graph) -> Program:
@@ -94,8 +92,7 @@ def inference_program(name: str, step: Graph) -> Program:
     Raises:
         ValueError: an operation without a form in C.
     """
-    layout = first_layout(step, None)
-    return _program(name, step, layout, {"predict": function("predict", step, layout)})
+    return _program(name, {"predict": step}, ["one step of a network, in C99"], OF_NETWORK)
 
 
 def stream_program(
@@ -112,45 +109,58 @@ def stream_program(
     Raises:
         ValueError: an operation without a form in C.
     """
-    layout = first_layout(step, None)
-    functions = {"step": function("step", step, layout)}
-    if predict is not None:
-        functions["predict"] = function("predict", predict, layout)
+    graphs = {"step": step} | ({} if predict is None else {"predict": predict})
+    about = ["the model of a stream, one row at a time, in C99", *notes]
+    return _program(name, graphs, about, OF_STREAM)
+
+
+def _program(
+    name: str,
+    graphs: dict[str, Graph],
+    about: Sequence[str],
+    comments: dict[str, str],
+    accepted: int | None = None,
+) -> Program:
+    graph = next(iter(graphs.values()))
+    layout = first_layout(graph, accepted)
+    functions = {
+        part: function(part, one, layout, accepted if part == "step" else None)
+        for part, one in graphs.items()
+    }
     fields = _fields(layout, functions.values())
-    source = _source(name, step, layout, functions, fields)
     return Program(
-        source,
-        header_of_stream(name, step, fields, notes, predict is not None),
+        _source(name, graphs, layout, functions, fields),
+        written_header(name, graphs, fields, about, comments),
         layout,
         fields,
-        step,
+        graph,
     )
-
-
-def _program(name: str, graph: Graph, layout: Layout, functions: dict[str, Function]) -> Program:
-    fields = _fields(layout, functions.values())
-    source = _source(name, graph, layout, functions, fields)
-    return Program(source, header_of_network(name, graph, fields), layout, fields, graph)
 
 
 def _fields(layout: Layout, functions: Iterable[Function]) -> list[Field]:
     functions, found = list(functions), []
-    for kind, short in POOLS.items():
-        once, twice = layout.sizes.get((short, False), 0), layout.sizes.get((short, True), 0)
-        work = max(one.work.get(short, 0) for one in functions)
-        found += [(f"{short}_kept", kind, once), (f"{short}_both", kind, 2 * twice)]
-        found += [(f"{short}_work", kind, work)]
-    return [field for field in found if field[2]] + [("now", "int32_t", 1)]
+    for short, dtype in POOLS.items():
+        sizes = {
+            "kept": layout.sizes[f"{short}_kept"],
+            "both": 2 * layout.sizes[f"{short}_both"],
+            "work": max(one.work.get(short, 0) for one in functions),
+        }
+        found += [(f"{short}_{part}", dtype, size) for part, size in sizes.items() if size]
+    return [*found, ("now", np.dtype(np.int32), 1)]
 
 
 def _source(
-    file: str, graph: Graph, layout: Layout, functions: dict[str, Function], fields: list[Field]
+    file: str,
+    graphs: dict[str, Graph],
+    layout: Layout,
+    functions: dict[str, Function],
+    fields: list[Field],
 ) -> str:
     has, name = {field for field, _, _ in fields}, identifier(file)
     lines = [f'#include "{file}.h"', "", "#include <math.h>", "#include <string.h>"]
-    text = [*_initial(layout), *_init(name, layout)]
+    text = _init(name, layout)
     for part, one in functions.items():
-        text += ["", *_function(name, part, one, graph, has)]
+        text += ["", *_function(name, part, one, graphs[part], has)]
     if set(functions) == {"predict"}:
         text += ["", f"void {name}_reset({name} *ctx) {{ {name}_init(ctx); }}"]
     for dtype in (np.float32, np.float64):
@@ -164,29 +174,24 @@ def _used(definitions: list[tuple[str, str]], text: list[str]) -> list[str]:
     return [line for name, line in definitions if re.search(rf"\b{name}\(", whole)]
 
 
-def _initial(layout: Layout) -> list[str]:
-    lines = []
-    for place, leaf in enumerate(layout.leaves):
-        if leaf.value.any():
-            lines.append(constant_text(f"initial{place}", leaf.value))
-    return [*lines, ""]
-
-
 def _init(name: str, layout: Layout) -> list[str]:
-    lines = [f"void {name}_init({name} *ctx)", "{", "    memset(ctx, 0, sizeof *ctx);"]
+    """Return the first values of the states, and the function that begins with them."""
+    numbers, lines = [], [f"void {name}_init({name} *ctx)", "{", "    memset(ctx, 0, sizeof *ctx);"]
     for place, leaf in enumerate(layout.leaves):
+        first, to = f"initial{place}", f"ctx->{leaf.field} + {leaf.offset}"
+        comment = f"/* {leaf.name.replace('*/', '* /')} */"
         if leaf.value.any():
-            field = f"ctx->{pool(leaf.value.dtype)}_{'both' if leaf.twice else 'kept'}"
-            lines.append(
-                f"    memcpy({field} + {leaf.offset}, initial{place}, sizeof initial{place});"
-            )
-    return [*lines, "}"]
+            numbers += [comment, constant_text(first, leaf.value)]
+            lines.append(f"    memcpy({to}, {first}, sizeof {first}); {comment}")
+        else:
+            lines.append(f"    /* {to}: zeros */ {comment}")
+    return [*numbers, "", *lines, "}"]
 
 
 def _pointers(has: set[str]) -> dict[str, tuple[str, str]]:
     """Return the declaration and the value of each pointer into a context, by its name."""
     found = {}
-    for short, kind in _KINDS.items():
+    for short, dtype in POOLS.items():
         both = f"ctx->{short}_both"
         half = f"(sizeof {both} / sizeof {both}[0] / 2)"
         values = {
@@ -197,7 +202,7 @@ def _pointers(has: set[str]) -> dict[str, tuple[str, str]]:
         }
         for pointer, (field, value) in values.items():
             if field in has:
-                found[pointer] = (f"{kind} *restrict {pointer}", value)
+                found[pointer] = (f"{c_type(dtype)} *restrict {pointer}", value)
     return found
 
 
@@ -205,11 +210,10 @@ def _function(name: str, part: str, one: Function, graph: Graph, has: set[str]) 
     """Return a function on pointers without aliases, and its public caller."""
     words = set(re.findall(r"\w+", "\n".join([*one.body, *one.results.values()])))
     pointers = {word: both for word, both in _pointers(has).items() if word in words}
-    given = {text.split()[-1]: text for text in arguments(graph, part)}
+    given, result = arguments(graph), result_type(name, part, graph)
     used = {word: text for word, text in given.items() if word in words}
-    result = f"{name}_result" if part == "step" and "loss" in graph.results else "void"
     inner = ", ".join([*(text for text, _ in pointers.values()), *used.values()]) or "void"
-    call = ", ".join([*(value for _, value in pointers.values()), *used])
+    call = f"run_{part}({', '.join([*(value for _, value in pointers.values()), *used])})"
     constants = [
         constant_text(word, array.value)
         for word, array in one.constants.items()
@@ -217,24 +221,15 @@ def _function(name: str, part: str, one: Function, graph: Graph, has: set[str]) 
     ]
     lines = [*constants, f"static {result} run_{part}({inner})", "{"]
     lines += [f"    {line}" for line in one.body]
+    public = [f"    (void){word};" for word in given if word not in used]
     if result != "void":
         values = f"{one.results['loss']}, {one.results['accepted']}"
         lines += [f"    {result} result = {{{values}}};", "    return result;"]
-    lines += [
-        "}",
-        "",
-        f"{result} {name}_{part}({', '.join([f'{name} *ctx', *given.values()])})",
-        "{",
-    ]
-    lines += [f"    (void){word};" for word in given if word not in used]
-    if result != "void":
-        lines += [
-            f"    {result} result = run_step({call});",
+        public += [
+            f"    {result} result = {call};",
             "    if (result.accepted) ctx->now = 1 - ctx->now;",
             "    return result;",
         ]
     else:
-        lines.append(
-            f"    run_{part}({call});" if "ctx" in call else f"    (void)ctx; run_{part}({call});"
-        )
-    return [*lines, "}"]
+        public.append(f"    {call};" if pointers else f"    (void)ctx; {call};")
+    return [*lines, "}", "", declaration(name, part, graph), "{", *public, "}"]

@@ -217,38 +217,6 @@ def test_complex_operations_as_pairs():
         np.testing.assert_allclose(real, complex_one, atol=1e-12)
 
 
-OPERATIONS = {
-    "pick a class": lambda a, b: jax.nn.log_softmax(a)[jnp.argmax(b[0])],
-    "diagonal": lambda a, b: jnp.diagonal(b[:4]) + jnp.trace(b[:4]),
-    "log1p and expm1": lambda a, b: jnp.log1p(jnp.abs(a) * 1e-12) + jnp.expm1(a * 1e-12),
-    "softplus": lambda a, b: jax.nn.softplus(100 * a),
-    "clip and round": lambda a, b: jnp.clip(b, -0.5, 0.5) + jnp.floor(b) % 3,
-    "reductions": lambda a, b: b.max(0) + b.min(1)[:4] + b.any(0) + (b > 0).all(0),
-    "products": lambda a, b: jnp.einsum("ij,kj,j->ki", b, b, a),
-    "batched": lambda a, b: jnp.einsum("ij,ij->i", b, b)[::-1],
-    "pad and cut": lambda a, b: jnp.pad(b, ((1, 2), (0, 1)), constant_values=3.0)[::2],
-    "comparisons": lambda a, b: jnp.where((a >= 0) & ~(a > 1) | (a != a), a, -jnp.sign(a)),
-    "non-finite": lambda a, b: jnp.isfinite(a / jnp.array([0.0, 1.0, 0.0, 1.0])) + 0.0,
-    "a branch": lambda a, b: jax.lax.cond(
-        a[0] > 0, lambda a: a * 2, lambda a: a + jnp.log(-1.0 * a[0] * a[0]), a
-    ),
-    "a branch of complex numbers": lambda a, b: (
-        jax.lax.switch(
-            jnp.argmax(b[0]),
-            [lambda a: a * 1j, lambda a: a + 0j, lambda a: 2j + a, lambda a: -a + 0j],
-            a,
-        ).imag
-    ),
-    "root of a covariance": lambda a, b: jnp.linalg.cholesky(b.T @ b),
-    "gradient of a root": jax.grad(
-        lambda a, b: (jnp.linalg.cholesky(b.T @ b + jnp.diag(a**2)) ** 3).sum()
-    ),
-    "gradient of a pick": jax.grad(
-        lambda a, b: (jnp.diagonal(b[:4]) * a).sum() + a[jnp.argmax(b[0])] ** 2
-    ),
-}
-
-
 TRIANGULAR = list(itertools.product([False, True], repeat=4))
 
 
@@ -271,19 +239,6 @@ def test_a_triangular_system_is_solved_as_jax_does(left_side, lower, transpose_a
 def test_a_matrix_that_is_not_positive_has_no_root():
     a = -np.eye(3)
     assert np.isnan(jax.jit(real_valued(lambda a: [jnp.linalg.cholesky(a)], [a]))(a)[0]).any()
-
-
-@pytest.mark.parametrize("name", OPERATIONS)
-@pytest.mark.exact
-def test_operations_in_onnx(name):
-    runtime = pytest.importorskip("onnxruntime", reason="pip install 'foretrace[export]'")
-    from foretrace._export.onnx_graph import onnx_model
-
-    a, b = np.random.default_rng(1).normal(size=4), np.random.default_rng(2).normal(size=(5, 4))
-    function = real_valued(lambda a, b: [OPERATIONS[name](a, b)], [a, b])
-    model = onnx_model(jax.make_jaxpr(function)(a, b), ["a", "b"], ["found"], "")
-    found = runtime.InferenceSession(model).run(None, {"a": a, "b": b})[0]
-    np.testing.assert_allclose(found, OPERATIONS[name](a, b), rtol=1e-12)
 
 
 def test_onnx_names_what_installs_it(monkeypatch, tmp_path):
