@@ -48,11 +48,9 @@ def run(finished, tmp_path):
 
 
 def checked(run, capsys):
-    code = cli.main(["check", str(run)])
-    out = capsys.readouterr().out
-    return code, dict(
-        line.removeprefix(f"{run}/").split(": ", 1) for line in out.splitlines() if str(run) in line
-    )
+    code, lines = cli.main(["check", str(run)]), capsys.readouterr().out.splitlines()
+    found = [line.removeprefix(f"{run}/").split(": ", 1) for line in lines if str(run) in line]
+    return code, dict(found)
 
 
 def test_a_whole_run_is_whole(run, capsys):
@@ -61,83 +59,41 @@ def test_a_whole_run_is_whole(run, capsys):
     assert set(found.values()) == {"whole", "whole, 4 lines"}
 
 
-def edited(run, **changes):
-    data = json.loads((run / "config.json").read_text())
+def edited(path, **changes):
+    data = json.loads(path.read_text())
     data["config"] |= changes
-    (run / "config.json").write_text(json.dumps(data))
+    path.write_text(json.dumps(data))
 
 
-def cut(run, name, size):
-    path = run / name
+def cut(path, size):
+    path.write_bytes(path.read_bytes()[:size])
+
+
+def flipped(path, old, new):
     data = path.read_bytes()
-    path.write_bytes(data[: size if size >= 0 else len(data) + size])
-
-
-def flipped(run, name, old, new):
-    data = (run / name).read_bytes()
     assert old in data
-    (run / name).write_bytes(data.replace(old, new, 1))
+    path.write_bytes(data.replace(old, new, 1))
 
 
-DAMAGES = {
-    "checkpoint cut": (
-        "checkpoint.safetensors",
-        lambda run: cut(run, FILES[0], -100),
-        "is not a complete",
-    ),
-    "checkpoint emptied": (
-        "checkpoint.safetensors",
-        lambda run: cut(run, FILES[0], 0),
-        "is not a complete",
-    ),
-    "checkpoint edited": (
-        "checkpoint.safetensors",
-        lambda run: flipped(run, FILES[0], b'"position"', b'"positiom"'),
-        "do not match their digest",
-    ),
-    "configuration edited": (
-        "config.json",
-        lambda run: edited(run, horizon=0, delay=1),
-        "differ in delay: 1, 0",
-    ),
-    "plan edited": (
-        "config.json",
-        lambda run: flipped(run, FILES[1], b'"classes": 16', b'"classes": 17'),
-        "differ in plan",
-    ),
-    "unknown setting": (
-        "config.json",
-        lambda run: edited(run, other=3),
-        "is not a setting of StreamConfig",
-    ),
-    "record emptied": (
-        "metrics.jsonl",
-        lambda run: cut(run, FILES[2], 0),
-        "is cut: it has 0 bytes, but",
-    ),
-    "record cut": (
-        "metrics.jsonl",
-        lambda run: cut(run, FILES[2], 300),
-        "is cut: it has 300 bytes, but",
-    ),
-    "record edited": (
-        "metrics.jsonl",
-        lambda run: flipped(run, FILES[2], b'"step": 20', b'"step": 21'),
-        "was changed",
-    ),
-    "record lost": ("metrics.jsonl", lambda run: (run / FILES[2]).unlink(), "is missing"),
-    "no record": (
-        "metrics.jsonl",
-        lambda run: flipped(run, FILES[2], b"{", b"["),
-        "line 1 is not a line of metrics",
-    ),
-}
+CHECKPOINT, CONFIG, RECORD = FILES
+DAMAGES = [
+    (CHECKPOINT, lambda path: cut(path, -100), "is not a complete"),
+    (CHECKPOINT, lambda path: cut(path, 0), "is not a complete"),
+    (CHECKPOINT, lambda path: flipped(path, b'"position"', b'"positiom"'), "match their digest"),
+    (CONFIG, lambda path: edited(path, horizon=0, delay=1), "differ in delay: 1, 0"),
+    (CONFIG, lambda path: flipped(path, b'"classes": 16', b'"classes": 17'), "differ in plan"),
+    (CONFIG, lambda path: edited(path, other=3), "is not a setting of StreamConfig"),
+    (RECORD, lambda path: cut(path, 0), "is cut: it has 0 bytes, but"),
+    (RECORD, lambda path: cut(path, 300), "is cut: it has 300 bytes, but"),
+    (RECORD, lambda path: flipped(path, b'"step": 20', b'"step": 21'), "was changed"),
+    (RECORD, lambda path: path.unlink(), "is missing"),
+    (RECORD, lambda path: flipped(path, b"{", b"["), "line 1 is not a line of metrics"),
+]
 
 
-@pytest.mark.parametrize("damage", DAMAGES)
-def test_damage_is_found_where_it_is(run, capsys, damage):
-    name, make, message = DAMAGES[damage]
-    make(run)
+@pytest.mark.parametrize(("name", "damage", "message"), DAMAGES)
+def test_damage_is_found_where_it_is(run, capsys, name, damage, message):
+    damage(run / name)
     code, found = checked(run, capsys)
     assert code == 1 and message in found[name]
     assert all(state.startswith("whole") for other, state in found.items() if other != name)
@@ -153,13 +109,11 @@ def test_what_is_no_run_is_said(tmp_path, capsys):
 
 def test_resuming_refuses_an_edited_configuration_and_warns_of_a_cut_record(finished, run, capsys):
     config, _ = finished
-    cut(run, "metrics.jsonl", 0)
+    cut(run / RECORD, 0)
     follow(config, run, resume=True)
-    assert (
-        "warning" in (err := capsys.readouterr().err)
-        and "metrics.jsonl is cut: it has 0 bytes" in err
-    )
-    edited(run, delay=1)
+    err = capsys.readouterr().err
+    assert "warning" in err and "metrics.jsonl is cut: it has 0 bytes" in err
+    edited(run / CONFIG, delay=1)
     before = (run / "checkpoint.safetensors").read_bytes()
     with pytest.raises(RunError, match=r"was changed since the run began.*delay: 1, 0; put"):
         follow(dataclasses.replace(config, delay=1), run, resume=True, show_progress=False)
@@ -205,10 +159,8 @@ def test_a_stream_shorter_than_log_every_is_drawn_as_points(finished, run, monke
     lines = (run / "metrics.jsonl").read_text().splitlines()
     (run / "metrics.jsonl").write_text(lines[-1] + "\n")
     _figure.figure(run)
-    scored = [axes for axes in pages[0].axes if axes.lines]
-    assert len(scored) == 3 and all(
-        line.get_marker() == "o" for axes in scored for line in axes.lines
-    )
+    scored = [axes.lines for axes in pages[0].axes if axes.lines]
+    assert len(scored) == 3 and {line.get_marker() for line in sum(map(list, scored), [])} == {"o"}
     assert any("fewer rows" in text.get_text() for axes in pages[0].axes for text in axes.texts)
 
 

@@ -7,24 +7,15 @@ import jax
 import jax.extend
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
-from cases import CELLS
+from learners import LEARNERS, make_learner
 from safetensors.numpy import load_file
-from tiers import fast
 
 import foretrace as ft
 from foretrace._export import onnx_nodes
 from foretrace._graph.real_valued import real_valued
 
 pytestmark = pytest.mark.usefixtures("default_promotion")
-STEPS = 30
-
-
-def make_learner(cell="lru", rule=ft.ONLINE, loss=ft.losses.squared_error, **options):
-    network = ft.Network(3, 2, model_size=4, depth=2, cell=CELLS[cell], key=jax.random.key(0))
-    options = {"optimizer": optax.adam(1e-2), "warn": False} | options
-    return ft.Learner(network, rule=rule, loss=loss, **options)
 
 
 def compiled(path):
@@ -81,98 +72,54 @@ def played(files, run, rows):
     return results, state
 
 
-def rows_of(classes=False):
-    keys = jax.random.split(jax.random.key(1))
-    xs = np.asarray(jax.random.normal(keys[0], (STEPS, 3)))
-    ys = (
-        np.asarray(jax.random.randint(keys[1], (STEPS,), 0, 2, jnp.int32))
-        if classes
-        else 0.3 * xs[:, 1:]
-    )
-    return [{"x": x, "y": y} for x, y in zip(xs, ys, strict=True)]
-
-
-def learned(learner, rows):
-    state, losses = learner.init(), []
-    for row in rows:
-        state, info = learner.step(state, jnp.asarray(row["x"])[None], jnp.asarray(row["y"])[None])
-        losses.append(info.loss)
-    return losses, state
-
-
 RUNTIMES = {"stablehlo": compiled, "onnx": in_onnxruntime}
 
 
-@pytest.mark.full
+def named(state):
+    """Return the real arrays of a state by the names that they have in a graph."""
+    found = {}
+    for path, leaf in jax.tree.leaves_with_path(state._replace(key=None)):
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        parts = {".re": leaf.real, ".im": leaf.imag} if jnp.iscomplexobj(leaf) else {"": leaf}
+        found |= {name + part: np.asarray(value) for part, value in parts.items()}
+    return found
+
+
+QUICK = [("onnx", "classes", True), ("onnx", "lru", False), ("stablehlo", "lru", False)]
+MATRIX = [
+    *QUICK,
+    *(case for case in itertools.product(RUNTIMES, LEARNERS, (True, False)) if case not in QUICK),
+]
+
+
 @pytest.mark.parametrize(
-    ("cell", "rule"),
-    fast(
-        [
-            ("lru", ft.ONLINE),
-            *((name, ft.ONLINE) for name in CELLS if name != "lru"),
-            ("gru", ft.RTRL),
-            ("lru", ft.TRUNCATED),
-            ("lru", ft.ONLINE.with_depth(1)),
-        ]
-    ),
-    ids=str,
+    ("format", "name", "learn"),
+    [pytest.param(*case, marks=() if case in QUICK else pytest.mark.full) for case in MATRIX],
 )
-@pytest.mark.parametrize("format", RUNTIMES)
 @pytest.mark.exact
-def test_the_learning_step_is_that_of_the_learner(format, cell, rule, tmp_path):
-    learner = make_learner(cell, rule)
+def test_the_graph_is_the_step_of_the_learner(format, name, learn, tmp_path):
+    """The learning step, and the inference step of what was learned, row by row."""
     if format == "onnx":
         pytest.importorskip("onnxruntime", reason="pip install 'foretrace[export]'")
-    files = ft.export(learner, tmp_path / f"step.{format}", format, learn=True)
-    rows = rows_of()
+    learner, draw = LEARNERS[name](), np.random.default_rng(0)
+    outputs = learner.network.output_size
+    xs, ys = draw.normal(size=(30, 3)), 0.3 * draw.normal(size=(30, outputs))
+    ys = ys.argmax(1).astype(np.int32) if "classes" in name else ys
+    state, _ = learner.step(learner.init(), jnp.asarray(xs[:9]), jnp.asarray(ys[:9]))
+    files = ft.export(learner, tmp_path / f"step.{format}", format, learn=learn, state=state)
+    rows = [{"x": x, "y": y} if learn else {"x": x} for x, y in zip(xs[9:], ys[9:], strict=True)]
     found, after = played(files, RUNTIMES[format](files.graph), rows)
-    losses, state = learned(learner, rows)
-    np.testing.assert_allclose([row["loss"] for row in found], losses, rtol=1e-8)
-    assert all(row["accepted"] for row in found)
-    np.testing.assert_allclose(
-        after["network.encoder.weight"], state.network.encoder.weight, atol=1e-8
-    )
-    if cell == "lru" and rule.carried:
-        np.testing.assert_allclose(after["carry.h.im"], state.carry.h.imag, atol=1e-8)
-    assert int(after["step"]) == STEPS
-
-
-@pytest.mark.parametrize("format", RUNTIMES)
-@pytest.mark.exact
-def test_the_inference_step_is_the_forward_pass(format, tmp_path):
-    learner = make_learner()
-    if format == "onnx":
-        pytest.importorskip("onnxruntime", reason="pip install 'foretrace[export]'")
-    files = ft.export(learner, tmp_path / f"step.{format}", format)
-    rows = [{"x": row["x"]} for row in rows_of()]
-    found, after = played(files, RUNTIMES[format](files.graph), rows)
-    outputs, carry = ft.forward(learner.network, None, jnp.stack([row["x"] for row in rows]))
-    np.testing.assert_allclose([row["outputs"] for row in found], outputs, atol=1e-10)
-    assert sorted(after) == ["carry.h.im", "carry.h.re"]
-    np.testing.assert_allclose(after["carry.h.re"], carry.h.real, atol=1e-10)
-
-
-@pytest.mark.exact
-def test_classes_are_learned_from_their_numbers(tmp_path):
-    pytest.importorskip("onnxruntime", reason="pip install 'foretrace[export]'")
-    learner, rows = (
-        make_learner("mingru", loss=ft.losses.softmax_cross_entropy),
-        rows_of(classes=True),
-    )
-    files = ft.export(learner, tmp_path / "step.onnx", "onnx", learn=True)
-    found, _ = played(files, in_onnxruntime(files.graph), rows)
-    np.testing.assert_allclose([row["loss"] for row in found], learned(learner, rows)[0], rtol=1e-8)
-
-
-@pytest.mark.full
-def test_the_parameters_of_a_state_are_exported(tmp_path):
-    learner = make_learner(optimizer=optax.sgd(1e-2))
-    state = learner.init()
-    state = state._replace(network=jax.tree.map(lambda leaf: leaf + 1, state.network))
-    files = ft.export(learner, tmp_path / "step.stablehlo", learn=True, state=state)
-    np.testing.assert_array_equal(
-        load_file(files.state)["network.encoder.bias"], state.network.encoder.bias
-    )
+    if learn:
+        state, info = learner.step(state, jnp.asarray(xs[9:]), jnp.asarray(ys[9:]))
+        want = info.outputs
+        assert all(row["accepted"] for row in found)
+    else:
+        begin = state._replace(carry=learner.init().carry)
+        want, state = learner.predict(begin, jnp.asarray(xs[9:]))
+    np.testing.assert_allclose([row["outputs"] for row in found], want, atol=1e-8)
+    want = named(state)
+    for part, value in after.items():
+        np.testing.assert_allclose(value, want[part], rtol=1e-8, atol=1e-8, err_msg=part)
 
 
 def test_onnx_has_standard_operators_only(tmp_path):
@@ -241,6 +188,44 @@ def test_a_matrix_that_is_not_positive_has_no_root():
     assert np.isnan(jax.jit(real_valued(lambda a: [jnp.linalg.cholesky(a)], [a]))(a)[0]).any()
 
 
+def to(path, format="stablehlo", learn=True, **options):
+    return lambda folder: ft.export(make_learner(**options), folder / path, format, learn=learn)
+
+
+REFUSED = {
+    "batches": (to("a", batch_size=2), ValueError, "batch_size=2"),
+    "sums": (to("a", accumulate=True), ValueError, "accumulate=True"),
+    "sequences": (to("a", whole_sequences=True), ValueError, "whole_sequences=True"),
+    "samples": (to("a", rule=ft.rule("online(depth=1, modules=2)")), ValueError, "=2. samples"),
+    "a loss of outputs": (to("a", loss=lambda output, y: output), ValueError, "target=…"),
+    "a format": (to("a", "tensorflow"), ValueError, "stablehlo, onnx"),
+    "a suffix": (to("step.json"), ValueError, "suffix"),
+    "no folder": (to("no/step.stablehlo"), FileNotFoundError, "make it first"),
+    "a text as C": (to("model.txt", "c"), ValueError, r"such as model\.c"),
+    "a number as C": (to("2nd.c", "c"), ValueError, r"such as model\.c"),
+    "a dash in C": (to("my-model.c", "c"), ValueError, r"such as model\.c"),
+    "a sorted output": (
+        to("a.c", "c", loss=lambda output, y: jnp.sort(output)[0] - y[0]),
+        ValueError,
+        "sort",
+    ),
+    "a network that learns": (
+        lambda folder: ft.export(make_learner().network, folder / "a", learn=True),
+        TypeError,
+        "need a Learner",
+    ),
+    "a number": (lambda folder: ft.export(3, folder / "a"), TypeError, "got int"),
+}
+
+
+@pytest.mark.parametrize("what", REFUSED)
+def test_it_is_refused_before_a_file_is_written(what, tmp_path):
+    export, error, message = REFUSED[what]
+    with pytest.raises(error, match=message):
+        export(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_onnx_names_what_installs_it(monkeypatch, tmp_path):
     def absent(name):
         raise ImportError(name)
@@ -249,62 +234,3 @@ def test_onnx_names_what_installs_it(monkeypatch, tmp_path):
     with pytest.raises(ImportError, match=r"pip install 'foretrace\[export\]'"):
         ft.export(make_learner().network, tmp_path / "step.onnx", "onnx")
     assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"batch_size": 2}, "batch_size=2"),
-        ({"accumulate": True}, "accumulate=True"),
-        ({"whole_sequences": True}, "whole_sequences=True"),
-        ({"rule": ft.rule("online(depth=1, modules=2)")}, "modules=2. samples"),
-        ({"loss": lambda output, y: output}, "target=…"),
-    ],
-)
-def test_a_learner_whose_step_is_no_graph_is_refused(options, message, tmp_path):
-    with pytest.raises(ValueError, match=message):
-        ft.export(make_learner(**options), tmp_path / "step.stablehlo", learn=True)
-    assert list(tmp_path.iterdir()) == []
-
-
-def test_wrong_arguments_are_named(tmp_path):
-    learner = make_learner()
-    with pytest.raises(ValueError, match="stablehlo, onnx"):
-        ft.export(learner, tmp_path / "step.tf", "tensorflow")
-    with pytest.raises(TypeError, match="need a Learner"):
-        ft.export(learner.network, tmp_path / "step.stablehlo", learn=True)
-    with pytest.raises(TypeError, match="got int"):
-        ft.export(3, tmp_path / "step.stablehlo")
-    with pytest.raises(ValueError, match="suffix"):
-        ft.export(learner, tmp_path / "step.json")
-    with pytest.raises(FileNotFoundError, match="make it first"):
-        ft.export(learner, tmp_path / "no" / "step.stablehlo")
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("format", RUNTIMES)
-@pytest.mark.parametrize(("learn", "outputs"), [(False, 1), (True, 1), (True, 3)])
-@pytest.mark.exact
-def test_a_network_of_modules_with_its_second_order_step_and_head(format, learn, outputs, tmp_path):
-    cells = (ft.SetReset.factory(state_size=2), ft.Rotation.factory(state_size=1))
-    network = ft.ModuleNetwork(3, outputs, cells=cells, key=jax.random.key(0))
-    learner = ft.Learner(
-        network,
-        rule=ft.ONLINE,
-        optimizer=ft.kalman(warmup=2),
-        head=ft.heads.least_squares(),
-        loss=ft.losses.squared_error,
-    )
-    if format == "onnx":
-        pytest.importorskip("onnxruntime", reason="pip install 'foretrace[export]'")
-    xs = np.random.default_rng(0).normal(size=(STEPS, 3))
-    ys = xs[:, :outputs] * xs[:, 1:2]
-    state, _ = learner.step(learner.init(), jnp.asarray(xs[:9]), jnp.asarray(ys[:9]))
-    files = ft.export(learner, tmp_path / f"step.{format}", format, learn=learn, state=state)
-    rows = [{"x": x, "y": y} if learn else {"x": x} for x, y in zip(xs[9:], ys[9:], strict=True)]
-    found, _ = played(files, RUNTIMES[format](files.graph), rows)
-    if learn:
-        want = learner.step(state, jnp.asarray(xs[9:]), jnp.asarray(ys[9:]))[1].outputs
-    else:
-        want = learner.predict(state._replace(carry=learner.init().carry), jnp.asarray(xs[9:]))[0]
-    np.testing.assert_allclose([row["outputs"] for row in found], want, atol=1e-8)

@@ -7,6 +7,7 @@
 """
 
 import argparse
+import re
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,6 @@ import numpy as np
 
 from foretrace._graph.step import learning_graph
 from foretrace._native.expression import c_type
-from foretrace._native.function import pool
 from foretrace._native.program import learning_program
 
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Werror")
@@ -64,12 +64,8 @@ def write(learner, target, folder):
     counts = {name: count for name, _, count in program.fields}
 
     def place(leaf):
-        short = pool(leaf.value.dtype)
-        if not leaf.twice:
-            return f"ctx->{short}_kept + {leaf.offset}"
-        return (
-            f"ctx->{short}_both + (ctx->now ? {counts[f'{short}_both'] // 2} : 0) + {leaf.offset}"
-        )
+        now = f"(ctx->now ? {counts[leaf.field] // 2} : 0) + " if leaf.twice else ""
+        return f"ctx->{leaf.field} + {now}{leaf.offset}"
 
     def copies(leaves):
         return "\n".join(
@@ -105,19 +101,7 @@ def write(learner, target, folder):
 def build(folder, *flags, compiler="cc", name="fuzz"):
     """Compile the model with the rows of bytes."""
     source = Path(__file__).parent / "fuzz.c"
-    call = [
-        compiler,
-        "-std=c99",
-        *WARNINGS,
-        *flags,
-        "-I",
-        ".",
-        "-o",
-        name,
-        source,
-        "model.c",
-        "-lm",
-    ]
+    call = [compiler, "-std=c99", *WARNINGS, *flags, "-I.", "-o", name, source, "model.c", "-lm"]
     subprocess.run(call, cwd=folder, check=True)
     return folder / name
 
@@ -138,29 +122,12 @@ def main():
             write(learner, parity.rows_of(learner, 1, classes)[1][0], folder)
             build(folder, "-O1", "-DFUZZER", *FUZZER, compiler="clang")
             seconds = round(60 * given.minutes / len(given.models))
-            call = [
-                "nice",
-                "-n",
-                "19",
-                "./fuzz",
-                f"-max_total_time={seconds}",
-                "-max_len=2048",
-                "-len_control=0",
-                "-print_final_stats=1",
-                "-verbosity=0",
-            ]
+            options = f"-max_total_time={seconds} -max_len=2048 -len_control=0 -print_final_stats=1"
+            call = ["nice", "-n", "19", "./fuzz", *options.split(), "-verbosity=0"]
             done = subprocess.run(call, cwd=folder, capture_output=True, text=True, check=False)
-            executed = [
-                line.split()[-1] for line in done.stderr.splitlines() if "executed_units" in line
-            ]
-            print(
-                number,
-                model,
-                rule,
-                "clean" if done.returncode == 0 else done.stderr[-2000:],
-                *executed,
-                flush=True,
-            )
+            executed = re.findall(r"executed_units: *(\d+)", done.stderr)
+            outcome = "clean" if done.returncode == 0 else done.stderr[-2000:]
+            print(number, model, rule, outcome, *executed, flush=True)
 
 
 if __name__ == "__main__":

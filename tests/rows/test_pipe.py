@@ -28,93 +28,74 @@ def stdin(monkeypatch):
         yield writer
 
 
-def take(rows, count):
-    return [
-        (row["x"], position.offset) for (row, position), _ in zip(rows, range(count), strict=False)
-    ]
+def take(count, **options):
+    """Return a source on standard input, and its first rows: values of x, and positions."""
+    source = Source("-", "csv", hand_on=True, **options)
+    return source, [(row["x"], place) for row, place in islice(source.rows(), count)]
 
 
-def test_what_was_read_ahead_is_handed_on(stdin):
-    stdin.write(DATA[:3000])
-    first = Source("-", "csv", hand_on=True)
-    rows = take(first.rows(), 100)
-    state = first.pipe.to_json(rows[-1][1], end=True)
-    assert len(state["unread"]) > 500, "nothing was read ahead: the test shows nothing"
-    stdin.write(DATA[3000:])
-    stdin.close()
-    then = Source("-", "csv", hand_on=True)
-    assert then.pipe.restore(state, quotes=True) == []
-    more = list(then.rows(columns=("x", "y")))
-    assert [x for x, _ in rows] + [row["x"] for row, _ in more] == [str(i) for i in range(400)]
+def go_on(state, format="csv", **options):
+    """Return what a later process says of a state, and its rows: values of x, and bad rows."""
+    source = Source("-", format, hand_on=True, **options)
+    lost = source.pipe.restore(state, quotes=True)
+    rows = source.rows(columns=("x", "y"))
+    return lost, [(row["x"], position.bad) for row, position in rows]
+
+
+def numbers(*values):
+    return [(str(value), 0) for value in values]
 
 
 @pytest.mark.parametrize("same", [True, False])
 def test_a_torn_row_is_read_only_where_its_rest_follows(stdin, monkeypatch, same):
     torn = DATA.index(b"250,") + 2  # in the middle of a number
     stdin.write(DATA[:torn])
-    first = Source("-", "csv", hand_on=True)
-    rows = take(first.rows(), 200)
-    state = first.pipe.to_json(rows[-1][1], end=same)
-    other = DATA[torn:] if same else b"x,y\n900,1\n"
+    source, rows = take(200)
+    state = source.pipe.to_json(rows[-1][1].offset, end=same)
+    assert len(state["unread"]) > 200, "nothing was read ahead: the test shows nothing"
     if not same:
         monkeypatch.setattr(pipes, "_identity", lambda: [0, 1])
-    stdin.write(other)
+    stdin.write(DATA[torn:] if same else b"x,y\n900,1\n")
     stdin.close()
-    then = Source("-", "csv", hand_on=True)
-    lost = then.pipe.restore(state, quotes=True)
-    more = [row["x"] for row, _ in then.rows(columns=("x", "y"))]
-    assert more == [str(i) for i in (range(200, 400) if same else [*range(200, 250), 900])]
-    assert lost == (
-        []
-        if same
-        else ["the incomplete row at the end of the earlier input, of 2 bytes, is dropped"]
-    )
+    lost, more = go_on(state)
+    dropped = "the incomplete row at the end of the earlier input, of 2 bytes, is dropped"
+    assert more == numbers(*range(200, 400 if same else 250), *([] if same else [900]))
+    assert lost == ([] if same else [dropped])
 
 
 def test_a_killed_process_loses_rows_and_says_so(stdin):
     stdin.write(DATA[:3000])
-    first = Source("-", "csv", hand_on=True)
-    rows = take(first.rows(), 100)
-    state = first.pipe.to_json(rows[-1][1], end=False)
+    source, rows = take(100)
+    state = source.pipe.to_json(rows[-1][1].offset, end=False)
     # It goes on for some bytes, and is killed in the middle of a row.
     torn = DATA.index(b"370,") + 1
     stdin.write(DATA[3000:torn])
     os.read(sys.stdin.fileno(), 10**6)
     stdin.write(DATA[torn:])
     stdin.close()
-    then = Source("-", "csv", hand_on=True)
-    lost = then.pipe.restore(state, quotes=True)
-    more = [row["x"] for row, _ in then.rows(columns=("x", "y"))]
-    whole = DATA[:3000].count(b"\n") - 1
-    assert more == [str(i) for i in (*range(100, whole), *range(371, 400))]
+    lost, more = go_on(state)
+    assert more == numbers(*range(100, DATA[:3000].count(b"\n") - 1), *range(371, 400))
     assert len(lost) == 2 and "the earlier process was killed" in lost[1]
 
 
 def test_a_redirected_file_is_put_back(tmp_path, monkeypatch):
-    (tmp_path / "a.csv").write_bytes(DATA)
+    (tmp_path / "a.csv").write_bytes(b"x,y\n0,0\n" + b"1\n" * 9 + b"1,1\n2\n2,2\n")
     with open(tmp_path / "a.csv") as file:
         monkeypatch.setattr(sys, "stdin", file)
-        first = Source("-", "csv", hand_on=True)
-        rows = take(first.rows(), 100)
-        state = first.pipe.to_json(rows[-1][1], end=True)
-        assert state["unread"] == ""
-        then = Source("-", "csv", hand_on=True)
-        assert then.pipe.restore(state, quotes=True) == []
-        assert [row["x"] for row, _ in then.rows(columns=("x", "y"))] == [
-            str(i) for i in range(100, 400)
-        ]
+        source, ((_, kept), _, (_, last)) = take(None, bad_rows="skip")
+        assert (kept.bad, last.bad) == (0, 10)
+        state = source.pipe.to_json(kept.offset, end=True)
+        assert (state["unread"], state["bad"]) == ("", [])
+        assert go_on(state, bad_rows="skip") == ([], [("1", 9), ("2", 10)])
 
 
 def test_a_compressed_pipe_says_that_it_cannot_go_on(stdin):
     stdin.write(gzip.compress(DATA))
     stdin.close()
-    first = Source("-", "csv", hand_on=True)
-    assert len(take(first.rows(), 100)) == 100
-    state = first.pipe.to_json(500, end=True)
-    assert (
-        state["unread"] == ""
-        and "compressed" in Source("-", "csv").pipe.restore(state, quotes=True)[0]
-    )
+    source, rows = take(100)
+    state = source.pipe.to_json(500, end=True)
+    assert len(rows) == 100 and state["unread"] == ""
+    assert "compressed" in Source("-", "csv").pipe.restore(state, quotes=True)[0]
 
 
 def test_a_closed_standard_input_is_said(monkeypatch):
@@ -123,45 +104,38 @@ def test_a_closed_standard_input_is_said(monkeypatch):
         next(Source("-", "csv").rows())
 
 
-def test_what_is_released_is_forgotten(stdin):
-    source = Source("-", "csv", hand_on=True)
+@pytest.mark.parametrize(("hand_on", "most"), [(True, 2**16 + 1000), (False, 2000)])
+def test_what_is_released_or_never_handed_on_is_forgotten(stdin, hand_on, most):
+    source = Source("-", "csv", hand_on=hand_on)
     rows = source.rows()
-    line = b"1," + b"2" * 997 + b"\n"
     stdin.write(b"x,y\n")
     for _ in range(300):
-        stdin.write(line)
+        stdin.write(b"1," + b"2" * 997 + b"\n")
         _, position = next(rows)
-        source.pipe.release(position.offset)
-        assert len(source.pipe._held) <= 2**16 + 1000
-    assert source.pipe.to_json(position.offset, end=True)["unread"] == ""
+        if hand_on:
+            source.pipe.release(position.offset)
+        assert len(source.pipe._held) <= most
+    assert not hand_on or source.pipe.to_json(position.offset, end=True)["unread"] == ""
 
 
-BAD = b"1," + b"2" * 5000 + b",3\n"
-BLANK = {"csv": b"\n", "jsonl": b" " * 5000 + b"\n"}
-LINES = {"csv": b"%d,1\n", "jsonl": b'{"x": "%d", "y": 1}\n'}
+LONG = b"1," + b"2" * 5000 + b",3\n"
+LINES = {
+    "csv": (LONG, b"\n", b"%d,1\n"),
+    "jsonl": (b"[" * 5000 + b"\n", b" " * 5000 + b"\n", b'{"x": "%d", "y": 1}\n'),
+}
 
 
-@pytest.mark.parametrize("format", ["csv", "jsonl"])
+@pytest.mark.parametrize("format", LINES)
 def test_rows_that_are_skipped_are_not_kept_until_a_good_one_comes(stdin, monkeypatch, format):
-    bad, blank, line = (
-        {"csv": BAD, "jsonl": b"[" * 5000 + b"\n"}[format],
-        BLANK[format],
-        LINES[format],
-    )
+    bad, blank, line = LINES[format]
     source, held = Source("-", format, bad_rows="skip", hand_on=True), []
     monkeypatch.setattr(
         source.pipe,
         "_fill",
         lambda fill=source.pipe._fill: fill() and bool(held.append(len(source.pipe._held)) or 1),
     )
-    pieces = [
-        b"x,y\n" * (format == "csv") + line % 0,
-        *[bad] * 100,
-        line % 1,
-        *[bad, blank] * 50,
-        line % 2,
-    ]
-    pieces += [*[blank] * 100, line % 3, *[bad] * 3, line % 4]
+    pieces = [b"x,y\n" * (format == "csv") + line % 0, *[bad] * 100, line % 1]
+    pieces += [*[bad, blank] * 50, line % 2, *[blank] * 100, line % 3, *[bad] * 3, line % 4]
     threading.Thread(target=lambda: [stdin.write(piece) for piece in pieces]).start()
     rows = source.rows()
     _, first = next(rows)
@@ -176,46 +150,21 @@ def test_rows_that_are_skipped_are_not_kept_until_a_good_one_comes(stdin, monkey
     assert state["bad"] == [[0, 100], [len(line % 1), 50], [3 * len(line % 1), 3]]
     stdin.write(line % 5)
     stdin.close()
-    then = Source("-", format, bad_rows="skip", hand_on=True)
-    assert then.pipe.restore(state, quotes=True) == []
-    more = list(then.rows(columns=("x", "y")))
-    assert [row["x"] for row, _ in more] == ["1", "2", "3", "4", "5"]
-    assert [position.bad for _, position in more] == [100, 150, 150, 153, 153]
+    places = [100, 150, 150, 153, 153]
+    more = [(str(i), bad) for i, bad in enumerate(places, 1)]
+    assert go_on(state, format, bad_rows="skip") == ([], more)
 
 
-def test_a_redirected_file_with_bad_rows_is_put_back_with_them(tmp_path, monkeypatch):
-    (tmp_path / "a.csv").write_bytes(b"x,y\n0,0\n" + b"1\n" * 9 + b"1,1\n2\n2,2\n")
-    with open(tmp_path / "a.csv") as file:
-        monkeypatch.setattr(sys, "stdin", file)
-        first = Source("-", "csv", bad_rows="skip", hand_on=True)
-        (_, kept), _, (_, last) = first.rows()
-        assert (kept.bad, last.bad) == (0, 10)
-        state = first.pipe.to_json(kept.offset, end=True)
-        assert (state["unread"], state["bad"]) == ("", [])
-        then = Source("-", "csv", bad_rows="skip", hand_on=True)
-        assert then.pipe.restore(state, quotes=True) == []
-        assert [(row["x"], place.bad) for row, place in then.rows(columns=("x", "y"))] == [
-            ("1", 9),
-            ("2", 10),
-        ]
+TEXTS = {"good": '%d,"%s"\n', "bad": "%d,%s,\n", "blank": "\n", "quote": '%d,"%s\n'}
 
 
 @given(
-    st.lists(
-        st.tuples(st.sampled_from(["good", "bad", "blank", "quote"]), st.integers(0, 30)),
-        max_size=40,
-    ),
+    st.lists(st.tuples(st.sampled_from(sorted(TEXTS)), st.integers(0, 30)), max_size=40),
     st.data(),
 )
 def test_a_pipe_with_rows_to_be_skipped_goes_on_anywhere_as_if_it_were_one(kinds, data):
-    texts = {"good": '%d,"%s"\n', "bad": "%d,%s,\n", "blank": "\n", "quote": '%d,"%s\n'}
-    lines = [
-        "x,y\n",
-        *(
-            texts[kind] % (i, "a" * size) if kind != "blank" else "\n"
-            for i, (kind, size) in enumerate(kinds)
-        ),
-    ]
+    rows = [(TEXTS[kind], i, "a" * size) for i, (kind, size) in enumerate(kinds)]
+    lines = ["x,y\n", *(text % (i, a) if "%" in text else text for text, i, a in rows)]
     stream = "".join(lines).encode()
     whole = [(row["x"], position.bad) for row, position in _rows_of(stream)[1]]
     at = data.draw(st.integers(0, len(whole)))
@@ -243,16 +192,6 @@ def _rows_of(stream, count=None, state=None, bad=0):
         pipe.restore(state | {"end": True}, quotes=True)
     rows = source.rows(Position(bad=bad), columns=() if state is None else ("x", "y"))
     return pipe, list(rows if count is None else islice(rows, count))
-
-
-def test_without_a_run_nothing_is_kept(stdin):
-    source = Source("-", "csv")
-    rows = source.rows()
-    stdin.write(b"x,y\n")
-    for _ in range(300):
-        stdin.write(b"1," + b"2" * 997 + b"\n")
-        next(rows)
-        assert len(source.pipe._held) <= 2000
 
 
 @given(st.binary(max_size=60), st.integers(1, 20))
