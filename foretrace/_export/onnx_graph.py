@@ -7,7 +7,7 @@ import jax.extend.core as core
 import numpy as np
 
 from foretrace._export.onnx_nodes import IR_VERSION, OPSET, Nodes, onnx_package
-from foretrace._export.onnx_operators import ELEMENTWISE, OTHERS, PLAIN, reshaped
+from foretrace._export.onnx_operators import ELEMENTWISE, OTHERS, reshaped
 from foretrace._graph.real_valued import NotExportable
 
 
@@ -70,27 +70,21 @@ class _Graph:
 
     def write(self, eqn: Any) -> None:
         """Add the nodes of one operation."""
-        name = eqn.primitive.name
+        name, out = eqn.primitive.name, eqn.outvars[0]
         if name == "broadcast_in_dim":
-            self.values[eqn.outvars[0]] = self._repeatable(eqn)
-            return
-        if name in PLAIN or name in ELEMENTWISE:
+            self.values[out] = self._repeatable(eqn)
+        elif name in ELEMENTWISE:
             operands = self._together(eqn)
-            named = [value.name for value in operands]
-            found: Any = (
-                self.nodes.add(PLAIN[name], *named)
-                if name in PLAIN
-                else ELEMENTWISE[name](self.nodes, eqn, *named)
-            )
+            found = ELEMENTWISE[name](self.nodes, eqn, *(value.name for value in operands))
             shape = np.broadcast_shapes(*(value.shape for value in operands))
-            self.values[eqn.outvars[0]] = _Value(found, shape)
-            return
-        if name not in OTHERS:
+            self.values[out] = _Value(found, shape)
+        elif name in OTHERS:
+            found = OTHERS[name](self.nodes, eqn, *map(self.read, eqn.invars))
+            self.values[out] = _Value(found, out.aval.shape)
+        else:
             raise NotExportable(
                 f"the operation {name} has no form in ONNX here; use format='stablehlo'"
             )
-        found = OTHERS[name](self.nodes, eqn, *map(self.read, eqn.invars))
-        self.values[eqn.outvars[0]] = _Value(found, eqn.outvars[0].aval.shape)
 
     def read(self, atom: Any) -> str:
         """Return the name of a value in its whole shape."""

@@ -11,9 +11,6 @@ from foretrace._graph.operations import OPERATIONS
 from foretrace._graph.picking import Picking, picking
 from foretrace._graph.real_valued import NotExportable
 
-PLAIN = {name: operation.onnx for name, operation in OPERATIONS.items() if operation.onnx}
-"""Operations on each element that ONNX has too."""
-
 _REDUCTIONS = {"reduce_sum": "ReduceSum", "reduce_max": "ReduceMax", "reduce_min": "ReduceMin"}
 
 
@@ -65,7 +62,12 @@ def _cast(nodes: Nodes, eqn: Any, x: str) -> str:
     return nodes.add("Cast", x, to=nodes.dtype(eqn.params["new_dtype"]))
 
 
+def _plain(operator: str) -> Callable[..., str]:
+    return lambda nodes, eqn, *operands: nodes.add(operator, *operands)
+
+
 ELEMENTWISE: dict[str, Callable[..., str]] = {
+    **{name: _plain(operation.onnx) for name, operation in OPERATIONS.items() if operation.onnx},
     "convert_element_type": _cast,
     "expm1": _expm1,
     "integer_pow": _integer_power,
@@ -80,7 +82,7 @@ ELEMENTWISE: dict[str, Callable[..., str]] = {
     "select_n": _select,
     "square": lambda nodes, eqn, x: nodes.add("Mul", x, x),
 }
-"""Other operations on each element; operands of fewer elements are repeated, as NumPy does it."""
+"""Operations on each element; operands of fewer elements are repeated, as NumPy does it."""
 
 
 def reshaped(nodes: Nodes, x: str, old: tuple[int, ...], new: tuple[int, ...]) -> str:

@@ -109,7 +109,7 @@ class Lowering:
 
     def _of_parts(self, eqn: Any, read: Sequence[Value | Joined]) -> Joined | None:
         """Return a function of joined arrays part by part, None where that saves no work."""
-        (out,), name = eqn.outvars, eqn.primitive.name
+        out, name = eqn.outvars[0], eqn.primitive.name
         joined = [value for value in read if isinstance(value, Joined)]
         axis, ends = joined[0].axis, sorted({end for one in joined for end in one.ends()})
         alike = all(one.axis == axis and one.shape == out.aval.shape for one in joined)

@@ -244,13 +244,8 @@ def _check_gradients(
         f"Gradients differ by {apart:.1e}; modules that do not read `others` are independent, "
         "and only they"
     )
-    book.require(
-        "ONLINE = RTRL iff independent",
-        (apart <= book.tolerance) == cell.independent,
-        0.0,
-        "",
-        hint,
-    )
+    as_declared = (apart <= book.tolerance) == cell.independent
+    book.require("ONLINE = RTRL iff independent", as_declared, 0.0, "", hint)
     silent = [name for name, leaf in _named(snap1) if not np.any(leaf) and name not in book.frozen]
     hint = (
         "Nothing reaches it under ONLINE: use it, do not stop its gradient, or name it in `frozen`"

@@ -35,13 +35,8 @@ class Bare(Block):
     """A block that is nothing but its cell, padded so that input and output have the same size."""
 
     def __init__(self, cell: AbstractCell):
-        self.norm, self.cell, self.glu, self.dropout, self.norm_place = (
-            None,
-            cell,
-            None,
-            0.0,
-            "none",
-        )
+        self.norm, self.cell, self.glu = None, cell, None
+        self.dropout, self.norm_place = 0.0, "none"
 
     def before(self, x: Float[Array, "H"]) -> Float[Array, "I"]:
         """Return the features that the cell reads."""
@@ -230,12 +225,8 @@ def differences(
     leaves, structure = jax.tree.flatten(network)
 
     def loss(amounts: Array) -> Array:
-        moved = structure.unflatten(
-            [
-                a + s * d
-                for a, s, d in zip(leaves, amounts, jax.tree.leaves(directions), strict=True)
-            ]
-        )
+        pairs = zip(leaves, amounts, jax.tree.leaves(directions), strict=True)
+        moved = structure.unflatten([a + s * d for a, s, d in pairs])
         cell, zs = layer_of(moved, xs)
         outputs = jax.vmap(cell.readout)(plain_states(cell, cell.coefficients(), zs), zs)
         outputs = jax.vmap(

@@ -32,43 +32,25 @@ def compiled(path):
         module, _jax.DeviceList(tuple(client.local_devices())), _jax.CompileOptions()
     )
 
-    def run(inputs):
-        return [
-            np.asarray(value) for value in program.execute([jnp.asarray(value) for value in inputs])
-        ]
-
-    return run
+    return lambda inputs: list(map(np.asarray, program.execute(list(map(jnp.asarray, inputs)))))
 
 
 def in_onnxruntime(path):
     runtime = pytest.importorskip("onnxruntime", reason="pip install 'foretrace[export]'")
     session = runtime.InferenceSession(path.read_bytes())
-
-    def run(inputs):
-        return session.run(
-            None, dict(zip([i.name for i in session.get_inputs()], inputs, strict=True))
-        )
-
-    return run
+    names = [given.name for given in session.get_inputs()]
+    return lambda inputs: session.run(None, dict(zip(names, inputs, strict=True)))
 
 
 def played(files, run, rows):
     """Run a graph row by row, by its header; return each row's results and the last state."""
     header, state = json.loads(files.header.read_text()), load_file(files.state)
-    names = [i["name"] for i in header["inputs"]]
+    inputs, outputs = ([one["name"] for one in header[part]] for part in ("inputs", "outputs"))
     results = []
     for row in rows:
-        out = dict(
-            zip(
-                [o["name"] for o in header["outputs"]],
-                run([np.asarray((state | row)[name]) for name in names]),
-                strict=True,
-            )
-        )
-        state = {
-            header["state"][name]: value for name, value in out.items() if name in header["state"]
-        }
-        results.append({name: value for name, value in out.items() if name not in header["state"]})
+        given = [np.asarray((state | row)[name]) for name in inputs]
+        results.append(dict(zip(outputs, run(given), strict=True)))
+        state = {name: results[-1].pop(after) for after, name in header["state"].items()}
     return results, state
 
 
@@ -138,24 +120,9 @@ def test_complex_operations_as_pairs():
 
     def function(re, im, other):
         z, w = jax.lax.complex(re, im), jax.lax.complex(other, re)
-        found = [
-            z * w,
-            z / w,
-            jnp.exp(z),
-            jnp.expm1(z),
-            z**3,
-            z**-2,
-            jnp.conj(z) - w,
-            jnp.where(re > 0, z, w),
-            -z,
-        ]
-        found += [
-            jnp.vdot(z, w),
-            jnp.outer(z, w).sum(0),
-            jnp.cumsum(z),
-            jnp.stack([z, w])[::-1],
-            1j * z + 2,
-        ]
+        found = [z * w, z / w, jnp.exp(z), jnp.expm1(z), z**3, z**-2, jnp.conj(z) - w, -z]
+        found += [jnp.where(re > 0, z, w), jnp.vdot(z, w), jnp.outer(z, w).sum(0), jnp.cumsum(z)]
+        found += [jnp.stack([z, w])[::-1], 1j * z + 2]
         reals = [abs(z), jnp.isfinite(z), z == w, z.real * 2]
         return [part for value in found for part in (value.real, value.imag)] + reals
 

@@ -6,16 +6,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import CELLS
 from tiers import fast
 
 import foretrace as ft
-
-CELLS = {
-    "lru": ft.LRU.factory(state_size=3),
-    "s5": ft.S5.factory(state_size=3),
-    "mingru": ft.MinGRU.factory(),
-    "gru": ft.GRU.factory(),
-}
 
 
 def make_network(cell="lru", **options):
@@ -71,14 +65,15 @@ def test_the_file_is_valid_and_short_python(tmp_path):
 
 
 @pytest.mark.full
-def test_wrong_arguments_are_named(tmp_path):
-    rtu = ft.Network(
-        3, 2, model_size=4, depth=1, cell=ft.RTU.factory(state_size=3), key=jax.random.key(0)
-    )
-    with pytest.raises(ValueError, match="no form of RTU, only of LRU, S5, MinGRU, GRU"):
-        ft.to_torch(rtu, tmp_path / "model.py")
-    with pytest.raises(ValueError, match=r"must end in \.py"):
-        ft.to_torch(make_network(), tmp_path / "model.pt")
-    with pytest.raises(FileNotFoundError, match="make it first"):
-        ft.to_torch(make_network(), tmp_path / "no" / "model.py")
+@pytest.mark.parametrize(
+    ("cell", "path", "error", "message"),
+    [
+        ("rtu", "model.py", ValueError, "no form of RTU, only of LRU, S5, MinGRU, GRU"),
+        ("lru", "model.pt", ValueError, r"must end in \.py"),
+        ("lru", "no/model.py", FileNotFoundError, "make it first"),
+    ],
+)
+def test_it_is_refused_before_a_file_is_written(cell, path, error, message, tmp_path):
+    with pytest.raises(error, match=message):
+        ft.to_torch(make_network(cell), tmp_path / path)
     assert list(tmp_path.iterdir()) == []

@@ -58,12 +58,7 @@ def test_a_gain_within_its_standard_error_is_none(better, found):
 
 
 def test_classes_are_compared_with_both_baselines():
-    rows = [
-        {
-            "accuracy": float(i % 10 > 0),
-            "no_change_accuracy": float(i % 2),
-            "majority_accuracy": float(i % 10 > 0),
-        }
-        for i in range(400)
-    ]
+    names = ("accuracy", "no_change_accuracy", "majority_accuracy")
+    scores = [(float(i % 10 > 0), float(i % 2), float(i % 10 > 0)) for i in range(400)]
+    rows = [dict(zip(names, row, strict=True)) for row in scores]
     assert not_better(OF_CLASSES, summed(OF_CLASSES, rows)) == ["majority_"]

@@ -20,12 +20,10 @@ from foretrace._rows.values import as_number, as_time, is_absent, is_missing
 
 pd = pytest.importorskip("pandas")
 
+FLOATS = (float, np.float16, np.float32, np.float64, Decimal, ml_dtypes.bfloat16)
 NOTHING = [
     None,
-    *(
-        kind("nan")
-        for kind in (float, np.float16, np.float32, np.float64, Decimal, ml_dtypes.bfloat16)
-    ),
+    *(kind("nan") for kind in FLOATS),
     Decimal("sNaN"),
     np.datetime64("NaT"),
     np.datetime64("NaT", "ns"),
@@ -67,13 +65,8 @@ categories = st.text(min_size=1).filter(lambda text: infer_kind([text]) == "cate
 VALUES = {"numeric": numbers, "time": times, "categorical": categories}
 
 
-GROUPED = {
-    ",": "a comma",
-    ".": "a point",
-    " ": "a space",
-    "'": "an apostrophe",
-    "_": "an underscore",
-}
+GROUPED = {",": "a comma", ".": "a point", " ": "a space", "'": "an apostrophe"}
+GROUPED["_"] = "an underscore"
 
 
 @given(
@@ -140,16 +133,8 @@ def test_every_kind_of_nothing_is_missing():
     assert [is_absent(value) for value in NOTHING] == [True] * len(NOTHING)
     assert [is_missing(text) for text in TEXTS] == [True] * len(TEXTS)
     assert [is_absent(text) for text in TEXTS] == [True] + [False] * (len(TEXTS) - 1)
-    for value in (
-        0,
-        "0",
-        False,
-        np.float32(0),
-        np.array([1, 2]),
-        datetime.date(2024, 1, 1),
-        [],
-        b"",
-    ):
+    date = datetime.date(2024, 1, 1)
+    for value in (0, "0", False, np.float32(0), np.array([1, 2]), date, [], b""):
         assert not is_absent(value) and not is_missing(value)
 
 
@@ -173,17 +158,13 @@ def test_the_kind_is_that_of_the_first_value_that_is_there(data):
     kinds = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=4))
     late = [data.draw(st.lists(missing, max_size=4)) for _ in kinds]
     values = [data.draw(st.lists(VALUES[kind], min_size=3, max_size=3)) for kind in kinds]
-    encoder, sure = (
-        Encoder(width=200, adopt=True),
-        Encoder([Column(i, kind) for i, kind in enumerate(kinds)]),
-    )
+    encoder = Encoder(width=200, adopt=True)
+    sure = Encoder([Column(i, kind) for i, kind in enumerate(kinds)])
     columns = [[*before, *after] for before, after in zip(late, values, strict=True)]
     for t in range(7):
         row = {i: column[t] for i, column in enumerate(columns) if t < len(column)}
-        a, b = (
-            encoder.encode(row).x,
-            sure.encode({i: v if t >= len(late[i]) else None for i, v in row.items()}).x,
-        )
+        known = {i: v if t >= len(late[i]) else None for i, v in row.items()}
+        a, b = encoder.encode(row).x, sure.encode(known).x
         for i, (kind, at) in encoder.columns.items():
             if t >= len(late[i]):
                 assert kind == kinds[i]
@@ -191,9 +172,8 @@ def test_the_kind_is_that_of_the_first_value_that_is_there(data):
                 np.testing.assert_array_equal(a[at : at + size], b[place : place + size])
     assert not encoder.undecided and not np.isinf(a).any()
     again = Encoder(width=200, adopt=True)
-    again.restore(
-        json.loads(json.dumps(encoder.to_json())) | {"columns": encoder.to_json()["columns"]}
-    )
+    saved = encoder.to_json()
+    again.restore(json.loads(json.dumps(saved)) | {"columns": saved["columns"]})
     np.testing.assert_array_equal(again.encode(row).x, encoder.encode(row).x)
 
 
@@ -201,10 +181,8 @@ def test_a_column_of_a_file_without_values_in_its_first_rows():
     columns = [Column("x", "numeric"), Column("late", "undecided")]
     for value, kind in (("7", "numeric"), ("red", "categorical"), ("2024-01-31", "time")):
         encoder = Encoder(columns)
-        assert encoder.encode({"x": 1, "late": "NA"}).x[2:4].tolist() == [
-            0,
-            1,
-        ] and encoder.number_places == (0, 2)
+        assert encoder.encode({"x": 1, "late": "NA"}).x[2:4].tolist() == [0, 1]
+        assert encoder.number_places == (0, 2)
         before = json.loads(json.dumps(encoder.to_json()))
         vector = encoder.encode({"x": 1, "late": value}).x
         assert encoder.columns["late"][0] == kind and not encoder.counts["not a number"]
@@ -212,9 +190,8 @@ def test_a_column_of_a_file_without_values_in_its_first_rows():
         again.restore(saved)
         np.testing.assert_array_equal(again.encode({"x": 1, "late": value}, learn=False).x, vector)
         encoder.restore(before)  # a refused row is undone
-        assert json.loads(json.dumps(encoder.to_json())) == before and list(encoder.undecided) == [
-            "late"
-        ]
+        assert json.loads(json.dumps(encoder.to_json())) == before
+        assert list(encoder.undecided) == ["late"]
 
 
 def test_a_value_that_cannot_be_used_is_told_once():
@@ -248,12 +225,9 @@ def test_dates_are_no_numbers_and_durations_are():
 def test_labels_are_taken_as_they_are(labels):
     for as_text in (True, False):
         target = ClassTarget(16, as_text=as_text)
-        assert [target.read(label) for label in (*labels, *TEXTS[1:])][: len(labels)] == [
-            *range(len(labels))
-        ]
-        assert (
-            target.classes.values[: len(labels)] == labels and not target.counts["missing targets"]
-        )
+        found = [target.read(label) for label in (*labels, *TEXTS[1:])][: len(labels)]
+        assert found == [*range(len(labels))] and not target.counts["missing targets"]
+        assert target.classes.values[: len(labels)] == labels
         assert all(math.isnan(target.read(nothing)) for nothing in ("", *NOTHING))
 
 
@@ -272,9 +246,8 @@ def test_equal_values_are_one_class_and_have_the_name_of_the_first(as_text):
             assert again.read(b) == 0 and again.classes.values == target.classes.values
     target = ClassTarget(4, as_text=as_text)
     # Rows of a file tell no number from its text; values of Python do.
-    assert [target.read(label) for label in (True, "1", "1.0")] == (
-        [0, 0, 1] if as_text else [0, 1, 2]
-    )
+    found = [target.read(label) for label in (True, "1", "1.0")]
+    assert found == ([0, 0, 1] if as_text else [0, 1, 2])
     assert target.classes.values[0] is True
 
 
