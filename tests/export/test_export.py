@@ -91,14 +91,14 @@ def test_the_graph_is_the_step_of_the_learner(format, name, learn, tmp_path):
     files = ft.export(learner, tmp_path / f"step.{format}", format, learn=learn, state=state)
     rows = [{"x": x, "y": y} if learn else {"x": x} for x, y in zip(xs[9:], ys[9:], strict=True)]
     found, after = played(files, RUNTIMES[format](files.graph), rows)
-    if learn:
-        state, info = learner.step(state, jnp.asarray(xs[9:]), jnp.asarray(ys[9:]))
-        want = info.outputs
-        assert all(row["accepted"] for row in found)
-    else:
-        begin = state._replace(carry=learner.init().carry)
-        want, state = learner.predict(begin, jnp.asarray(xs[9:]))
-    np.testing.assert_allclose([row["outputs"] for row in found], want, atol=1e-8)
+    state = state if learn else state._replace(carry=learner.init().carry)
+    for row, values in zip(rows, found, strict=True):
+        now = {name: jnp.asarray(value)[None] for name, value in row.items()}
+        if learn:
+            state, info = learner.step(state, now["x"], now["y"])
+            assert values["accepted"] and abs(values["loss"] - info.loss) < 1e-8
+        outputs, state = (info.outputs, state) if learn else learner.predict(state, now["x"])
+        np.testing.assert_allclose(values["outputs"], outputs[0], atol=1e-8)
     want = named(state)
     for part, value in after.items():
         np.testing.assert_allclose(value, want[part], rtol=1e-8, atol=1e-8, err_msg=part)

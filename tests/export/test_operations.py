@@ -16,12 +16,17 @@ from foretrace._native import compiler
 from foretrace._native.context import Context
 from foretrace._native.program import stream_program
 
-pytestmark = [pytest.mark.exact, pytest.mark.usefixtures("default_promotion")]
 VALUES = {
     "x": np.random.default_rng(1).normal(size=4),
     "b": np.random.default_rng(2).normal(size=(5, 4)),
     "i": np.array([3, 0, 3], np.int32),
 }
+
+
+@pytest.fixture(autouse=True)
+def in_double_precision():
+    with jax.enable_x64(True):
+        yield
 
 
 def graph_of(function):
