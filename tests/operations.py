@@ -50,12 +50,13 @@ OPERATIONS = {
             a,
         ).imag
     ),
-    "places of the largest": lambda a, b, i: jnp.argmax(b, 0) + jnp.argmax(b[:, 0]) * 10,
+    "places of the largest": lambda a, b, i: jnp.argmax(jnp.floor(b), 0) + jnp.argmax(b),
     "picks": lambda a, b, i: (a[i], b[i % 5], b[:, i], b[i % 5, i], b[i[0], 1:]),
     "picks of each row": lambda a, b, i: jnp.take_along_axis(b, jnp.argmax(b, 1)[:, None], 1),
     "sums at places": lambda a, b, i: (b.at[i].add(a), b.at[:, i[1]].add(1.0), a.at[i].add(a[:3])),
     "windows": lambda a, b, i: (
         lax.dynamic_slice(b, (i[0], i[2]), (2, 3)),
+        lax.dynamic_slice(b, (9, i[1]), (2, 3)),
         lax.dynamic_update_slice(b, b[:2, :2] * 2, (i[2], i[0])),
     ),
     "integers": lambda a, b, i: (i + 2) * i - i // 2 + jnp.maximum(i, 1) % 2 + jnp.abs(-i),
@@ -77,7 +78,7 @@ NOT_IN_ONNX = {
         a.at[i + 2].set(7.0),
     ),
     "values at places": lambda a, b, i: (a.at[i].set(1.0), b.at[i[1]].set(a), b.at[i, 0].set(3.0)),
-    "the largest ones": lambda a, b, i: lax.top_k(b, 2) + lax.top_k(a, 3),
+    "the largest ones": lambda a, b, i: lax.top_k(jnp.floor(b), 2) + lax.top_k(a, 3),
     "places of the smallest": lambda a, b, i: (jnp.argmin(b, 1), jnp.argmin(a)),
     "rounding": lambda a, b, i: jnp.round(10 * b) + lax.round(b, lax.RoundingMethod.AWAY_FROM_ZERO),
     "other functions": lambda a, b, i: jnp.cbrt(b) + jnp.arctan2(a, b) + lax.erfc(b) + lax.erf(b),
