@@ -50,6 +50,9 @@ OPERATIONS = {
             a,
         ).imag
     ),
+    "choices": lambda a, b, i: lax.select_n(
+        (i + jnp.arange(3, dtype=i.dtype)) % 3, i, i + 10, i * 7
+    ),
     "places of the largest": lambda a, b, i: jnp.argmax(jnp.floor(b), 0) + jnp.argmax(b),
     "picks": lambda a, b, i: (a[i], b[i % 5], b[:, i], b[i % 5, i], b[i[0], 1:]),
     "picks of each row": lambda a, b, i: jnp.take_along_axis(b, jnp.argmax(b, 1)[:, None], 1),
