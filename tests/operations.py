@@ -55,6 +55,7 @@ OPERATIONS = {
     ),
     "places of the largest": lambda a, b, i: jnp.argmax(jnp.floor(b), 0) + jnp.argmax(b),
     "picks": lambda a, b, i: (a[i], b[i % 5], b[:, i], b[i % 5, i], b[i[0], 1:]),
+    "picks behind": lambda a, b, i: jnp.stack([b, 2 * b])[:, :, i],
     "picks of each row": lambda a, b, i: jnp.take_along_axis(b, jnp.argmax(b, 1)[:, None], 1),
     "sums at places": lambda a, b, i: (b.at[i].add(a), b.at[:, i[1]].add(1.0), a.at[i].add(a[:3])),
     "windows": lambda a, b, i: (
