@@ -60,7 +60,7 @@ OPERATIONS = {
     "sums at places": lambda a, b, i: (b.at[i].add(a), b.at[:, i[1]].add(1.0), a.at[i].add(a[:3])),
     "windows": lambda a, b, i: (
         lax.dynamic_slice(b, (i[0], i[2]), (2, 3)),
-        lax.dynamic_slice(b, (9, i[1]), (2, 3)),
+        lax.dynamic_slice(b, (i.dtype.type(9), i[1]), (2, 3)),
         lax.dynamic_update_slice(b, b[:2, :2] * 2, (i[2], i[0])),
     ),
     "integers": lambda a, b, i: (i + 2) * i - i // 2 + jnp.maximum(i, 1) % 2 + jnp.abs(-i),
