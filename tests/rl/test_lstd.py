@@ -11,8 +11,6 @@ from rl_cases import lessons_of, make_agent, outputs_of, run, stream
 from tiers import fast
 
 from foretrace import cli, rl
-from foretrace.rl._config import AgentConfig, RLConfig
-from foretrace.rl._program import advance, begin, build
 
 DECAY, FORGET, PRIOR = 0.6, 0.99, 2.0
 
@@ -132,7 +130,7 @@ LEAST = "rl t-maze --rule reservoir --agent.optimizer lstd --agent.method sarsa 
 @pytest.mark.parametrize(
     ("command", "given", "named"),
     [
-        (LEAST, "--cell lru", "--cell lru"),
+        (LEAST, "--cell lru", "--cell"),
         (LEAST, "--model_size=32", "--model_size=32"),
         (LEAST, "--network.norm-eps 1e-5 --network.glu", "--network.norm-eps, --network.glu"),
         (f"sweep {LEAST} --grid seed=0,1", "--depth 2", "--depth"),
@@ -152,19 +150,6 @@ def test_a_record_has_no_network_that_is_not_used(tmp_path):
     assert cli.main([*LEAST.split(), "--run-dir", folder]) == 0
     recorded = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
     assert recorded["network"] is None and recorded["agent"]["optimizer"] == "lstd"
-    resume = ["rl", "--resume", folder, "--steps", "20"]
+    resume = ["resume", folder, "--steps", "20"]
     assert [cli.main(words) for words in ([*resume, "--depth", "2"], resume)] == [2, 0]
     assert cli.main(["report", folder]) == 0
-
-
-def test_a_run_has_untrained_modules_and_a_trained_decoder():
-    agent = AgentConfig(optimizer="lstd", method="sarsa")
-    config = RLConfig(rl.TMaze(3), agent=agent, rule="reservoir")
-    agent = build(config)
-    world = begin(config.seen, agent, jax.random.key(1))
-    after, tally = jax.jit(lambda world: advance(config.seen, agent, world, 300))(world)
-    assert tally["untrained_modules"] == 1 and tally["refused"] == 0
-    assert tally["update_norm"] > 0 and tally["spectral_radius"] > 0
-    networks = world.agent.network, after.agent.network
-    jax.tree.map(np.testing.assert_array_equal, *(network.layers for network in networks))
-    assert not np.allclose(*(network.decoder.weight for network in networks))

@@ -1,123 +1,41 @@
-"""A run of an agent: stopped anywhere it goes on bit for bit; its report."""
+"""A run of an agent: interrupted anywhere it goes on bit for bit; its record, report, export."""
 
 import dataclasses
+import functools
+import itertools
 import json
-import shutil
-import subprocess
 from functools import partial
 from pathlib import Path
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from rl_cases import registered
 from safetensors.numpy import load_file
-from stop_after_three import StopAfterThree
 from tiers import fast
 
 import foretrace as ft
 from foretrace._options.cells import LRU
 from foretrace._options.network import NetworkConfig
 from foretrace._runs.directory import Run, RunError
+from foretrace._runs.session import find_result
 from foretrace.cli import _main as cli
-from foretrace.rl import MemoryChain, TMaze, TraceConditioning, _report, _run
+from foretrace.rl import Gymnasium, MemoryChain, TMaze, TraceConditioning, _report, _run
 from foretrace.rl._config import AgentConfig, RLConfig
 from foretrace.rl._program import advance, begin, build
 
-pytestmark = pytest.mark.usefixtures("as_a_user")
-
-STEPS = 20_000
-SMALL = {
-    "network": NetworkConfig(1, 4, LRU(3)),
-    "log_every": 10,
-    "checkpoint_every": 20,
-    "steps": 60,
-}
-CONFIG = RLConfig(environment=MemoryChain(2), environments=2, **SMALL)
-
-
-@pytest.fixture(scope="module", autouse=True)
-def as_a_user():
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        yield
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    return _run.train(CONFIG, tmp_path_factory.mktemp("runs") / "whole", show_progress=False)
-
-
-def lines(run):
-    """Return the record, without times."""
-    found = [json.loads(line) for line in run.metrics.read_text().splitlines()]
-    return [{name: value for name, value in line.items() if name != "seconds"} for line in found]
-
-
-def arrays(run):
-    return {name: value for name, value in load_file(run.checkpoint).items() if name != "__extra__"}
-
-
-def test_a_stopped_run_goes_on_bit_for_bit(finished, tmp_path, monkeypatch):
-    with monkeypatch.context() as patch:
-        patch.setattr("foretrace._runs.session.Stop", StopAfterThree)
-        stopped = _run.train(CONFIG, tmp_path / "run", show_progress=False)
-    assert stopped.step == 30 and stopped.scores is None
-    again = _run.train(CONFIG, tmp_path / "run", resume=True, show_progress=False)
-    assert json.dumps(lines(again.run)) == json.dumps(lines(finished.run))
-    assert again.scores == finished.scores
-    ours, theirs = arrays(again.run), arrays(finished.run)
-    assert ours.keys() == theirs.keys()
-    for name, array in ours.items():
-        np.testing.assert_array_equal(array, theirs[name], err_msg=name)
-
-
-def test_a_finished_run_is_not_run_again_and_nothing_is_overwritten(finished):
-    again = _run.train(CONFIG, finished.run.path, resume=True, show_progress=False)
-    assert again == finished
-    with pytest.raises(RunError, match="holds a run already"):
-        _run.train(CONFIG, finished.run.path)
-    with pytest.raises(RunError, match="seed: 0, 1"):
-        _run.train(dataclasses.replace(CONFIG, seed=1), finished.run.path, resume=True)
-
-
-def test_the_record_counts_every_episode(finished):
-    record = [line for line in lines(finished.run) if line["kind"] == "train"]
-    assert sum(line["episodes"] for line in record) == 2 * 60 / 3
-    assert all(-1 <= line["return"] <= 1 and line["refused"] == 0 for line in record)
-
-
-@pytest.mark.full
-def test_the_report_names_task_and_score(finished):
-    grid = _report.table(finished.run.path)
-    assert grid.title == "MemoryChain, actor-critic, rule online, LRU x 1"
-    assert Path(_report.figure(finished.run.path)).read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.full
-@pytest.mark.parametrize(
-    ("method", "entropy"), [("actor-critic", 0.01), ("actor-critic", 0.0), ("q-learning", 0.01)]
+SMALL = partial(
+    RLConfig,
+    network=NetworkConfig(1, 4, LRU(3)),
+    environments=2,
+    steps=60,
+    log_every=10,
+    checkpoint_every=20,
 )
-def test_the_report_counts_all_that_an_environment_carries(method, entropy):
-    config = dataclasses.replace(CONFIG, agent=AgentConfig(method, entropy=entropy))
-    state = build(config).init()
-    kept = jax.tree.leaves((state.trace, state.entropy_grads, state.carry))
-    count = (
-        sum(leaf.size * (2 if jax.numpy.iscomplexobj(leaf) else 1) for leaf in kept)
-        // config.environments
-    )
-    assert f"carries {count:,} numbers" in _report._cost(config)
-
-
-def test_settings_that_do_not_fit_are_refused():
-    with pytest.raises(ValueError, match="nothing to choose; use prediction"):
-        RLConfig(environment=TraceConditioning())
-    with pytest.raises(ValueError, match="actions to choose"):
-        RLConfig(environment=TMaze(), agent=AgentConfig("prediction"))
-    with pytest.raises(ValueError, match=r"checkpoint_every=30 must be a multiple"):
-        RLConfig(log_every=20, checkpoint_every=30)
-    with pytest.raises(ValueError, match="scale_rewards=True does not fit"):
-        RLConfig(
-            environment=TraceConditioning(), agent=AgentConfig("prediction", scale_rewards=True)
-        )
+SCALED = {"normalize_observations": True, "scale_rewards": True}
+STATE = "agent.state.safetensors"
+LEAST = {"network": RLConfig().network, "rule": "reservoir"}
 
 
 class Torn(MemoryChain):
@@ -126,125 +44,213 @@ class Torn(MemoryChain):
     def step(self, state, action, key):
         after, step = super().step(state, action, key)
         bad = step.terminated & (state.cue > 0)
-        return after, step._replace(reward=jax.numpy.where(bad, jax.numpy.nan, step.reward))
+        return after, step._replace(reward=jnp.where(bad, jnp.nan, step.reward))
+
+
+KINDS = {
+    "policy": SMALL(MemoryChain(2)),
+    "prediction": SMALL(TraceConditioning(3), agent=AgentConfig("prediction")),
+    "values": SMALL(TMaze(3), agent=AgentConfig("q-learning", optimizer="obgd", **SCALED)),
+    "squares": SMALL(TMaze(3), agent=AgentConfig("sarsa", optimizer="lstd"), **LEAST),
+    "gymnasium": SMALL(Gymnasium("Walk-v0"), evaluation_episodes=3),
+    "no entropy": SMALL(TMaze(3), agent=AgentConfig(entropy=0.0), hide=(1,)),
+}
+TITLES = {
+    "policy": "MemoryChain, actor-critic, rule online, LRU x 1",
+    "squares": "TMaze, sarsa, rule reservoir, LSTD on untrained modules",
+    "no entropy": "TMaze (without elements 1), actor-critic, rule online, LRU x 1",
+    "gymnasium": "Walk-v0, actor-critic, rule online, LRU x 1",
+}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Return the result of a kind of run that was never interrupted."""
+
+    @functools.cache
+    def result_of(kind):
+        if kind == "gymnasium":
+            registered()
+        folder = tmp_path_factory.mktemp("runs") / "whole"
+        return _run.train(KINDS[kind], folder, show_progress=False)
+
+    return result_of
+
+
+def lines(run, kind="train"):
+    """Return the record, without times."""
+    found = map(json.loads, run.metrics.read_text().splitlines())
+    return [{**line, "seconds": None} for line in found if line["kind"] in (kind, "result")]
+
+
+class Stopping:
+    """A request to stop that comes while a block is computed: after three blocks."""
+
+    def __enter__(self):
+        self.blocks = itertools.count()
+        return self
+
+    def __exit__(self, *_):
+        pass
+
+    @property
+    def asked(self):
+        return next(self.blocks) >= 3
+
+
+def killed(*given, blocks=itertools.count(), means=_run.means):  # noqa: B008 - one count
+    """Instead of `means`: the process ends in the fourth block, a line behind the checkpoint."""
+    if next(blocks) % 4 == 3:
+        raise KeyboardInterrupt
+    return means(*given)
+
+
+@pytest.mark.parametrize("end", fast(["stopped", "killed"], 2))
+@pytest.mark.parametrize("kind", fast(list(KINDS)))
+def test_an_interrupted_run_goes_on_bit_for_bit(kind, end, whole, tmp_path, monkeypatch):
+    expected, again = whole(kind), partial(_run.train, KINDS[kind], tmp_path, show_progress=False)
+    with monkeypatch.context() as patch:
+        if end == "stopped":
+            patch.setattr("foretrace._runs.session.Stop", Stopping)
+            stopped = again()
+            assert stopped.step == 30 and stopped.scores is None
+        else:
+            patch.setattr(_run, "means", killed)
+            with pytest.raises(KeyboardInterrupt):
+                again()
+            assert lines(Run(tmp_path))[-1]["step"] == 30
+    # A new process has no environment of Python that stands within its episodes.
+    _run._compiled.cache_clear()
+    found = again(resume=True)
+    # As JSON, where NaN is equal to NaN.
+    assert json.dumps(lines(found.run)) == json.dumps(lines(expected.run))
+    assert json.dumps(found.scores) == json.dumps(expected.scores)
+    ours, theirs = (load_file(result.run.checkpoint) for result in (found, expected))
+    assert ours.keys() == theirs.keys()
+    for name in ours.keys() - {"__extra__"}:
+        np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
+
+
+def test_a_finished_run_is_not_run_again_and_nothing_is_overwritten(whole):
+    finished, config = whole("policy"), KINDS["policy"]
+    again = _run.train(config, finished.run.path, resume=True, show_progress=False)
+    assert again == finished
+    with pytest.raises(RunError, match="holds a run already"):
+        _run.train(config, finished.run.path)
+    with pytest.raises(RunError, match="seed: 0, 1"):
+        _run.train(dataclasses.replace(config, seed=1), finished.run.path, resume=True)
+
+
+def test_the_result_is_the_mean_of_the_last_tenth_of_the_steps():
+    record = [
+        {"step": step, "return": returned, "episodes": ended, "reward": returned}
+        for step, returned, ended in ((90, 9.0, 9.0), (95, 1.0, 1.0), (100, 4.0, 2.0))
+    ]
+    assert _run.result_of(record, 100) == {"return": 3.0, "reward": 2.5}
+    assert _run.result_of(record[:1], 100)["reward"] == 9.0
+
+
+@pytest.mark.parametrize("kind", fast(["prediction", "policy", "squares", "torn"], 2))
+def test_a_block_counts_what_its_steps_bring(kind):
+    """Sums of a compiled block are those of its steps; rewards that are not finite are refused."""
+    config = KINDS[kind] if kind != "torn" else SMALL(Torn(2))
+    environment, agent, count = config.seen, build(config), config.environments
+    start = begin(environment, agent, jax.random.key(0))
+
+    def step(world, _):
+        action, _, info = agent.step(world.agent, world.transition)
+        after, _ = advance(environment, agent, world, 1)
+        value_of = getattr(environment, "value", lambda state, discount: (0.0, False))
+        value, known = jax.vmap(lambda s: value_of(s, agent.discount))(world.environments)
+        total, done = world.total + after.transition.reward, after.transition.terminated
+        return after, {
+            "episodes": done | after.transition.truncated,
+            "return": jnp.where(done | after.transition.truncated, total, 0),
+            "reward": after.transition.reward,
+            "td_error": jnp.abs(info.td_error),
+            "update_norm": info.update_norm * count,
+            "error": jnp.where(known, (action - value) ** 2, 0),
+            "known": known,
+            "refused": after.agent.skipped - world.agent.skipped,
+        }
+
+    after, each = jax.jit(lambda world: jax.lax.scan(step, world, length=60))(start)
+    world, tally = jax.jit(partial(advance, environment, agent))(start, 60)
+    assert tally["steps"] == 60 * count and float(tally["spectral_radius"]) > 0
+    for name, numbers in each.items():
+        np.testing.assert_allclose(tally[name], numbers.sum(), rtol=1e-4, err_msg=name)
+    assert (tally["refused"] > 10) == (kind == "torn") and tally["episodes"] >= 0
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(world.agent.network))
+    networks = start.agent.network, world.agent.network
+    assert tally["untrained_modules"] == (kind == "squares")
+    if kind == "squares":
+        jax.tree.map(np.testing.assert_array_equal, *(network.layers for network in networks))
+    assert not np.allclose(*(jax.tree.leaves(network.decoder)[0] for network in networks))
 
 
 @pytest.mark.full
-def test_a_compiled_loop_refuses_and_counts_rewards_that_are_not_finite():
-    config = dataclasses.replace(CONFIG, environment=Torn(2), environments=1)
-    agent = build(config)
-    world, tally = jax.jit(partial(advance, config.environment, agent))(
-        begin(config.environment, agent, jax.random.key(0)), 300
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_report_names_task_and_score_and_counts_what_an_environment_carries(kind, whole):
+    result, config = whole(kind), KINDS[kind]
+    grid = _report.table(result.run.path)
+    assert grid.title == TITLES.get(kind, grid.title)
+    assert Path(_report.figure(result.run.path)).read_bytes().startswith(b"\x89PNG")
+    episodes = f"{config.evaluation_episodes} episodes without learning"
+    assert (episodes in grid.columns[0].cells) == bool(config.evaluation_episodes)
+    assert (
+        find_result(result.run, config)[_report.score_of(config)]
+        == result.scores[_report.score_of(config)]
     )
-    assert 30 < float(tally["refused"]) < 70 and float(tally["episodes"]) == 100
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(world.agent.network))
-    assert 299 <= int(world.agent.step) + int(tally["refused"]) <= 300
+    state = build(config).init()
+    kept = [state.trace, state.entropy_grads, state.carry, state.outcome.final.gradient]
+    kept += [state.opt_state.gradient] if kind == "squares" else []
+    sizes = [leaf.size * (1 + jnp.iscomplexobj(leaf)) for leaf in jax.tree.leaves(kept)]
+    assert f"carries {sum(sizes) // config.environments:,} numbers" in grid.caption
 
 
 def test_an_agent_has_the_network_its_options_name():
-    network = dataclasses.replace(CONFIG.network, norm_eps=0.25, model_size=5)
-    trunk = build(dataclasses.replace(CONFIG, network=network)).network
+    network = dataclasses.replace(KINDS["policy"].network, norm_eps=0.25, model_size=5)
+    trunk = build(dataclasses.replace(KINDS["policy"], network=network)).network
     assert trunk.blocks.norm.eps == 0.25 and trunk.model_size == 5
-
-
-@pytest.mark.parametrize("discount", fast([0.9, 0.99]))
-def test_the_value_of_trace_conditioning_is_the_mean_of_what_comes(discount):
-    """In a stream of many events, discounted sums of them are the value on average."""
-    environment = TraceConditioning(3, pause=2)
-
-    @jax.jit
-    def run():
-        def act(state, key):
-            after, step = environment.step(state, 0, key)
-            return after, (state, step.reward)
-
-        state, _ = environment.reset(jax.random.key(0))
-        _, found = jax.lax.scan(act, state, jax.random.split(jax.random.key(1), STEPS))
-        return *found, *jax.vmap(lambda state: environment.value(state, discount))(
-            jax.numpy.arange(4)
-        )
-
-    states, rewards, values, known = map(np.asarray, run())
-    returns, total = np.zeros(STEPS), 0.0
-    for t in reversed(range(STEPS)):
-        total = returns[t] = rewards[t] + discount * total
-    means = [returns[:-1000][states[:-1000] == s].mean() for s in range(4)]
-    np.testing.assert_allclose(means, values, rtol=0.02)
-    np.testing.assert_array_equal(known, [False, True, True, True])
 
 
 @pytest.mark.full
 def test_divergence_ends_with_the_last_good_state_and_exit_code_1(tmp_path, capsys):
-    words = [
-        *"--steps=40 --log-every=10 --checkpoint-every=20 --network.depth=1".split(),
-        *"--network.model-size=4".split(),
-    ]
-    words += [
-        "--environment.length=2",
-        "--agent.learning-rate=1e30",
-        "--run-dir",
-        str(tmp_path / "one"),
-    ]
-    assert cli.main(["rl", "memory-chain", *words, "--cell", "lru", "--state-size=3"]) == 1
+    words = "rl memory-chain --steps=40 --log-every=10 --checkpoint-every=20 --network.depth=1"
+    words += " --network.model-size=4 --environment.length=2 --agent.learning-rate=1e30"
+    folder, cell = str(tmp_path / "one"), ["--cell", "lru", "--state-size=3"]
+    assert cli.main([*words.split(), "--run-dir", folder, *cell]) == 1
     assert "learning has diverged" in capsys.readouterr().err
     kept = load_file(tmp_path / "one" / "checkpoint.safetensors")
-    assert all(np.isfinite(array).all() for name, array in kept.items() if array.dtype.kind == "f")
+    assert all(np.isfinite(array).all() for array in kept.values() if array.dtype.kind == "f")
     last = lines(Run(tmp_path / "one"))[-1]
     assert last["refused"] == 10 and np.isfinite(last["spectral_radius"])
-    assert cli.main(["resume", str(tmp_path / "one")]) == 1
+    assert cli.main(["resume", folder]) == 1
 
 
-MAIN = """#include "agent.h"
-#include <stdio.h>
-int main(void)
-{
-    static agent model;
-    REAL x[AGENT_INPUTS], outputs[AGENT_OUTPUTS];
-    agent_init(&model);
-    for (int t = 0; t < 5; ++t)
-    {
-        for (int i = 0; i < AGENT_INPUTS; ++i) x[i] = (REAL)(i - t);
-        agent_predict(&model, x, outputs);
-    }
-    for (int i = 0; i < AGENT_OUTPUTS; ++i) printf("%.17g ", (double)outputs[i]);
-    return 0;
-}
-"""
+@pytest.mark.full
+@pytest.mark.parametrize("kind", ["policy", "values"])
+def test_the_network_of_an_agent_is_exported_with_its_normalisation(kind, whole, tmp_path):
+    runtime = pytest.importorskip("onnxruntime", reason="pip install 'foretrace[export]'")
+    run, graph = whole(kind).run.path, tmp_path / "agent.onnx"
+    assert cli.main(["export", str(run), "--format", "onnx", "--out", str(graph)]) == 0
+    agent, state = _run.agent_of(run)
+    assert (state.observations is not None) == KINDS[kind].agent.normalize_observations
+    xs = np.arange(agent.network.input_size) - np.arange(5.0, dtype=np.float32)[:, None]
+    seen = xs if state.observations is None else state.observations.normalised(xs)
+    expected, _ = ft.forward(state.network, None, jnp.asarray(seen, jnp.float32))
+    session, given = runtime.InferenceSession(graph.read_bytes()), load_file(tmp_path / STATE)
+    for x in xs:
+        results = session.run(None, {**given, "x": x})
+        given = {
+            out.name.removeprefix("next."): result
+            for out, result in zip(session.get_outputs(), results, strict=True)
+        }
+        found = given.pop("outputs")
+    np.testing.assert_allclose(found, expected[-1], rtol=1e-4, atol=1e-6)
 
 
-@pytest.mark.program
-@pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
-@pytest.mark.parametrize("normalize", fast([True, False]))
-@pytest.mark.exact
-def test_the_network_of_an_agent_is_exported_with_its_normalisation(normalize, tmp_path, capsys):
-    config = dataclasses.replace(
-        CONFIG, agent=dataclasses.replace(CONFIG.agent, normalize_observations=normalize)
-    )
-    run = _run.train(config, tmp_path / "run", show_progress=False).run
-    assert (
-        cli.main(["export", str(run.path), "--format", "c", "--out", str(tmp_path / "agent.c")])
-        == 0
-    )
-    out = capsys.readouterr().out
-    assert out.count("kB") == 4 and "bytes of code and constants" in out
-    agent, state = _run.agent_of(run.path)
-    assert (state.observations is not None) == normalize
-    xs = np.arange(agent.network.input_size) - np.arange(5.0)[:, None]
-    xs = xs if state.observations is None else state.observations.normalised(xs)
-    expected, _ = ft.forward(state.network, None, jax.numpy.asarray(xs))
-    (tmp_path / "main.c").write_text(MAIN)
-    real = "double" if expected.dtype == np.float64 else "float"
-    call = [
-        *"cc -std=c99 -Wall -Wextra -Werror".split(),
-        f"-DREAL={real}",
-        *"-o main main.c agent.c -lm".split(),
-    ]
-    subprocess.run(call, cwd=tmp_path, check=True)
-    found = subprocess.run([tmp_path / "main"], capture_output=True, text=True, check=True).stdout
-    np.testing.assert_allclose(np.array(found.split(), float), expected[-1], rtol=1e-9, atol=1e-12)
-
-
-def test_the_learning_step_of_an_agent_is_not_exported(finished, tmp_path, capsys):
+def test_the_learning_step_of_an_agent_is_not_exported(whole, tmp_path, capsys):
     arguments = ["--format", "c", "--learn", "--out", str(tmp_path / "agent.c")]
-    assert cli.main(["export", str(finished.run.path), *arguments]) == 2
+    assert cli.main(["export", str(whole("policy").run.path), *arguments]) == 2
     assert "draws actions" in capsys.readouterr().err and not list(tmp_path.iterdir())
