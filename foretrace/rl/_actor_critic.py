@@ -5,6 +5,7 @@ import dataclasses
 import jax.numpy as jnp
 
 from foretrace._types import Array, Float, PRNGKeyArray
+from foretrace.rl._checks import check_ranges
 from foretrace.rl._method import Method
 from foretrace.rl._policies import Categorical, Gaussian
 
@@ -48,11 +49,7 @@ class ActorCritic(Method):
     entropy: float = 0.0
 
     def __post_init__(self) -> None:
-        if self.action_size is not None and self.action_size < 1:
-            raise ValueError(f"ActorCritic(action_size={self.action_size}) must be at least 1")
-        for name in ("actor_weight", "entropy"):
-            if not getattr(self, name) >= 0:
-                raise ValueError(f"ActorCritic({name}={getattr(self, name)}) must not be negative")
+        check_ranges(self)
 
     def check(self, outputs: int) -> None:
         """Raise a ValueError if a network with this number of outputs does not fit."""

@@ -1,5 +1,7 @@
 """Clear errors for the options of an agent, and for the data of an environment."""
 
+import math
+from functools import partial
 from typing import Any
 
 import jax
@@ -7,6 +9,42 @@ import jax.numpy as jnp
 import numpy as np
 
 from foretrace._network import Network, check_network
+
+RANGES = {
+    "learning_rate kappa prior": (lambda x: 0 < x < math.inf, "be a finite number above 0"),
+    "actor_weight entropy": (lambda x: 0 <= x < math.inf, "be a finite number of at least 0"),
+    "discount trace_decay epsilon": (lambda x: 0 <= x <= 1, "lie in [0, 1]"),
+    "forget": (lambda x: 0 < x <= 1, "lie in (0, 1]"),
+    "epsilon_steps batch_size action_size": (lambda x: x >= 1, "be at least 1"),
+    "steps environments log_every checkpoint_every": (
+        lambda x: 1 <= x < 2**31,
+        "be at least 1 and below 2^31",
+    ),
+    "seed evaluation_episodes": (lambda x: 0 <= x < 2**31, "lie in [0, 2^31)"),
+}
+"""Options by name, what they must be, and how a message says it."""
+
+
+def check_ranges(owner: object, form: str = "") -> None:
+    """Check the options of an object whose names are in `RANGES`, in this form of a message.
+
+    A function has no range, nor has None as the default.
+
+    Raises:
+        TypeError: an option that is no number.
+        ValueError: an option out of its range.
+    """
+    form = form or f"{type(owner).__name__}({{}})"
+    for names, (fits, expected) in RANGES.items():
+        for name in filter(partial(hasattr, owner), names.split()):
+            value = getattr(owner, name)
+            if callable(value) or (value is None and getattr(type(owner), name, None) is None):
+                continue
+            given = form.format(f"{name}={value!r:.80}")
+            if value is None or isinstance(value, bool | str):
+                raise TypeError(f"{given} must be a number")
+            if not fits(value):
+                raise ValueError(f"{given} must {expected}")
 
 
 def check_options(agent: Any) -> None:
@@ -26,13 +64,7 @@ def check_options(agent: Any) -> None:
         )
     agent.method.check(agent.network.output_size)
     agent.optimizer.check(name, agent)
-    for option in ("discount", "trace_decay"):
-        if not 0 <= getattr(agent, option) <= 1:
-            raise ValueError(f"{name}({option}={getattr(agent, option)}) must lie in [0, 1]")
-    if agent.batch_size is not None and agent.batch_size < 1:
-        raise ValueError(
-            f"{name}(batch_size={agent.batch_size}) must be at least 1, or None for one environment"
-        )
+    check_ranges(agent)
 
 
 def check_fits(name: str, agent: Any, size: int | None, count: int | None) -> None:
@@ -81,10 +113,11 @@ def check_array(
     dtype: Any,
     low: float = -np.inf,
     high: float = np.inf,
+    finite: bool = True,
 ) -> Any:
     """Return finite numbers, or booleans, as an array. A single one is repeated.
 
-    The numbers of traced arrays are not looked at.
+    The numbers of traced arrays are not looked at, nor are those that need not be finite.
 
     Raises:
         TypeError: not booleans where these are expected.
@@ -101,7 +134,7 @@ def check_array(
         )
     if traced:
         return jnp.broadcast_to(array, shape).astype(dtype)
-    bad = ~(np.isfinite(array) & (array >= low) & (array <= high))
+    bad = finite & ~(np.isfinite(array) & (array >= low) & (array <= high))
     if bad.any():
         inside = "finite numbers" if low == -np.inf else f"numbers in [{low}, {high}]"
         raise ValueError(
@@ -116,7 +149,7 @@ def _as_array(name: str, value: Any, dtype: Any) -> np.ndarray:
         array = np.asarray(value)
         if dtype is bool:
             return array
-        if array.dtype.kind in "cSU":
+        if array.dtype.kind in "cSU" or (array.dtype == object and None in array.ravel().tolist()):
             raise TypeError(f"they are {array.dtype}")
         return np.asarray(value, dtype)
     except (TypeError, ValueError) as error:

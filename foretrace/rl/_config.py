@@ -1,9 +1,7 @@
 """Typed, frozen dataclasses of a run: options of `foretrace rl`, and its `config.json`."""
 
 import dataclasses
-import math
 import typing
-from collections.abc import Callable
 from typing import Annotated, Literal
 
 import tyro
@@ -14,6 +12,7 @@ from foretrace._options.rule import RuleText
 from foretrace._rule import as_rule, rule_text
 from foretrace._runs.config_json import check_types, differences
 from foretrace.rl._agent import LEARNING_RATE
+from foretrace.rl._checks import check_ranges
 from foretrace.rl._environment import Environment
 from foretrace.rl._gymnasium import Gymnasium
 from foretrace.rl._gymnax import Gymnax
@@ -43,13 +42,11 @@ else:
 Method = Literal["actor-critic", "q-learning", "sarsa", "prediction"]
 
 
-_RANGES: tuple[tuple[tuple[str, ...], Callable[[float], bool], str], ...] = (
-    (("learning_rate", "kappa"), lambda x: 0 < x < math.inf, "be a finite number above 0"),
-    (("actor_weight", "entropy"), lambda x: 0 <= x < math.inf, "be a finite number of at least 0"),
-    (("discount", "trace_decay", "epsilon"), lambda x: 0 <= x <= 1, "lie in [0, 1]"),
-    (("epsilon_steps",), lambda x: x >= 1, "be at least 1"),
-)
-"""Settings of an agent, what they must be, and how a message says it."""
+def _check_together(*rows: tuple[str, bool, str]) -> None:
+    """Raise a ValueError for the first setting that does not fit, and say what it does not fit."""
+    for setting, unfit, other in rows:
+        if unfit:
+            raise ValueError(f"{setting} does not fit {other}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -91,36 +88,32 @@ class AgentConfig:
 
     def __post_init__(self) -> None:
         check_types(self)
-        for names, fits, expected in _RANGES:
-            for name in names:
-                if (value := getattr(self, name)) is not None and not fits(value):
-                    raise ValueError(f"agent.{name}={value} must {expected}")
-        if self.optimizer != "obgd" and self.kappa != 2.0:
-            raise ValueError(
-                f"agent.kappa={self.kappa} does not fit agent.optimizer={self.optimizer}: it is an "
-                "option of obgd; leave it out"
-            )
-        if self.optimizer == "lstd":
-            self._check_least_squares()
-
-    def _check_least_squares(self) -> None:
-        """Raise a ValueError for options that least squares have no use for."""
-        if self.method == "actor-critic":
-            raise ValueError(
-                "agent.method=actor-critic does not fit agent.optimizer=lstd, which learns values "
-                "alone; use sarsa, or prediction where there is nothing to choose"
-            )
-        if self.learning_rate is not None:
-            raise ValueError(
-                f"agent.learning_rate={self.learning_rate} does not fit agent.optimizer=lstd, "
-                "which solves for the values; leave it out"
-            )
-        if self.scale_rewards:
-            raise ValueError(
-                "agent.scale_rewards=True does not fit agent.optimizer=lstd: the solution follows "
-                "the scale of the rewards, and scales of different times would be mixed; use "
-                "--agent.scale-rewards False"
-            )
+        check_ranges(self, "agent.{}")
+        squares, update = self.optimizer == "lstd", f"agent.optimizer={self.optimizer}"
+        _check_together(
+            (
+                f"agent.kappa={self.kappa}",
+                self.optimizer != "obgd" and self.kappa != 2.0,
+                f"{update}: it is an option of obgd; leave it out",
+            ),
+            (
+                f"agent.method={self.method}",
+                squares and self.method == "actor-critic",
+                f"{update}, which learns values alone; use sarsa, or prediction where there is "
+                "nothing to choose",
+            ),
+            (
+                f"agent.learning_rate={self.learning_rate}",
+                squares and self.learning_rate is not None,
+                f"{update}, which solves for the values; leave it out",
+            ),
+            (
+                f"agent.scale_rewards={self.scale_rewards}",
+                squares and self.scale_rewards,
+                f"{update}: the solution follows the scale of the rewards, and scales of different "
+                "times would be mixed; use --agent.scale-rewards False",
+            ),
+        )
 
     @property
     def step_size(self) -> float:
@@ -170,54 +163,49 @@ class RLConfig:
     def __post_init__(self) -> None:
         check_types(self)
         object.__setattr__(self, "rule", rule_text(self.rule))
-        for name in ("steps", "environments", "log_every", "checkpoint_every"):
-            if not 1 <= (value := getattr(self, name)) < 2**31:
-                limit = "at least 1" if value < 1 else "below 2^31"
-                raise ValueError(f"{name}={value} must be {limit}")
+        check_ranges(self, "{}")
         if self.checkpoint_every % self.log_every:
             raise ValueError(
                 f"checkpoint_every={self.checkpoint_every} must be a multiple of "
                 f"log_every={self.log_every}"
             )
-        if not 0 <= self.seed < 2**31:
-            raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
-        if not 0 <= self.evaluation_episodes < 2**31:
-            raise ValueError(
-                f"evaluation_episodes={self.evaluation_episodes} must lie in [0, 2^31)"
-            )
-        environment, name = self.environment, type(self.environment).__name__
-        predicts = self.agent.method == "prediction"
-        if predicts != environment.predicts:
-            raise ValueError(
-                f"agent.method={self.agent.method} does not fit {name}: "
-                + (
-                    "it has actions to choose"
-                    if predicts
-                    else "there is nothing to choose; use prediction"
-                )
-            )
-        if self.agent.optimizer == "lstd":
+        agent, predicts = self.agent, self.agent.method == "prediction"
+        method, squares = f"agent.method={agent.method}", agent.optimizer == "lstd"
+        choice = "it has actions" if predicts else "there is nothing"
+        use = "" if predicts else "; use prediction"
+        _check_together(
+            (
+                method,
+                predicts != self.environment.predicts,
+                f"{type(self.environment).__name__}: {choice} to choose{use}",
+            ),
+            (
+                f"rule={self.rule}",
+                squares and as_rule(self.rule).trains_cells,
+                "agent.optimizer=lstd, which trains no recurrent layer; use reservoir",
+            ),
+            (
+                f"network={self.network}",
+                self.network is None and not squares,
+                f"agent.optimizer={agent.optimizer}",
+            ),
+            (
+                f"evaluation_episodes={self.evaluation_episodes}",
+                predicts and self.evaluation_episodes > 0,
+                f"{method}: no return depends on a prediction; leave it out",
+            ),
+            (
+                f"agent.scale_rewards={agent.scale_rewards}",
+                predicts and agent.scale_rewards,
+                f"{method}: predictions of scaled rewards cannot be compared with the values of "
+                "the environment; leave it out",
+            ),
+        )
+        if squares:
             self._leave_out_network()
-        elif self.network is None:
-            raise ValueError(f"network=None does not fit agent.optimizer={self.agent.optimizer}")
-        if predicts and self.evaluation_episodes:
-            raise ValueError(
-                f"evaluation_episodes={self.evaluation_episodes} does not fit "
-                "agent.method=prediction: no return depends on a prediction; leave it out"
-            )
-        if predicts and self.agent.scale_rewards:
-            raise ValueError(
-                "agent.scale_rewards=True does not fit agent.method=prediction: predictions of "
-                "scaled rewards cannot be compared with the values of the environment; leave it out"
-            )
 
     def _leave_out_network(self) -> None:
         """Raise a ValueError for options of a trained network, and let it be the task's."""
-        if as_rule(self.rule).trains_cells:
-            raise ValueError(
-                f"rule={self.rule} does not fit agent.optimizer=lstd, which trains no recurrent "
-                "layer; use reservoir"
-            )
         own = TASKS[task_name(self.environment)].network
         if self.network not in (None, own, NetworkConfig(2, 32, LRU(32))):
             changed = differences(own, self.network, "network")

@@ -1,6 +1,7 @@
 """Environments as two pure functions, `reset` and `step`, and consecutive episodes."""
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -29,6 +30,14 @@ class TimeStep(NamedTuple):
     terminated: Bool[Array, "*B"]
     truncated: Bool[Array, "*B"]
     discount: Float[Array, "*B"]
+
+    @classmethod
+    def of(
+        cls, observation: Array, reward: Any, terminated: Any = False, truncated: Any = False
+    ) -> "TimeStep":
+        """Return what follows, in the precision of the observation and with a discount of 1."""
+        number, flag = (partial(jnp.asarray, dtype=dtype) for dtype in (observation.dtype, bool))
+        return cls(observation, number(reward), flag(terminated), flag(truncated), number(1))
 
 
 class Environment(Protocol):
@@ -158,9 +167,11 @@ def _check_part(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> No
 
 
 def check_sizes(environment: object, **least: int) -> None:
-    """Raise a ValueError for a setting that is not an integer, or is below the minimum."""
+    """Raise a ValueError for a setting that is no integer, or too small; a default None passes."""
     for name, lowest in least.items():
         value = getattr(environment, name)
+        if value is None and getattr(type(environment), name) is None:
+            continue
         if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
             raise ValueError(
                 f"{type(environment).__name__}({name}={value!r}) must be an integer of at least "

@@ -73,9 +73,7 @@ class AbstractGymnasium(Task):
         found = jax.pure_callback(live.step, (live.seen, number, flag, flag), *state, action)
         actions = state.actions.at[state.step].set(action.astype(state.actions.dtype))
         after = GymnasiumState(state.seed, state.step + 1, actions)
-        observation, reward, terminated, truncated = found
-        one = jnp.ones((), live.seen.dtype)
-        return after, TimeStep(observation, reward, terminated, truncated, one)
+        return after, TimeStep.of(*found)
 
     @cached_property
     def _live(self) -> "Live":
@@ -103,8 +101,7 @@ class Gymnasium(AbstractGymnasium):
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        if self.limit is not None:
-            check_sizes(self, limit=1)
+        check_sizes(self, limit=1)
 
     @property
     def title(self) -> str:

@@ -77,12 +77,8 @@ class Gymnax(Task):
         """Act."""
         environment, params = self._made
         observation, state, reward, terminated, _ = environment.step_env(key, state, action, params)
-        terminated = jnp.asarray(terminated, bool)
         truncated = jnp.asarray(environment.is_truncated(state, params), bool) & ~terminated
-        flat = self._flat(observation)
-        return state, TimeStep(
-            flat, jnp.asarray(reward, flat.dtype), terminated, truncated, jnp.ones((), flat.dtype)
-        )
+        return state, TimeStep.of(self._flat(observation), reward, terminated, truncated)
 
     def _flat(self, observation: Array) -> Float[Array, "I"]:
         return jnp.ravel(observation).astype(jnp.result_type(float))

@@ -7,7 +7,7 @@ import numpy as np
 
 from foretrace.rl._agent import Agent
 from foretrace.rl._checks import check_fits
-from foretrace.rl._live import RESET, STEP, made, parts, single, sizes, taken
+from foretrace.rl._live import acted, begun, made, sizes
 from foretrace.rl._state import AgentInfo, AgentState
 from foretrace.rl._transition import Transition
 
@@ -57,17 +57,16 @@ def interact(
         )
     environment = made(environment)
     check_fits("interact", agent, *sizes(environment))
-    observation, _ = parts("reset", environment.reset(seed=seed), RESET)
+    observation = begun(environment, seed=seed)
     action, state, _ = agent.step(state, Transition(np.ravel(observation), first=True))
     total = 0.0
     for _ in range(steps):
-        given = parts("step", environment.step(taken(environment, action)), STEP)
-        last, reward, terminated, truncated, _ = given
+        last, reward, terminated, truncated, _ = acted(environment, action)
         done = bool(terminated or truncated)
-        observation = parts("reset", environment.reset(), RESET)[0] if done else last
+        observation = begun(environment) if done else last
         brought = Transition(
             np.ravel(observation),
-            single(reward),
+            reward,
             terminated,
             truncated,
             final_observation=np.ravel(last) if truncated else None,

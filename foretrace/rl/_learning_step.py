@@ -92,7 +92,7 @@ class LearningStep:
         tested = (output, td_error, after.carry.h, norm(after.trace), size, change.norm)
         # One vector and one reduction: else XLA repeats the test at each element of the state.
         accepted = jnp.isfinite(
-            jnp.concatenate([part.ravel() for part in real_parts(tested)])
+            jnp.concatenate([part.ravel() for part in jax.tree.leaves(real_parts(tested))])
         ).all()
         info = AgentInfo(
             td_error=td_error,

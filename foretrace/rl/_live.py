@@ -18,9 +18,6 @@ MOST_STEPS = 10_000
 MOST_LIVE = 256
 """Largest number of environments kept within an episode; others repeat their actions."""
 
-RESET = "observation, info"
-STEP = "observation, reward, terminated, truncated, info"
-
 
 class _Episode(NamedTuple):
     """An environment within an episode, and the actions so far."""
@@ -67,36 +64,25 @@ class Live:
         with _noted():
             environment, before = self._at(int(seed), np.asarray(actions)[: int(step)])
             action = np.asarray(action, self.action.dtype)
-            given = parts("step", environment.step(taken(environment, action)), STEP)
+            observation, reward, terminated, truncated, _ = acted(environment, action)
             before.append(action)
-            observation, reward, terminated, truncated, _ = given
-            terminated, truncated = (
-                check_array(name, flag, (), bool)
-                for name, flag in (("terminated", terminated), ("truncated", truncated))
-            )
+            reward = check_array("reward", reward, (), self.seen.dtype, finite=False)
+            terminated = check_array("terminated", terminated, (), bool)
+            truncated = check_array("truncated", truncated, (), bool)
             truncated = ~terminated & (truncated | (len(before) >= self.limit))
             if terminated | truncated:
                 self._free.append(self._episodes.pop(int(seed)).environment)
-            return (
-                self._flat(observation),
-                self._number(reward),
-                np.asarray(terminated),
-                np.asarray(truncated),
-            )
+            return self._flat(observation), reward, terminated, np.asarray(truncated)
 
     def _at(self, seed: int, actions: np.ndarray) -> _Episode:
         """Return an environment at a place of an episode, if needed by repeating its actions."""
         found = self._episodes.get(seed)
-        if (
-            found is not None
-            and len(found.actions) == len(actions)
-            and np.array_equal(found.actions, actions)
-        ):
+        if found is not None and np.array_equal(found.actions, actions):
             self._episodes.move_to_end(seed)
             return found
         episode, _ = self._begun(seed)
         for action in actions:
-            parts("step", episode.environment.step(taken(episode.environment, action)), STEP)
+            acted(episode.environment, action)
             episode.actions.append(action)
         return episode
 
@@ -106,33 +92,12 @@ class Live:
         elif len(self._episodes) >= MOST_LIVE:
             self._free.append(self._episodes.popitem(last=False)[1].environment)
         environment = self._free.pop() if self._free else self._make()
-        observation, _ = parts("reset", environment.reset(seed=seed), RESET)
         self._episodes[seed] = _Episode(environment, [])
-        return self._episodes[seed], self._flat(observation)
+        return self._episodes[seed], self._flat(begun(environment, seed=seed))
 
     def _flat(self, observation: Any) -> np.ndarray:
-        flat = np.ravel(_numbers("observation", observation))
-        if flat.size != self.size:
-            raise ValueError(
-                f"the environment gave an observation of {flat.size} elements, its space has "
-                f"{self.size}"
-            )
-        return flat.astype(self.seen.dtype)
-
-    def _number(self, reward: Any) -> np.ndarray:
-        number = _numbers("reward", single(reward))
-        if number.shape != ():
-            raise ValueError(
-                f"the environment gave a reward of shape {number.shape}, expected one number"
-            )
-        return number.astype(self.seen.dtype)
-
-
-def _numbers(name: str, value: Any) -> np.ndarray:
-    array = np.asarray(value)
-    if array.dtype.kind not in "fiub":
-        raise ValueError(f"the environment gave {array.dtype} as {name}, expected real numbers")
-    return array
+        flat = np.ravel(observation)
+        return check_array("observation", flat, (self.size,), self.seen.dtype, finite=False)
 
 
 @contextlib.contextmanager
@@ -185,7 +150,21 @@ def sizes(environment: Any) -> tuple[int | None, int | None]:
     return None if shape is None else math.prod(shape), None if count is None else int(count)
 
 
-def parts(function: str, given: Any, expected: str) -> Any:
+def begun(environment: Any, **options: Any) -> Any:
+    """Begin an episode; return its first observation."""
+    return _parts("reset", environment.reset(**options), "observation, info")[0]
+
+
+def acted(environment: Any, action: Any) -> tuple[Any, ...]:
+    """Take an action; return what follows, a reward in an array of one number as that number."""
+    expected = "observation, reward, terminated, truncated, info"
+    given = _parts("step", environment.step(taken(environment, action)), expected)
+    observation, reward, *others = given
+    reward = np.asarray(reward)
+    return observation, reward.reshape(()) if reward.size == 1 else reward, *others
+
+
+def _parts(function: str, given: Any, expected: str) -> Any:
     """Return an environment's result if it has the parts that gymnasium defines."""
     count = len(expected.split(", "))
     if not isinstance(given, tuple) or len(given) != count:
@@ -195,12 +174,6 @@ def parts(function: str, given: Any, expected: str) -> Any:
             "0.26; wrap an older environment"
         )
     return given
-
-
-def single(reward: Any) -> Any:
-    """Return a reward that came as an array of one number as that number."""
-    array = np.asarray(reward)
-    return array.reshape(()) if array.size == 1 else reward
 
 
 def taken(environment: Any, action: Any) -> Any:

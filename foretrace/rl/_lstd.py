@@ -11,6 +11,7 @@ from jax.flatten_util import ravel_pytree
 
 from foretrace._learner.optimizer import norm
 from foretrace._types import Array, Arrays, Float, Int
+from foretrace.rl._checks import check_ranges
 from foretrace.rl._method import Method
 from foretrace.rl._transition import Outcome
 from foretrace.rl._update import Change, Update
@@ -88,13 +89,7 @@ class LSTD(Update):
     asks_following: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if isinstance(value, bool) or not isinstance(value, int | float):
-                raise TypeError(f"LSTD({name}={value!r:.80}) must be a number")
-        if not 0 < self.forget <= 1:
-            raise ValueError(f"LSTD(forget={self.forget}) must lie in (0, 1]")
-        if not 0 < self.prior < float("inf"):
-            raise ValueError(f"LSTD(prior={self.prior}) must be a finite number above 0")
+        check_ranges(self)
 
     def check(self, name: str, agent: Any) -> None:
         """Raise a ValueError if least squares cannot learn, or would not use, what an agent has."""

@@ -66,7 +66,5 @@ class MemoryChain(Task):
         terminated = state.step >= self.length
         right = jnp.where(action == 1, cue, -cue)
         observation = jnp.stack([jnp.zeros_like(cue), (now == self.length).astype(cue.dtype)])
-        reward, discount = jnp.where(terminated, right, 0.0), jnp.ones_like(cue)
-        return MemoryChainState(cue, now), TimeStep(
-            observation, reward, terminated, jnp.array(False), discount
-        )
+        reward = jnp.where(terminated, right, 0.0)
+        return MemoryChainState(cue, now), TimeStep.of(observation, reward, terminated)

@@ -96,7 +96,9 @@ MONITORS = (
     Metric(
         "spectral_radius", "largest |eigenvalue| of a layer", lambda end: _radii(end).max(), None
     ),
-    Metric("dead_modules", "share of modules dead", lambda end: end.seen.dead(), None),
+    Metric(
+        "dead_modules", "share of modules dead", lambda end: end.seen.dead(end.after.network), None
+    ),
     Metric(
         "untrained_modules",
         "share of modules untrained",

@@ -9,6 +9,7 @@ import optax
 
 from foretrace._learner.optimizer import norm
 from foretrace._types import Array, Arrays, Float
+from foretrace.rl._checks import check_ranges
 from foretrace.rl._transition import Outcome
 from foretrace.rl._update import Change, Update, mean
 
@@ -44,9 +45,7 @@ class ObGD(Update):
     kappa: float = 2.0
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if not value > 0:
-                raise ValueError(f"ObGD({name}={value}) must be positive")
+        check_ranges(self)
 
     def step_size(self, td_error: Float[Array, "*B"], trace: Arrays) -> Float[Array, "*B"]:
         """Return the step size of each stream for its temporal-difference error and trace."""

@@ -134,9 +134,9 @@ def advance(
 
     def step(_: Any, now: tuple[World, Tally, Range]) -> tuple[World, Tally, Range]:
         world, tally = _step(environment, agent, *now[:2])
-        return world, tally, now[2].including(world.agent.network, world.agent.carry.h)
+        return world, tally, now[2].including(world.agent.carry.h)
 
-    start = (world, empty(world.total.dtype), Range.empty(world.agent.network, world.agent.carry.h))
+    start = (world, empty(world.total.dtype), Range.empty(world.agent.carry.h))
     after, tally, seen = lax.fori_loop(0, steps, step, start)
     return after, ended(tally, Block(world.agent, after.agent, after.transition.observation, seen))
 

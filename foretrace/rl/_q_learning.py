@@ -7,6 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
+from foretrace.rl._checks import check_ranges
 from foretrace.rl._method import Method
 
 
@@ -49,8 +50,7 @@ class QLearning(Method):
     on_policy: bool = False
 
     def __post_init__(self) -> None:
-        if not callable(self.epsilon) and not 0 <= self.epsilon <= 1:
-            raise ValueError(f"QLearning(epsilon={self.epsilon}) must lie in [0, 1]")
+        check_ranges(self)
 
     def check(self, outputs: int) -> None:
         """Raise a ValueError if a network with this number of outputs does not fit."""

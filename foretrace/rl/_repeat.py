@@ -47,11 +47,7 @@ class _Deck(Task):
     def _after(self, state: DeckState, reward: Float[Array, ""]) -> tuple[DeckState, TimeStep]:
         """Show the next card."""
         after = state._replace(step=state.step + 1)
-        observation = self._seen(after)
-        one = jnp.ones((), observation.dtype)
-        return after, TimeStep(
-            observation, reward * one, after.step == self.card_count - 1, jnp.array(False), one
-        )
+        return after, TimeStep.of(self._seen(after), reward, after.step == self.card_count - 1)
 
     def _seen(self, state: DeckState) -> Float[Array, "4"]:
         return jax.nn.one_hot(state.cards[state.step], SUITS, dtype=jnp.result_type(float))

@@ -58,9 +58,7 @@ class TMaze(Task):
     best_return: ClassVar[float] = 4.0
 
     def __post_init__(self) -> None:
-        check_sizes(self, corridor=1)
-        if self.limit is not None:
-            check_sizes(self, limit=1)
+        check_sizes(self, corridor=1, limit=1)
 
     @property
     def most_steps(self) -> int:
@@ -83,11 +81,9 @@ class TMaze(Task):
         after = TMazeState(place, state.north, state.step + 1)
         terminated = at_junction & turns
         found = terminated & ((action == NORTH) == state.north)
-        observation = self._seen(after)
-        one = jnp.ones((), observation.dtype)
-        reward = jnp.where(found, 4 * one, jnp.where(place == state.place, -0.1 * one, 0 * one))
+        reward = jnp.where(found, 4.0, jnp.where(place == state.place, -0.1, 0.0))
         truncated = ~terminated & (after.step >= self.most_steps)
-        return after, TimeStep(observation, reward, terminated, truncated, one)
+        return after, TimeStep.of(self._seen(after), reward, terminated, truncated)
 
     def _seen(self, state: TMazeState) -> Float[Array, "3"]:
         start = jnp.where(state.north, jnp.array([0, 1, 1]), jnp.array([1, 1, 0]))

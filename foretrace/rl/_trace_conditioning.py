@@ -45,9 +45,7 @@ class TraceConditioning(Task):
     predicts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_sizes(self, interval=2, distractors=0)
-        if self.pause is not None:
-            check_sizes(self, pause=1)
+        check_sizes(self, interval=2, distractors=0, pause=1)
 
     @property
     def observation_size(self) -> int:
@@ -68,8 +66,7 @@ class TraceConditioning(Task):
     ) -> tuple[Int[Array, ""], TimeStep]:
         """Go on by a step; the action does nothing."""
         state, observation = self._observed(jnp.where(state == 0, self._drawn(key), state - 1), key)
-        false, one = jnp.array(False), jnp.ones((), observation.dtype)
-        return state, TimeStep(observation, observation[1], false, false, one)
+        return state, TimeStep.of(observation, observation[1])
 
     def value(
         self, state: Int[Array, ""], discount: float

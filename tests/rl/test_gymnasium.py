@@ -76,7 +76,7 @@ def test_a_state_brings_any_copy_to_the_same_place():
     other = walked(environment, keys[1], actions)
     assert (np.abs(other[1] - seen)[:, 0] > 1e-6).all()
     for again in (environment, as_environment(Walk())):
-        for t in (4, 1, 3, 0, 2):
+        for t in (4, 1, 2, 3, 0):
             _, step = again.step(states[t], jnp.asarray(actions[t]), keys[0])
             np.testing.assert_array_equal(step.observation, seen[t + 1])
             assert float(step.reward) == rewards[t]

@@ -192,22 +192,21 @@ VALUES = [
     *each(interacted, "inputs", (3, "have 2 elements, the network 3 inputs")),
     *each(interacted, "actions", (3, "has 2 discrete actions, the agent 3")),
     *each(interacted, "batch_size", (2, "batch_size=2")),
-    *each(
-        walked,
-        "observation",
-        (np.zeros(3), "observation has shape (3,), expected (2,)"),
-        (np.array([0, np.inf]), "observation holds inf"),
-        (np.array(["1", "2"]), "holds no numbers"),
-        (np.array([1j, 0]), "they are complex128"),
-    ),
-    *each(walked, "reward", (np.nan, "reward holds nan"), (None, "reward")),
-    *each(walked, "reward", (np.zeros(2), "reward has shape (2,), expected ()")),
+    *each(walked, "observation", (np.array([0, np.inf]), "observation holds inf")),
+    *each(walked, "reward", (np.nan, "reward holds nan")),
     *each(walked, "step", (4, "step() returned 4 values, expected (observation, reward")),
     *each(walked, "reset", (1, "reset() returned 1 values")),
-    *each(within, "observation", (np.zeros(3), "of 3 elements, its space has 2")),
-    *each(within, "observation", (np.array(["a", "b"]), "as observation, expected real numbers")),
-    *each(within, "reward", (np.zeros(2), "a reward of shape (2,)")),
-    *each(within, "reward", (None, "as reward, expected real numbers")),
+    *(
+        (call, {part: value}, words)
+        for call in (walked, within)
+        for part, value, words in (
+            ("observation", np.zeros(3), "observation has shape (3,), expected (2,)"),
+            ("observation", np.array(["1", "2"]), "holds no numbers"),
+            ("observation", np.array([1j, 0]), "they are complex128"),
+            ("reward", None, "reward is a ndarray that holds no numbers"),
+            ("reward", np.zeros(2), "reward has shape (2,), expected ()"),
+        )
+    ),
     *each(
         checked,
         "spoil",
