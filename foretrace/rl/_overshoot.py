@@ -31,7 +31,8 @@ class ObGD(Update):
         kappa: how much shorter than the bound a step stays; above 1.
 
     Raises:
-        ValueError: a value that is not positive.
+        TypeError: no numbers.
+        ValueError: a value that is not positive and finite.
 
     Source: Elsayed, Vasan and Mahmood, Streaming deep reinforcement learning finally works, arXiv
         2410.14606.
