@@ -165,9 +165,13 @@ OPENED_FILE = {
 def forge(run, part, place, value):
     """Put another value at a place of a file of a run, or of a part of its checkpoint."""
     if part in OPENED_FILE:
-        first, *others = (run / part).read_text().split("\n" if part == "metrics.jsonl" else "\0")
-        text = value if place is None else text_of(forged(json.loads(first), place, value))
-        (run / part).write_text("\n".join([text, *others]))
+        text = (run / part).read_text()
+        lines = text.splitlines() if part == "metrics.jsonl" else [text]
+        for number, line in enumerate(lines):
+            if not place or place[0] in json.loads(line):
+                new = value if place is None else text_of(forged(json.loads(line), place, value))
+                lines[number] = new
+        (run / part).write_text("".join(f"{line}\n" for line in lines))
         return
     header, arrays, extra = read_raw(run / "checkpoint.safetensors")
     changed = {"header": header, "extra": extra}
