@@ -12,35 +12,45 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from quick import FLAGS
 
 import foretrace as ft
 
+PYTHON = f"PYTHON={sys.executable}"
 FOLDER = Path(__file__).parents[2] / "examples"
 
 
-@pytest.fixture(scope="module")
-def run(tmp_path_factory):
-    quick = {"XLA_FLAGS": FLAGS}
+def printed(*command, cwd, env=None):
+    """Run a command, or Python with a script; return what it prints."""
+    command = [str(word) for word in command]
+    command = command if command[0] in ("make", "node") else [sys.executable, *command]
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env=os.environ | (env or {}),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=500,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
 
-    def run(name, *arguments):
-        command = [sys.executable, str(FOLDER / name), *map(str, arguments)]
-        folder = tmp_path_factory.mktemp("example")
-        done = subprocess.run(
-            command,
-            cwd=folder,
-            env=os.environ | quick,
-            capture_output=True,
-            text=True,
-            timeout=300,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
 
-    return run
+@pytest.fixture
+def run(tmp_path):
+    return lambda name, *words: printed(
+        FOLDER / name, *words, cwd=tmp_path, env={"XLA_FLAGS": FLAGS}
+    )
+
+
+def skip_without(*programs):
+    if missing := [name for name in programs if shutil.which(name) is None]:
+        pytest.skip(f"{', '.join(missing)} not installed")
 
 
 def numbers(text, pattern):
@@ -75,17 +85,8 @@ def test_the_stream_that_ships_is_what_its_script_makes(run, tmp_path):
 
 @pytest.mark.program
 def test_memory_beats_the_last_label_on_it(tmp_path):
-    command = [
-        sys.executable,
-        *"-m foretrace stream".split(),
-        str(FOLDER / "sensors.csv.gz"),
-        "--target",
-        "reject",
-    ]
-    command += ["--run-dir", str(tmp_path / "run")]
-    # Optimised: many rows.
-    env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
-    subprocess.run(command, env=env, capture_output=True, check=True, timeout=500)
+    command = f"-m foretrace stream {FOLDER / 'sensors.csv.gz'} --target reject --run-dir run"
+    printed(*command.split(), cwd=tmp_path, env={"XLA_FLAGS": ""})  # optimised: many rows
     lines = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
     total = [line["total"] for line in lines if "total" in line][-1]
     assert total["accuracy"] > 0.8 > 0.7 > total["majority_accuracy"] > total["no_change_accuracy"]
@@ -100,16 +101,9 @@ def test_a_graph_learns_without_jax(run, tmp_path):
     for name in ("jax", "foretrace"):
         (absent / name).mkdir(parents=True)
         (absent / name / "__init__.py").write_text("raise ImportError('not at run time')")
-    command = [
-        sys.executable,
-        str(FOLDER / "05_learn_elsewhere.py"),
-        "learn",
-        str(tmp_path / "model.onnx"),
-    ]
-    command.append(str(FOLDER / "sensors.csv.gz"))
-    env = os.environ | {"PYTHONPATH": str(absent)}
-    done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=500, check=True)
-    right = numbers(done.stdout, r"1000 rows ([\d.]+)")
+    command = "05_learn_elsewhere.py", "learn", tmp_path / "model.onnx", "sensors.csv.gz"
+    said = printed(*command, cwd=FOLDER, env={"PYTHONPATH": str(absent)})
+    right = numbers(said, r"1000 rows ([\d.]+)")
     assert len(right) == 5 and max(right[1:]) > 0.8
 
 
@@ -154,26 +148,6 @@ def test_compare_rules(run):
     )
 
 
-@pytest.mark.program
-def test_parts_of_many_sensors_are_streams_of_their_own(tmp_path):
-    example = runpy.run_path(str(FOLDER / "06_many_sensors.py"))
-    lines = [f"gate {i % 8},{i % 7},{(i + 3) % 7}" for i in range(60)]
-    (tmp_path / "rows.csv").write_text("sensor,x,y\n" + "\n".join(lines) + "\n")
-    paths = example["split"](str(tmp_path / "rows.csv"), "sensor", 2, tmp_path)
-    assert sum(path.read_text().count("\n") - 1 for path in paths) == 60
-    assert sum(paths.values()) == 8
-    model = ft.stream.ModelConfig(experts=("row",))
-    options = {"target": "y", "task": "regression", "member": "sensor", "model": model}
-    found = [example["learn"](path, members=count, **options) for path, count in paths.items()]
-    assert sum(scores["rows"] for scores in found) == 60
-    written = [path.with_suffix(".jsonl").read_text() for path in paths]
-    assert sum(text.count("\n") for text in written) == 60
-    # A worker that begins again at the end has nothing left to do.
-    first, count = next(iter(paths.items()))
-    assert example["learn"](first, members=count, **options) == found[0]
-    assert first.with_suffix(".jsonl").read_text() == written[0]
-
-
 MACHINES = {
     "desktop": ("cc",),
     "cortex-m4": ("arm-none-eabi-gcc", "qemu-system-arm"),
@@ -196,35 +170,16 @@ for weight, temperature, reject in rows[:100]:
     state, info = learner.step(state, x, jnp.array([reject]))
 print(*(info.outputs[0] * 1e6).tolist())
 """
-    command = [sys.executable, "-c", script, "../sensors.csv.gz"]
-    done = subprocess.run(
-        command, cwd=folder, capture_output=True, text=True, timeout=300, check=True
-    )
-    return folder, [float(number) for number in done.stdout.split("\n")[-2].split()]
-
-
-def make(folder, *words):
-    """Run targets of a Makefile; return what they print, also through the debugger of QEMU."""
-    done = subprocess.run(
-        ["make", f"PYTHON={sys.executable}", *words],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=300,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+    said = printed("-c", script, "../sensors.csv.gz", cwd=folder)
+    return folder, [float(number) for number in said.split("\n")[-2].split()]
 
 
 @pytest.mark.program
 @pytest.mark.parametrize("machine", list(MACHINES))
 def test_a_model_learns_on_a_microcontroller(microcontroller, machine):
     folder, expected = microcontroller
-    if missing := [name for name in ("make", *MACHINES[machine]) if shutil.which(name) is None]:
-        pytest.skip(f"{', '.join(missing)} not installed")
-    said = make(folder, f"run-{machine}")
+    skip_without("make", *MACHINES[machine])
+    said = printed("make", PYTHON, f"run-{machine}", cwd=folder)
     outputs = numbers(said, r"millionths (-?\d+)") + numbers(said, r"millionths -?\d+ (-?\d+)")
     assert outputs == pytest.approx(expected, abs=10)
     assert numbers(said, r"row 5000: ([\d.]+) %")[0] > 70
@@ -233,14 +188,12 @@ def test_a_model_learns_on_a_microcontroller(microcontroller, machine):
 
 @pytest.mark.program
 def test_a_run_of_a_stream_learns_on_a_microcontroller(microcontroller):
-    if missing := [n for n in ("make", "cc", *MACHINES["cortex-m4"]) if shutil.which(n) is None]:
-        pytest.skip(f"{', '.join(missing)} not installed")
+    skip_without("make", "cc", *MACHINES["cortex-m4"])
     folder, _ = microcontroller
     words = "../sensors.csv.gz --target temperature --ignore reject --experts row short --rows 300"
-    command = [sys.executable, "-m", "foretrace", "stream", *words.split(), "--run-dir", "run"]
-    subprocess.run(command, cwd=folder, check=True, capture_output=True, timeout=300)
-    given = "RUN=run", "CSV=../sensors.csv.gz"
-    said = make(folder, *given, "run-stream-desktop", "run-stream-cortex-m4")
+    printed(*f"-m foretrace stream {words} --run-dir run".split(), cwd=folder)
+    given = "RUN=run", "CSV=../sensors.csv.gz", "run-stream-desktop", "run-stream-cortex-m4"
+    said = printed("make", PYTHON, *given, cwd=folder)
     errors = numbers(said, r"row 5000: mean absolute error in thousandths (\d+)")
     assert len(errors) == 2 and errors[0] == pytest.approx(errors[1], abs=1) and errors[0] < 60
     # The mixture compares all of its predictions with each other.
@@ -249,45 +202,36 @@ def test_a_run_of_a_stream_learns_on_a_microcontroller(microcontroller):
 
 @pytest.mark.program
 def test_its_code_fits_a_small_flash(microcontroller):
-    if shutil.which("arm-none-eabi-gcc") is None:
-        pytest.skip("arm-none-eabi-gcc not installed")
-    folder, _ = microcontroller
-    done = subprocess.run(["make", "sizes"], cwd=folder, capture_output=True, text=True, check=True)
-    assert int(done.stdout.split("\n")[-2].split()[0]) <= 16 * 1024
+    skip_without("make", "arm-none-eabi-gcc")
+    sizes = printed("make", PYTHON, "sizes", cwd=microcontroller[0])
+    assert int(sizes.split("\n")[-2].split()[0]) <= 16 * 1024
 
 
-@pytest.mark.program
-def test_the_page_learns_in_webassembly(tmp_path):
+@pytest.fixture
+def page(tmp_path):
+    """Return the folder of the example's page, with its program written."""
     pytest.importorskip("ziglang", reason="pip install 'foretrace[native]'")
-    if shutil.which("node") is None:
-        pytest.skip("node is not installed")
     folder = tmp_path / "browser"
     shutil.copytree(FOLDER / "browser", folder)
-    subprocess.run(
-        [sys.executable, "write.py"], cwd=folder, check=True, capture_output=True, timeout=300
-    )
-    assert (folder / "model.wasm").stat().st_size < 150_000
-    for arguments in ([], [str(FOLDER / "sensors.csv.gz")]):
-        command = ["node", "check.mjs", *arguments]
-        done = subprocess.run(
-            command, cwd=folder, capture_output=True, text=True, timeout=120, check=False
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        assert numbers(done.stdout, r"accuracy ([\d.]+)")[-1] > 0.85
+    printed("write.py", cwd=folder)
+    return folder
 
 
 @pytest.mark.program
-def test_the_page_learns_in_a_browser(tmp_path):
-    pytest.importorskip("ziglang", reason="pip install 'foretrace[native]'")
+def test_the_page_learns_in_webassembly(page):
+    skip_without("node")
+    assert (page / "model.wasm").stat().st_size < 150_000
+    for arguments in ([], [FOLDER / "sensors.csv.gz"]):
+        said = printed("node", "check.mjs", *arguments, cwd=page)
+        assert numbers(said, r"accuracy ([\d.]+)")[-1] > 0.85
+
+
+@pytest.mark.program
+def test_the_page_learns_in_a_browser(page, tmp_path):
     browser = shutil.which("chromium") or shutil.which("google-chrome")
     if browser is None:
         pytest.skip("Chromium is not installed")
-    folder = tmp_path / "browser"
-    shutil.copytree(FOLDER / "browser", folder)
-    subprocess.run(
-        [sys.executable, "write.py"], cwd=folder, check=True, capture_output=True, timeout=300
-    )
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(folder))
+    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(page))
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
@@ -300,13 +244,7 @@ def test_the_page_learns_in_a_browser(tmp_path):
 
 
 def test_parts_of_many_sensors_hold_each_row_once_and_go_on(tmp_path):
-    import importlib.util
-
-    import foretrace as ft
-
-    place = importlib.util.spec_from_file_location("many", FOLDER / "06_many_sensors.py")
-    many = importlib.util.module_from_spec(place)
-    place.loader.exec_module(many)
+    many = SimpleNamespace(**runpy.run_path(str(FOLDER / "06_many_sensors.py")))
     rows = [f"s{i % 17},{i % 5},{i * i % 7}" for i in range(200)]
     (tmp_path / "rows.csv").write_text("\n".join(["sensor,x,y", *rows]) + "\n")
     counts = many.split(str(tmp_path / "rows.csv"), "sensor", 3, tmp_path)
