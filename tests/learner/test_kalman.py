@@ -26,6 +26,11 @@ CELLS = (
     ft.SetReset.factory(state_size=1, products=False),
     ft.Rotation.factory(state_size=2, timescales=(2.0, 20.0)),
 )
+WIDE = (
+    ft.SetReset.factory(state_size=4),
+    ft.SetReset.factory(state_size=4, products=False),
+    ft.Rotation.factory(state_size=4),
+)
 RANDOM = np.random.default_rng(0)
 T = 40
 
@@ -390,3 +395,55 @@ def test_rounding_does_not_take_a_covariance_for_none(seed, size, rows):
         wrong = wrong.at[1, 0].set(wrong[0, 1])
         f = jnp.zeros((1, n)).at[0, :2].set(jnp.array([1.0, -1.0]) / jnp.sqrt(jnp.diag(P)[:2]))
         assert bool(is_lost(wrong, f, products(wrong, f)))
+
+
+@pytest.mark.full
+def test_columns_of_very_different_sizes_are_learned_for_ever_in_float32():
+    with jax.enable_x64(False):
+        learner = make_learner(
+            make_network(1, WIDE),
+            optimizer=ft.kalman(),
+        )
+        state, random, value = learner.init(), np.random.default_rng(1), 0.0
+        for _ in range(150):
+            z, ys = random.normal(size=(1000, 3)).astype(np.float32), []
+            for row in z:
+                value = row[2] if row[0] > 1 and row[1] > 1 else value
+                ys.append([value])
+            xs = z * np.array([1e-6, 1, 1e6], np.float32)
+            state, info = learner.step(state, jnp.asarray(xs), jnp.asarray(ys, jnp.float32))
+            assert bool(info.accepted)
+        assert float(info.loss) / 1000 < 0.4
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("labels", [200_000])
+def test_many_nearly_equal_features_leave_covariances_positive_in_float32(labels):
+    """Full latches are nearly equal: directions far below the rounding of the largest."""
+    with jax.enable_x64(False):
+        head, optimizer = ft.heads.least_squares(), ft.kalman(warmup=0, delay=50)
+        mix = jax.random.normal(jax.random.key(1), (3, 40))
+
+        def one(state, key):
+            squares, nodes, errors, z = state
+            slow, noise = jax.random.split(key)
+            z = 0.99 * z + 0.1 * jax.random.normal(slow, (3,))
+            f = 10 * jnp.tanh(3 * z @ mix + 1e-3 * jax.random.normal(noise, (40,)))[None]
+            found, known = z[None, :1] + 0.1 * jax.random.normal(noise, (1, 1)), jnp.ones(1, bool)
+            error = found - head.scores(squares, f)
+            errors = noted(errors, error, known)
+            spread = head.variance(squares, f)
+            _, nodes = optimizer.update(nodes, [f[:, None]], error, errors, spread, known)
+            return (head.learn(squares, f, error, jnp.ones(1)), nodes, errors, z), None
+
+        start = (
+            head.init(40, 1),
+            optimizer.init([jnp.zeros((1, 40))]),
+            init_errors(1, 1),
+            jnp.zeros(3),
+        )
+        keys = jax.random.split(jax.random.key(0), labels)
+        squares, nodes, _, _ = jax.jit(lambda start: jax.lax.scan(one, start, keys)[0])(start)
+    assert np.linalg.eigvalsh(np.float64(squares.covariance)).min() > -1e-6
+    assert np.linalg.eigvalsh(np.float64(nodes.covariances[0])).min() > -1e-5
+    assert np.abs(squares.weights).max() < 10
