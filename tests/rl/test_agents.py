@@ -123,7 +123,7 @@ def test_a_stream_teaches_the_gradient_of_its_objective(name, network, streams, 
     method, (cell, depth, rule) = METHODS[name], NETWORKS[network]
     options = {"rule": rule, "trace_decay": DECAY, "optimizer": summing(), **options}
     agent = make_agent(method, actions=3, cell=cell, depth=depth, batch_size=streams, **options)
-    given, front = stream(40, streams, gaps=not agent.scale_rewards), (40, streams or 1)
+    given, front = stream(40, streams, gaps=not agent.scale_rewards, seed=1), (40, streams or 1)
     state, (actions, infos, _) = run(agent, given, jax.random.key(3))
     actions = actions.reshape(*front, *np.shape(actions)[1 + (streams is not None) :])
     lessons = list(lessons_of(given, normalized=agent.normalize_observations))
