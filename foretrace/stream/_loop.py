@@ -355,14 +355,14 @@ class StreamLoop:
         }
 
     def _save(self, *, end: bool = False) -> None:
-        position = self.position
+        predictions, position = self.outlet.mark(), self.position
         beside = {
             "plan": self.plan.to_json(),
             "position": position,
             "pipe": None if self.pipe is None else self.pipe.to_json(position.offset, end=end),
             "intake": self.intake.to_json(),
             "monitors": self.monitors.to_json(),
-            "predictions": self.outlet.mark(),
+            "predictions": predictions,
         }
         self.session.save(self.mixture.packing.unpack(self.state), beside, position.row)
         self.saved_row, self.saved_at = position.row, time.monotonic()
