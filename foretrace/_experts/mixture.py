@@ -366,6 +366,7 @@ class Mixture:
         arrived, _, _ = self.arrivals.next(state.arrived, row, learning=False)
         maps = self._maps if maps is None else maps
         carries = self._carries_of(state, state.carries, arrived)
+        state = self._of_member(state, arrived)
         return self._mixed(self._forward(state, maps, arrived, carries)[0])
 
     def _traced_predict(self, state: MixtureState, maps: Maps, row: Any) -> Mixed:
@@ -397,12 +398,17 @@ class Mixture:
 
     def _traced_margins(self, state: MixtureState, slot: Array) -> Array:
         scale: Any = state.arrived.target
-        own = self._member(state, slot)
         margins = self.intervals.margins(state.intervals, scale.scale[0])
-        return margins if own is None else margins * own.factor
+        if state.of_members is None:
+            return margins
+        return margins * read(state.of_members, slot).factor
 
-    def _member(self, state: MixtureState, slot: Array) -> Member | None:
-        return None if state.of_members is None else read(state.of_members, slot)
+    def _of_member(self, state: MixtureState, row: Row) -> MixtureState:
+        """Return a state with what is known of the errors of a row's stream alone."""
+        if state.of_members is None:
+            return state
+        own = read(state.of_members, row.slot)
+        return state._replace(of_members=optax.tree.where(row.is_new, Member(*jnp.zeros(4)), own))
 
     def _traced_step(
         self, state: MixtureState, maps: Maps, rows: Any, *, learning: bool = True
@@ -452,8 +458,8 @@ class Mixture:
         margins = jnp.zeros((2, 0 if self.shape.classes else self.shape.outputs))
         if state.intervals is not None:
             margins = self.intervals.in_use(state.intervals, row.moments[1])
-        if (own := self._member(state, row.slot)) is not None:
-            margins = margins * own.factor
+        if state.of_members is not None:
+            margins = margins * state.of_members.factor
         waiting = Waiting(
             seen, state.num_labels, found.T, candidates.T, mixed, row.baselines, margins
         )
@@ -464,9 +470,7 @@ class Mixture:
     ) -> tuple[MixtureState, Mixed]:
         slot, is_there = row.slot, row.slot < self.shape.slots
         is_late, is_first = learning and self.ring.delay > 0, self.shape.horizon > 0
-        if (own := self._member(state, slot)) is not None:
-            own = optax.tree.where(row.is_new, jax.tree.map(jnp.zeros_like, own), own)
-            state = state._replace(of_members=write(state.of_members, slot, own))
+        of_members, state = state.of_members, self._of_member(state, row)
         carries = self._carries_of(state, state.carries, row)
         turn = jnp.where(row.is_new, 0, read(state.turns, slot))
         scored: dict[str, Any] = {}
@@ -495,7 +499,11 @@ class Mixture:
             state = state._replace(rings=rings, turns=turns)
         if is_late and not is_first:
             state, carries, scored, _ = self._learn_due(maps, state, row, turn, carries)
-        state = state._replace(carries=self._put(state.carries, row, carries))
+        if of_members is not None:
+            of_members = write(of_members, slot, state.of_members)
+        state = state._replace(
+            carries=self._put(state.carries, row, carries), of_members=of_members
+        )
         return state, self._mixed(new)._replace(**scored)
 
     def _learn_due(
@@ -583,13 +591,12 @@ class Mixture:
             scores = score_numbers(row.label, old.mixed, old.baselines, old.margins)
             if (tracked := state.intervals) is not None:
                 errors = row.label - old.mixed
-                factor, own = jnp.ones(()), self._member(state, row.slot)
-                if own is not None:
-                    factor = own.factor
+                in_unit = errors, old.margins
+                if (own := state.of_members) is not None:
+                    in_unit = errors / own.factor, old.margins / own.factor
                     held = scores[OF_NUMBERS.index("coverage")]
-                    after = own.learn(tracked, errors, held, known)
-                    state = state._replace(of_members=write(state.of_members, row.slot, after))
-                in_unit = errors / factor, old.margins / factor
+                    own = own.learn(tracked, errors, held, known)
+                    state = state._replace(of_members=own)
                 tracked = self.intervals.learn(tracked, *in_unit, scale, known)
             state = state._replace(intervals=tracked)
             # Before some labels were known there was no scale to learn in.
@@ -659,7 +666,7 @@ class Mixture:
     def _check_memory(self) -> None:
         state = self.like
         each_stream = [state.pasts, state.carries, state.late_carries, state.rings, state.turns]
-        each_stream.append(state.arrived.streams)
+        each_stream += [state.arrived.streams, state.of_members]
         size, of_members = num_bytes(state), num_bytes(each_stream)
         if size > MAX_BYTES:
             # One slot more than there are members, for missing rows.

@@ -15,6 +15,7 @@ PACKAGE = Path(ft.__file__).parent
 
 ORDER = [
     "_types",
+    "_cache",
     "_compiler",
     "losses",
     "_covariance",
