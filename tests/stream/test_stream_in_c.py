@@ -175,7 +175,8 @@ def test_the_command_writes_a_run_of_a_stream(rows, tmp_path, capsys):
     "options",
     fast(
         [
-            {"horizon": 2, "delay": 1},
+            # Clipped, the label of 1e6 leaves a tie between experts that rounding decides.
+            {"horizon": 2, "delay": 1, "outliers": "mask"},
             {"member": "kind", "members": 2, "ignore": (), "model": NETWORK},
             {"target": "kind", "chunk": 4, "model": {"experts": ("contexts", "row")}},
             pytest.param({"model": {}}, marks=pytest.mark.program),
