@@ -144,8 +144,9 @@ def load(path: str | os.PathLike[str], learner: HasInit) -> Any:
         # Compared before JAX sees the array: in 32-bit mode it would turn float64 into float32
         # without a word.
         array = arrays[name]
-        if is_key(leaf) and name in header["prng"]:
-            # The user may have chosen another kind of key than the default.
+        if is_key(leaf) != (name in header["prng"]):
+            raise _differs(path, name, array, leaf)
+        if is_key(leaf):  # the user may have chosen another kind of key than the default
             array = _wrapped(path, name, array, header["prng"][name])
         elif array.dtype != leaf.dtype:
             raise _differs(path, name, array, leaf)

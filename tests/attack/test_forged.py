@@ -26,13 +26,10 @@ from foretrace._runs.checkpoint import _EXTRA, _HEADER, _digest, restoring
 from foretrace._runs.directory import RunError
 from foretrace._runs.machine import peak_bytes
 from foretrace._runs.metrics import MetricsError
-from foretrace._runs.session import Saved, session
 from foretrace.cli import _main as cli
-from foretrace.experiment import _train
 from foretrace.rl import MemoryChain
 from foretrace.rl import _run as agents
 from foretrace.rl._config import RLConfig
-from foretrace.rl._program import build as build_agent
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._predict import predictions
@@ -137,18 +134,12 @@ def nothing_but(*errors):
     assert peak_bytes() - before < MOST_BYTES
 
 
-LEARNER = functools.cache(lambda: experiment.build(TRAINED).learner)
-LOADABLE = functools.cache(lambda: agents._Loadable(AGENT, build_agent(AGENT)))
-
-
 def open_train(run, folder):
-    with session(_train.KIND, TRAINED, run, True, False) as opened:
-        _train._state(opened, LEARNER(), opened.read_saved(_train.Progress))
+    experiment.train(TRAINED, run, resume=True, show_progress=False)  # it is finished
 
 
 def open_rl(run, folder):
-    with session(agents.KIND, AGENT, run, True, False) as opened:
-        agents._world(opened, LOADABLE(), opened.read_saved(Saved))
+    agents.train(AGENT, run, resume=True, show_progress=False)
 
 
 def open_stream(run, folder):
@@ -158,7 +149,7 @@ def open_stream(run, folder):
 OPENED = {"train": open_train, "rl": open_rl, "stream": open_stream}
 OPENED_FILE = {
     "config.json": experiment.read_config,
-    "metrics.jsonl": lambda run: experiment.train(TRAINED, run, resume=True, show_progress=False),
+    "metrics.jsonl": lambda run: open_train(run, None),
 }
 
 
