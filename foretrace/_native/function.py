@@ -193,7 +193,9 @@ def function(part: str, graph: Graph, layout: Layout, accepted: int | None = Non
         else:
             last.append(_late(lowering, leaf, value))
     read_later = [array for loop in last for array in loop.reads]
-    groups = [*grouped(lowering.loops, read_later), *(Group((loop,), frozenset()) for loop in last)]
+    read_later += [load.array for value in numbers.values() for load in loads(value.expression)]
+    loops = _read(lowering.loops, read_later)
+    groups = [*grouped(loops, read_later), *(Group((loop,), frozenset()) for loop in last)]
     offsets = placed(groups)
     names = {array: f"{part}_numbers{place}" for place, array in enumerate(_constants(groups))}
 
@@ -226,6 +228,21 @@ def _want(wanted: dict[Any, Array], made: dict[Any, Any], variable: Any, array: 
         variable = eqn.invars[0]
     if eqn is not None:
         wanted.setdefault(variable, array)
+
+
+def _read(loops: Sequence[Loop], later: Sequence[Array]) -> list[Loop]:
+    """Return the loops without those whose array nobody reads, as of a factor of zeros.
+
+    Args:
+        loops: loops in their order.
+        later: arrays that are read after all of them.
+    """
+    found, read = [], set(later)
+    for loop in reversed(loops):
+        if loop.target.array.place != "scratch" or loop.target.array in read:
+            found.append(loop)
+            read.update(loop.reads)
+    return found[::-1]
 
 
 def _late(lowering: Lowering, leaf: Leaf, value: Value) -> Loop:

@@ -371,7 +371,15 @@ def test_a_file_of_any_name_compiles(every, monkeypatch, tmp_path):
     run("cc", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", *tmp_path.glob("*.c"))
 
 
-@pytest.mark.parametrize("name", every_learner("modules, classes", tier=pytest.mark.program))
+# The best loss of "plateau" begins at infinity.
+FINITE = [
+    case
+    for case in every_learner("modules, classes", tier=pytest.mark.program)
+    if case.values != ("plateau",)
+]
+
+
+@pytest.mark.parametrize("name", FINITE)
 def test_rows_of_any_bytes_leave_the_state_finite_and_refused_ones_leave_it_alone(name, tmp_path):
     fuzz.write(LEARNERS[name](), np.int32(0) if "classes" in name else None, tmp_path)
     accepted = int(run(fuzz.build(tmp_path, "-O1", *fuzz.SANITIZERS), 1000, 1, 0).split()[1])
