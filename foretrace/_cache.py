@@ -4,7 +4,6 @@ What is loaded as a program comes only from a folder to which nobody else can wr
 """
 
 import atexit
-import contextlib
 import functools
 import hashlib
 import os
@@ -49,13 +48,24 @@ def program_folder(name: str) -> Path:
         UserWarning: the folder is not used.
     """
     try:
-        folder = cache_root() / name
-        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        return _own_folder(name)
     except (OSError, RuntimeError) as error:  # there is no home, or a file is in the way
         return _private_folder(name, str(error))
-    if is_own(folder.stat()) and os.access(folder, os.R_OK | os.W_OK):
-        return folder
-    return _private_folder(name, f"{folder} belongs to another user, or others may write to it")
+
+
+def _own_folder(name: str) -> Path:
+    """Return a folder in the cache directory to which nobody else can write.
+
+    Raises:
+        OSError: there is none.
+        RuntimeError: the user has no home directory.
+    """
+    root = cache_root()
+    for folder in (root, root / name):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        if not is_own(folder.lstat()) or not os.access(folder, os.R_OK | os.W_OK):
+            raise OSError(f"{folder} belongs to another user, or others may write to it")
+    return root / name
 
 
 @functools.cache
@@ -90,14 +100,19 @@ def keep_compiled() -> None:
     """Let JAX keep the programs of this process and its children, and use those of earlier ones.
 
     A cache that JAX was told of stays as it is; `JAX_ENABLE_COMPILATION_CACHE=0` switches it off.
+    Without a folder to which nobody else can write, nothing is kept.
     """
-    if os.environ.get("JAX_COMPILATION_CACHE_DIR"):
+    is_off = os.environ.get("JAX_ENABLE_COMPILATION_CACHE", "1").lower() in ("0", "false", "off")
+    if is_off or os.environ.get("JAX_COMPILATION_CACHE_DIR"):
         return
+    kind = hashlib.sha256(f"{platform.machine()} {processor()}".encode()).hexdigest()[:12]
+    try:
+        folder = _own_folder(f"jax-{kind}")
+        _prune(folder)
+    except (OSError, RuntimeError):
+        return  # a cache stops no command
     import jax
 
-    kind = hashlib.sha256(f"{platform.machine()} {processor()}".encode()).hexdigest()[:12]
-    folder = program_folder(f"jax-{kind}")
-    _prune(folder)
     for name, value in (
         ("jax_compilation_cache_dir", str(folder)),
         ("jax_persistent_cache_min_compile_time_secs", 0.0),
@@ -108,13 +123,10 @@ def keep_compiled() -> None:
 
 def _prune(folder: Path) -> None:
     """Remove the oldest files of a folder until those that stay are not too large together."""
-    found = []
-    for path in folder.iterdir():
-        with contextlib.suppress(FileNotFoundError):  # another process may remove it, too
-            found.append((path, path.stat()))
+    found = [(path, path.stat()) for path in folder.iterdir() if path.is_file()]
     size = sum(one.st_size for _, one in found)
     for path, one in sorted(found, key=lambda pair: pair[1].st_mtime):
         if size <= MOST_BYTES:
             break
-        path.unlink(missing_ok=True)
+        path.unlink(missing_ok=True)  # another process may remove it, too
         size -= one.st_size

@@ -17,7 +17,7 @@ where errors follow each other or drift.
 
 Members share all this. The size of their errors is each one's own:
 
-    factor   = (n_0 + n s) / (n_0 + n)            s: mean |e| / u of the last of its n labels
+    factor   = (n_0 + n s / S) / (n_0 + n)        s, S: mean |e| of the member's and of all labels
 
 Errors are divided by the factor before they are learned, and margins multiplied.
 
@@ -44,8 +44,8 @@ COVERAGES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)
 _RATES, _SPANS = (0.02, 0.1), (20.0, 200.0)
 _GAMMA, _ETA, _SHARE = 0.02, 0.3, 1e-3
 _MAX_LOSS, _MAX_ERROR = 80.0, 20.0
-_SHARED, _OF_MEMBER = 10.0, 50.0
-"""Number of labels that a member's own have to outweigh, and the most that are averaged over."""
+_SHARED, _OWN, _OF_MEMBER = 10.0, 1000.0, 50.0
+"""Number of labels n_0 that a member's own have to outweigh, their largest n, and the span of s."""
 _EXACT = 0.01
 """Ratio of fast to slow scale below which a stretch is exact: a hundred errors of zero."""
 
@@ -70,13 +70,15 @@ class Tracked(NamedTuple):
 
     Args:
         num_labels: number of labels so far.
-        units: mean absolute error over each span.
+        size: mean absolute error, whichever member's.
+        units: mean absolute error over each span, divided by the members' factors.
         quantiles: quantiles of the errors of each tail, in units, by each pair of rate and span.
         weights: weight of each pair.
         offsets: offset of each tail.
     """
 
     num_labels: Float[Array, ""]
+    size: Float[Array, ""]
     units: Float[Array, "U O"]
     quantiles: Float[Array, "K 2 C O"]
     weights: Float[Array, "K 2 C O"]
@@ -87,32 +89,28 @@ class Member(NamedTuple):
     """What is known of the errors of one member.
 
     Args:
-        span: number of labels that the size is averaged over.
-        size: mean absolute error, over that of all members.
+        size: mean absolute error.
         num_labels: number of labels so far.
         held: how many of them lay in their intervals.
     """
 
-    span: Float[Array, "*P"]
     size: Float[Array, "*P"]
     num_labels: Float[Array, "*P"]
     held: Float[Array, "*P"]
 
-    @property
-    def factor(self) -> Float[Array, "*P"]:
-        """Factor of the margins that all members share."""
-        return (_SHARED + self.num_labels * self.size) / (_SHARED + self.num_labels)
+    def factor(self, tracked: Tracked) -> Float[Array, "*P"]:
+        """Return the factor of the margins that all members share."""
+        count = jnp.minimum(self.num_labels, _OWN)
+        ratio = self.size / jnp.where(tracked.size > 0, tracked.size, 1.0)
+        ratio = jnp.where(tracked.size > 0, ratio, 1.0)
+        return (_SHARED + count * ratio) / (_SHARED + count)
 
-    def learn(
-        self, tracked: Tracked, errors: Float[Array, "O"], held: Float[Array, ""], known: Array
-    ) -> "Member":
+    def learn(self, errors: Float[Array, "O"], held: Float[Array, ""], known: Array) -> "Member":
         """Return what is known after a row's errors, and the share of them that was held."""
-        unit = tracked.units[-1].mean()
-        ratio = jnp.abs(errors).mean() / jnp.where(unit > 0, unit, 1.0)
-        ratio = jnp.where(unit > 0, jnp.minimum(ratio, _MAX_ERROR), 1.0)
-        span = jnp.minimum(self.span + 1, _OF_MEMBER)
-        size = self.size + (ratio - self.size) / span
-        new = Member(span, size, self.num_labels + 1, self.held + held)
+        count = self.num_labels + 1
+        size = _averaged(self.size, errors, jnp.minimum(count, _OF_MEMBER))
+        new = Member(size, count, self.held + held)
+        known = known & jnp.isfinite(errors).all()
         return Member(*(jnp.where(known, a, b) for a, b in zip(new, self, strict=True)))
 
 
@@ -147,6 +145,7 @@ class Intervals(eqx.Module):
         tracks = len(_RATES) * len(_SPANS)
         shape = (tracks, 2, len(self.coverages), self.outputs)
         return Tracked(
+            jnp.zeros(()),
             jnp.zeros(()),
             jnp.zeros((len(_SPANS), self.outputs)),
             jnp.asarray(np.broadcast_to(1.25 * self._normal[None], shape)),
@@ -203,6 +202,7 @@ class Intervals(eqx.Module):
         margins: Float[Array, "2 O"],
         scale: Float[Array, ""],
         known: Array,
+        factor: Float[Array, ""] | float = 1.0,
     ) -> Tracked:
         """Return the state after a row's errors; as it was if one is not known or not finite.
 
@@ -212,9 +212,12 @@ class Intervals(eqx.Module):
             margins: margins in use when the row was predicted.
             scale: standard deviation of the labels, the unit of the first errors.
             known: whether the label is known.
+            factor: factor of the member's margins.
         """
         known = known & jnp.isfinite(errors).all()
         errors = jnp.where(known, errors, 0.0)
+        size_of_all = _averaged(state.size, errors, jnp.minimum(state.num_labels + 1, _SPANS[-1]))
+        errors, margins = errors / factor, margins / factor
         miss = ((1 - np.array(self.coverages)) / 2)[None, None, :, None]
         rate = np.tile(_RATES, len(_SPANS))[:, None, None, None]
         place, memory = self.coverages.index(self.coverage), np.array(_SPANS)[:, None]
@@ -239,7 +242,7 @@ class Intervals(eqx.Module):
         count = state.num_labels + 1
         size = jnp.minimum(jnp.abs(errors)[None], jnp.maximum(_MAX_ERROR * before, scale))
         units = before + (size - before) / jnp.minimum(count + 1, memory)
-        new = Tracked(count, units, quantiles, weights, offsets)
+        new = Tracked(count, size_of_all, units, quantiles, weights, offsets)
         tracked, unit = self._tracked(new), jnp.maximum(units[-1:], 1e-300)
         floor = (_least(tracked) - tracked[:, place]) / unit
         offsets = jnp.maximum(offsets, jnp.minimum(state.offsets, floor))
@@ -250,6 +253,13 @@ class Intervals(eqx.Module):
         """Return the margins without the offset."""
         each = state.units[self._span][:, None, None]
         return (state.weights * state.quantiles * each).sum(axis=0)
+
+
+def _averaged(size: Float[Array, ""], errors: Float[Array, "O"], span: Array) -> Float[Array, ""]:
+    """Return a mean absolute error after some more, none of which counts as far larger."""
+    found = jnp.abs(errors).mean()
+    found = jnp.where(size > 0, jnp.minimum(found, _MAX_ERROR * size), found)
+    return size + (found - size) / span
 
 
 def _least(tracked: Float[Array, "2 C O"]) -> Float[Array, "2 O"]:

@@ -273,7 +273,7 @@ class Mixture:
             return MixtureState(
                 self.arrivals.init(),
                 None if self.intervals is None else self.intervals.init(),
-                Member(*jnp.zeros((4, count))) if self._has_own_errors else None,
+                Member(*jnp.zeros((3, count))) if self._has_own_errors else None,
                 in_slots(new_past(self.shape), count),
                 carries,
                 carries if self.ring.delay else None,
@@ -337,7 +337,7 @@ class Mixture:
     def network_of(self, state: MixtureState, slot: int) -> tuple[Any, Carry]:
         """Return the recurrent network of a mixture that has one, and the carry of a stream."""
         at = next(i for i, one in enumerate(state.experts) if isinstance(one, NetworkState))
-        carry = state.carries[at]
+        carry = (state.late_carries or state.carries)[at]  # the one that learning takes
         if self.shape.members is not None:
             carry = jax.tree.map(lambda leaf: leaf[slot], carry)
         return state.experts[at].learner.network, carry
@@ -401,14 +401,14 @@ class Mixture:
         margins = self.intervals.margins(state.intervals, scale.scale[0])
         if state.of_members is None:
             return margins
-        return margins * read(state.of_members, slot).factor
+        return margins * read(state.of_members, slot).factor(state.intervals)
 
     def _of_member(self, state: MixtureState, row: Row) -> MixtureState:
         """Return a state with what is known of the errors of a row's stream alone."""
         if state.of_members is None:
             return state
         own = read(state.of_members, row.slot)
-        return state._replace(of_members=optax.tree.where(row.is_new, Member(*jnp.zeros(4)), own))
+        return state._replace(of_members=optax.tree.where(row.is_new, Member(*jnp.zeros(3)), own))
 
     def _traced_step(
         self, state: MixtureState, maps: Maps, rows: Any, *, learning: bool = True
@@ -458,8 +458,8 @@ class Mixture:
         margins = jnp.zeros((2, 0 if self.shape.classes else self.shape.outputs))
         if state.intervals is not None:
             margins = self.intervals.in_use(state.intervals, row.moments[1])
-        if state.of_members is not None:
-            margins = margins * state.of_members.factor
+            if state.of_members is not None:
+                margins = margins * state.of_members.factor(state.intervals)
         waiting = Waiting(
             seen, state.num_labels, found.T, candidates.T, mixed, row.baselines, margins
         )
@@ -591,13 +591,12 @@ class Mixture:
             scores = score_numbers(row.label, old.mixed, old.baselines, old.margins)
             if (tracked := state.intervals) is not None:
                 errors = row.label - old.mixed
-                in_unit = errors, old.margins
+                factor: Any = 1.0
                 if (own := state.of_members) is not None:
-                    in_unit = errors / own.factor, old.margins / own.factor
-                    held = scores[OF_NUMBERS.index("coverage")]
-                    own = own.learn(tracked, errors, held, known)
-                    state = state._replace(of_members=own)
-                tracked = self.intervals.learn(tracked, *in_unit, scale, known)
+                    factor, held = own.factor(tracked), scores[OF_NUMBERS.index("coverage")]
+                    state = state._replace(of_members=own.learn(errors, held, known))
+                errors_of = errors, old.margins, scale
+                tracked = self.intervals.learn(tracked, *errors_of, known, factor)
             state = state._replace(intervals=tracked)
             # Before some labels were known there was no scale to learn in.
             known, came = known & (old.num_labels >= SETTLED), known

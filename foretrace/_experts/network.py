@@ -136,12 +136,12 @@ class RecurrentNetwork(AbstractExpert):
 
     def predict(self, state: Remembered, features: Features) -> Float[Array, "E O"]:
         """Return the prediction of a row."""
-        outputs, _ = self._ahead(state, features, sensitivity=False)
+        outputs, _ = self._ahead(state, features)
         return self.read(state.learned.residuals, outputs.astype(features.row.dtype), features)
 
     def move(self, state: Remembered, features: Features, has_row: Bool[Array, ""]) -> Carry:
-        """Return states and sensitivities behind a row."""
-        _, after = self._ahead(state, features, sensitivity=True)
+        """Return the states behind a row; from this carry nothing is learned."""
+        _, after = self._ahead(state, features)
         return optax.tree.where(has_row, after, state.carry)
 
     def learn(self, state: Remembered, lesson: Lesson) -> Remembered:
@@ -160,7 +160,8 @@ class RecurrentNetwork(AbstractExpert):
         if (health := now.health) is not None:
             in_a_row = jnp.where(is_refused, health.in_a_row + 1, 0.0)
             inputs = jnp.concatenate([health.inputs[1:], features.inputs[None]])
-            health = Health(in_a_row, jnp.maximum(health.longest, in_a_row), inputs)
+            after_row = Health(in_a_row, jnp.maximum(health.longest, in_a_row), inputs)
+            health = optax.tree.where(lesson.has_row, after_row, health)
         found = NetworkState(
             learner._replace(carry=None),
             self._noted(now.residuals, lesson),
@@ -195,14 +196,12 @@ class RecurrentNetwork(AbstractExpert):
         base = _base(residuals, last_number(features))
         return jnp.clip((label - base) / size, -_BOUND, _BOUND)
 
-    def _ahead(
-        self, state: Remembered, features: Features, *, sensitivity: bool
-    ) -> tuple[Float[Array, "O"], Carry]:
+    def _ahead(self, state: Remembered, features: Features) -> tuple[Float[Array, "O"], Carry]:
         """Return the outputs for a row, and the carry behind it."""
         with jax.enable_x64(self.x64):
             ready = state.learned.learner._replace(carry=state.carry)
             x = self._in_precision(features.inputs)[None]
-            outputs, after = self.learner.predict(ready, x, sensitivity=sensitivity)
+            outputs, after = self.learner.predict(ready, x, sensitivity=False)
         carry: Any = after.carry
         return outputs[0], carry
 

@@ -251,10 +251,14 @@ class Intake:
                 )
 
     def margins(self, state: State, name: Hashable, coverage: float) -> np.ndarray:
-        """Return the reach of a member's intervals below and above numbers, by present errors."""
+        """Return the reach of a member's intervals below and above numbers, by present errors.
+
+        Of a member without rows, by those of all members.
+        """
         slot = self.streams.table.find(name)
-        spare = self.shape.slots  # of a member without rows
-        return self.mixture.margins(state, coverage, spare if slot is None else slot.number)
+        if slot is None or slot.is_new:
+            return self.mixture.margins(state, coverage, self.shape.slots)
+        return self.mixture.margins(state, coverage, slot.number)
 
     @property
     def newest_slot(self) -> int:

@@ -86,7 +86,7 @@ def test_learning_late_is_learning_on_the_carry_of_the_row(delay, options):
         if not delay:
             ahead, its_ahead = late, its_late
     close((state.learner.network, state.learner.opt_state), (own.network, own.opt_state))
-    close((ahead, late), (its_ahead, its_late))
+    close((ahead.h, late), (its_ahead.h, its_late))
 
 
 def test_a_step_that_is_not_finite_is_refused_and_counted():
