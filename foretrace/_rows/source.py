@@ -145,9 +145,17 @@ class Source:
         self, lines: Lines, after: Position, known: tuple[str, ...]
     ) -> Iterator[tuple[Row, Position]]:
         reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
-        pending: list[list[str]] = []
+        pending: list[list[str] | BadRow] = []
+        first: list[str] | None
         try:
-            first = self._fields(reader, lines)
+            try:
+                first = self._fields(reader, lines)
+            except BadRow as error:
+                if self.path != STDIN or not known:
+                    raise
+                # A pipe that goes on with a row that cannot be read, which may be skipped.
+                first = list(known)
+                pending.append(error)
             if first is None:
                 if self.path == STDIN and known:
                     return  # a pipe that was at its end before
@@ -162,7 +170,10 @@ class Source:
             self._seek(lines, after)  # also where the header is wrong: it may be another file's
 
         def read_row() -> Row | None:
-            fields, blank = pending.pop() if pending else self._fields(reader, lines), 0
+            kept, blank = pending.pop() if pending else None, 0
+            if isinstance(kept, BadRow):
+                raise kept
+            fields = self._fields(reader, lines) if kept is None else kept
             if fields == [] and len(columns) == 1:
                 fields = [""]  # of a single column, a blank line is an empty value
             # A blank line, or a header.
