@@ -31,6 +31,7 @@ class Row(NamedTuple):
         is_scored: whether a label came with it at all: it may be of a class without room.
         slot: stream of the row; the number of slots for a row that is missing.
         is_new: whether the stream starts anew with this row.
+        is_first: whether it is the stream's first one.
         came: number that came with the row, NaN if none did: the label of one step ahead of each
             row before it.
         label: label that came with the row, of the row `delay` rows before: numbers, or the index
@@ -46,6 +47,7 @@ class Row(NamedTuple):
     is_scored: Bool[Array, ""]
     slot: Int[Array, ""]
     is_new: Bool[Array, ""]
+    is_first: Bool[Array, ""]
     came: Float[Array, ""]
     label: Float[Array, "L"]
     raw: Float[Array, "N"]
@@ -158,7 +160,8 @@ class Arrivals:
         waiting = jnp.minimum(stream.num_rows + 1, self.shape.delay).astype(jnp.int32)
         after = after._replace(num_rows=waiting)
         found = Outliers(of_columns, of_label)
-        row = row._replace(slot=slot, is_new=fresh, raw=numbers, known=row.known & is_there)
+        row = row._replace(slot=slot, raw=numbers, known=row.known & is_there)
+        row = row._replace(is_new=fresh, is_first=raw.is_new > 1)
         if not learning:
             after = stream._replace(last=after.last)
             columns, target = arrived.columns, before
@@ -255,6 +258,7 @@ class Arrivals:
             last=last if self.shape.previous else jnp.asarray(missing),
             slot=jnp.zeros((), jnp.int32),
             is_new=jnp.zeros((), bool),
+            is_first=jnp.zeros((), bool),
             raw=jnp.zeros(0),
             x=jnp.concatenate([inputs, previous]) if with_last else inputs,
             **parts,

@@ -45,7 +45,10 @@ _RATES, _SPANS = (0.02, 0.1), (20.0, 200.0)
 _GAMMA, _ETA, _SHARE = 0.02, 0.3, 1e-3
 _MAX_LOSS, _MAX_ERROR = 80.0, 20.0
 _SHARED, _OWN, _OF_MEMBER = 10.0, 1000.0, 50.0
-"""Number of labels n_0 that a member's own have to outweigh, their largest n, and the span of s."""
+"""Number of labels n_0 that a member's own have to outweigh, their largest n, the span of s and S.
+
+The spans are equal, so that the only member of a stream has the intervals of a stream of its own.
+"""
 _EXACT = 0.01
 """Ratio of fast to slow scale below which a stretch is exact: a hundred errors of zero."""
 
@@ -216,7 +219,7 @@ class Intervals(eqx.Module):
         """
         known = known & jnp.isfinite(errors).all()
         errors = jnp.where(known, errors, 0.0)
-        size_of_all = _averaged(state.size, errors, jnp.minimum(state.num_labels + 1, _SPANS[-1]))
+        size_of_all = _averaged(state.size, errors, jnp.minimum(state.num_labels + 1, _OF_MEMBER))
         errors, margins = errors / factor, margins / factor
         miss = ((1 - np.array(self.coverages)) / 2)[None, None, :, None]
         rate = np.tile(_RATES, len(_SPANS))[:, None, None, None]

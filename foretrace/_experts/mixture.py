@@ -408,7 +408,7 @@ class Mixture:
         if state.of_members is None:
             return state
         own = read(state.of_members, row.slot)
-        return state._replace(of_members=optax.tree.where(row.is_new, Member(*jnp.zeros(3)), own))
+        return state._replace(of_members=optax.tree.where(row.is_first, Member(*jnp.zeros(3)), own))
 
     def _traced_step(
         self, state: MixtureState, maps: Maps, rows: Any, *, learning: bool = True

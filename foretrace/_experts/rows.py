@@ -19,7 +19,7 @@ class RawRow(NamedTuple):
         y: label of the row `delay` rows before: a number, or the index of a class, -1 of one
             without room. NaN if there is none.
         slot: stream of the row; the number of slots for a row that is missing.
-        is_new: whether the stream starts anew with this row.
+        is_new: 1 if the stream starts anew with this row, 2 if it has no rows before it.
     """
 
     x: Float[Array, "I"] | np.ndarray

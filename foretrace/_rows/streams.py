@@ -142,12 +142,14 @@ class Streams:
             ValueError, TypeError: the target is refused; nothing has changed.
         """
         self.target.check(value)
+        is_first = name not in self.table
         slot = self.table.assign(name, reset=reset)
         if slot.is_new:
             self._clear(slot.number)
             self.waiting[slot.number] = Waiting(len(self.gaps))
         stream = self.waiting[slot.number]
         found = self._read(row, slot, stream, learn=learn, moves=True)
+        found = found._replace(is_new=slot.is_new + is_first)
         stream.num_rows = min(stream.num_rows + 1, self.total_delay)
         stream.pending.append(Awaited(_short(value)))
         if len(stream.pending) <= self.delay:

@@ -237,10 +237,9 @@ def test_rows_of_other_members_do_not_shift_a_forecast():
     for i in range(20):
         model.learn_one(1000.0 * i, {"who": "b"})
     assert model.forecast(2, member="a") == before != model.forecast(2)
-    # Of one width, that of now.
-    own, other = (np.array(model.forecast_interval(2, member=name)) for name in "ab")
-    own, other = own - np.array(before)[:, None], other - np.array(model.forecast(2))[:, None]
-    np.testing.assert_allclose(own, other, rtol=1e-9)
+    # As wide as the errors of each; of one that starts anew, those of all.
+    own, other = (np.diff(model.forecast_interval(2, member=name)) for name in "ab")
+    assert (own < 0.5 * other).all()
     after = pickle.loads(pickle.dumps(model))
     assert after.forecast(2, member="a") == before and after.forecast(2) == model.forecast(2)
     assert after.forecast_interval(2, member="a") == model.forecast_interval(2, member="a")
