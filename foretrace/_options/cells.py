@@ -6,7 +6,12 @@ import typing
 from typing import Annotated, Any, ClassVar, Literal
 
 import tyro
-from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec
+from tyro.constructors import (
+    ConstructorRegistry,
+    PrimitiveConstructorSpec,
+    StructConstructorSpec,
+    StructFieldSpec,
+)
 
 from foretrace._cells.abstract import AbstractCell
 from foretrace._cells.registry import CELLS, command_name
@@ -74,13 +79,40 @@ FLAT = ConstructorRegistry()
 """Rules of the command line: a cell is its name, and the options of all cells beside it."""
 
 
+class _Absent:
+    """What stands for an option that is not given, because None is a value of some options."""
+
+
+_ABSENT = _Absent()
+
+
+def _or_none(kind: Any) -> Any:
+    """Return a type and None, as one that tells None from an option that is not given."""
+    members = typing.get_args(_Absent | kind)
+    return typing.Union[tuple(member for member in members if member is not type(None))]  # noqa: UP007
+
+
+@FLAT.primitive_rule
+def _as_none(info: Any) -> PrimitiveConstructorSpec[Any] | None:
+    if info.type is not _Absent:
+        return None
+    return PrimitiveConstructorSpec(
+        nargs=1,
+        metavar="{None}",
+        instance_from_str=lambda words: None,
+        is_instance=lambda value: value is _ABSENT,
+        str_from_instance=lambda value: ["None"],
+        choices=("None",),
+    )
+
+
 @FLAT.struct_rule
 def _as_options(info: Any) -> StructConstructorSpec | None:
     if not (isinstance(info.type, type) and issubclass(info.type, AbstractCellConfig)):
         return None
 
     def made(cell: str, **options: Any) -> AbstractCellConfig:
-        given = {name: value for name, value in options.items() if value is not None}
+        given = {name: value for name, value in options.items() if value is not _ABSENT}
         kind = BY_NAME[cell]
         if foreign := given.keys() - kind.__dataclass_fields__.keys():
             raise ValueError(
@@ -100,7 +132,7 @@ def _as_options(info: Any) -> StructConstructorSpec | None:
         (
             field("cell", CellName, command_name(info.default.cell), "recurrent layer of a block."),
             *(
-                field(name, kind | None, None, f"option of {', '.join(cells)}.")
+                field(name, _or_none(kind), _ABSENT, f"option of {', '.join(cells)}.")
                 for name, (kind, cells) in OPTIONS.items()
             ),
         ),
