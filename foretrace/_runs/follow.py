@@ -105,7 +105,8 @@ def follow(
         work.restore(saved)
         state = work.init() if saved.step < 0 else load(run.run.checkpoint, work)
         if (done := run.result(saved)) is not None:
-            names = [name for name in done if name not in ("kind", "step")]
+            names = [name for name in done if name not in ("kind", "step", "seconds")]
+            names.append("seconds")
             scores = dict(zip(names, numbers_of(run.run.metrics, done, names), strict=True))
             return Result(run.run, config.steps, scores, scores.pop("seconds"))
         run.begin(saved)

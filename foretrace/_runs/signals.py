@@ -35,14 +35,18 @@ class Stop:
     def __enter__(self) -> Self:
         # Signals belong to the main thread; elsewhere a run cannot be stopped this way.
         if threading.current_thread() is threading.main_thread():
+            # Before the handlers, which tell those that are active.
+            self._active.append(self)
+            if any(stop.asked for stop in self._active):
+                self.asked = True
             for number in _STOPPING:
-                if (
+                if not self.asked and (
                     number in (signal.SIGINT, signal.SIGTERM)
                     or signal.getsignal(number) != signal.SIG_IGN
                 ):
                     self._before[number] = signal.signal(number, self._ask)
-            self.asked = any(stop.asked for stop in self._active)
-            self._active.append(self)
+            if self.asked:  # the second signal ends the program
+                self._restore()
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -58,7 +62,7 @@ class Stop:
             raise Interrupted
 
     def _restore(self) -> None:
-        for number, handler in self._before.items():
+        for number, handler in list(self._before.items()):
             signal.signal(number, handler)
         self._before.clear()
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from foretrace._engine.carry import carry_size
 from foretrace._network import parameter_count
-from foretrace._runs.directory import Run
+from foretrace._runs.directory import Run, RunError
 from foretrace._runs.figures import draw, new_page, over_magnitudes
 from foretrace._runs.session import find_result, read_run
 from foretrace.rl._config import RLConfig
@@ -103,4 +103,6 @@ def _watched(line: dict[str, Any]) -> str:
 
 def _read(run_dir: str | os.PathLike[str]) -> tuple[RLConfig, list[dict[str, Any]]]:
     config, lines = read_run(run_dir, RLConfig)
-    return config, [line for line in lines if line["kind"] == "train"]
+    if not (lines := [line for line in lines if line["kind"] == "train"]):
+        raise RunError(f"{run_dir} has nothing to report yet")
+    return config, lines

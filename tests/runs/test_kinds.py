@@ -209,6 +209,18 @@ def test_a_forged_run_is_refused_and_stays_as_it_is(made, tmp_path, what):
     assert cli.main(["check", str(tmp_path / "run")]) in (1, 2)
 
 
+def test_a_result_without_its_seconds_is_refused(made, tmp_path):
+    run, whole = made
+    if "steps" not in vars(run.kind.config):
+        pytest.skip("the result of a stream is its state")
+    shutil.copytree(whole, tmp_path / "run")
+    path = tmp_path / "run" / "metrics.jsonl"
+    *lines, last = path.read_text().splitlines(keepends=True)
+    path.write_text("".join([*lines, last.replace('"seconds"', '"second"')]))
+    with pytest.raises(MetricsError, match="seconds=None must be a number"):
+        run(tmp_path / "run", resume=True)
+
+
 def test_a_record_that_was_cut_is_told_and_the_run_goes_on(made, tmp_path, capsys):
     run, whole = made
     shutil.copytree(whole, tmp_path / "run")
