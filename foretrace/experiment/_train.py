@@ -236,7 +236,7 @@ class _Training(Program[LearnerState]):
 
     def block(self, state: LearnerState, step: int) -> tuple[LearnerState, int]:
         """Learn up to the next step at which something is due, and do it."""
-        if not self._is_measured(state, step):
+        if not self._is_measured(state, step) or self.enough:
             return state, step
         config = self.config
         until = step + self.schedule.steps_until_due(

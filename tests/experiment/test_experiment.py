@@ -228,15 +228,16 @@ def test_an_evaluation_ends_at_sigterm_and_is_done_again(
 
 
 @pytest.mark.program
-def test_who_watches_may_end_a_run_which_goes_on_as_if_nothing_had_been(tmp_path, finished):
+@pytest.mark.parametrize("end", [0, 20])
+def test_who_watches_may_end_a_run_which_goes_on_as_if_nothing_had_been(tmp_path, finished, end):
     seen = []
 
     def watch(step, scores):
         seen.append((step, scores.loss))
-        return step == 20
+        return step == end
 
     ended = experiment.train(CONFIG, tmp_path / "run", show_progress=False, watch=watch)
-    assert ended.scores is None and ended.step == 20
+    assert ended.scores is None and ended.step == end
     again = experiment.train(
         CONFIG, tmp_path / "run", resume=True, show_progress=False, watch=watch
     )
