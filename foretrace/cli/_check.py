@@ -11,6 +11,7 @@ from foretrace._runs.escape import for_terminal
 from foretrace._runs.metrics import MetricsError, read_metrics
 from foretrace.cli._kinds import known_in
 from foretrace.cli._options import Check
+from foretrace.paper._records import RECORDS_FILE, read_records
 
 DAMAGED = 1
 """Exit code where something is damaged, cut or changed."""
@@ -19,10 +20,9 @@ DAMAGED = 1
 def check(command: Check) -> int:
     """Print a line for each file of a run; return the exit code."""
     damaged = 0
-    for folder in _runs_of(command.run_dir):
-        for name, state, is_whole in findings(folder):
-            damaged += not is_whole
-            print(for_terminal(f"{folder / name}: {state}"))
+    for path, state, is_whole in _found(command.run_dir):
+        damaged += not is_whole
+        print(for_terminal(f"{path}: {state}"))
     if damaged:
         print(f"{damaged} files are damaged, cut or changed")
     return DAMAGED if damaged else 0
@@ -67,9 +67,19 @@ def findings(folder: Path) -> Iterator[tuple[str, str, bool]]:
             yield path.name, str(error), False
 
 
-def _runs_of(folder: Path) -> list[Path]:
-    """Return the folders of a sweep's or a grid's runs, or the folder of a run itself."""
-    parts = known_in(folder).parts
-    if parts is None:
-        return [folder]
-    return [path for path in sorted((folder / parts).glob("*")) if Run(path).config.exists()]
+def _found(folder: Path) -> Iterator[tuple[Path, str, bool]]:
+    """Yield the findings on a run, or on the records and the runs of a sweep or an experiment."""
+    parts, runs = known_in(folder).parts, [folder]
+    if parts is not None:
+        records, study = folder / RECORDS_FILE, folder / "study.log"
+        runs = [path for path in sorted((folder / parts).glob("*")) if Run(path).config.exists()]
+        if not runs:
+            yield folder / parts, "there is no run", not (records.exists() or study.exists())
+        try:
+            if records.exists():
+                yield records, f"whole, {len(read_records(folder))} runs", True
+        except MetricsError as error:
+            yield records, str(error), False
+    for run in runs:
+        for name, state, is_whole in findings(run):
+            yield run / name, state, is_whole

@@ -100,12 +100,13 @@ def again(folder: Path, **given: Any) -> str:
 
     Args:
         folder: directory of the run.
-        **given: options that the directory does not hold; None and False are left out.
+        **given: options that the directory does not hold; None, False and () are left out.
     """
     words = ["foretrace", "resume", str(folder)]
     for name, value in given.items():
-        if value is not None and value is not False:
-            words += [f"--{name.replace('_', '-')}", *([] if value is True else [str(value)])]
+        if value is not None and value is not False and value != ():
+            values = value if isinstance(value, tuple) else () if value is True else (value,)
+            words += [f"--{name.replace('_', '-')}", *map(str, values)]
     return shlex.join(words)
 
 

@@ -248,7 +248,7 @@ class Check:
     """Check whether a run's checkpoint, configuration and record are whole and fit together.
 
     Args:
-        run_dir: run directory of `foretrace train`, `stream`, `rl` or `sweep`.
+        run_dir: run directory of `foretrace train`, `stream`, `rl`, `sweep` or `reproduce`.
     """
 
     run_dir: Positional[Path]

@@ -101,8 +101,8 @@ def check_network(words: list[str], command: Subcommand) -> None:
     given = [
         word
         for word in words
-        if word.startswith("--")
-        and word[2:].split("=")[0].replace("-", "_").removeprefix("network.") in names
+        if word.startswith("--network.")
+        or (word.startswith("--") and word[2:].split("=")[0].replace("-", "_") in names)
     ]
     if given:
         raise ValueError(without_network(given))

@@ -2,7 +2,6 @@
 
 from pathlib import Path
 
-from foretrace._runs.directory import Run, begin, record_config
 from foretrace.cli._kinds import again, report, stopped
 from foretrace.cli._options import Report, Reproduce
 from foretrace.paper import _reproduce as reproduce
@@ -19,12 +18,7 @@ def _reproduce(command: Reproduce) -> int:
     budget = None if command.budget is None else reproduce.seconds(command.budget)
     experiment = config.planned()
     experiment.chosen(command.only)  # reports a wrong name before anything is written
-    run = Run(out)
-    if run.config.exists():
-        record_config(run, config)
-    else:
-        begin(run, config)
-    outcome = reproduce.run(experiment, out, budget=budget, only=command.only)
+    outcome = reproduce.run(experiment, out, budget=budget, only=command.only, config=config)
     if outcome.finished:
         print_report([out], out)
     if outcome.stopped is None:
@@ -41,4 +35,9 @@ def _report(command: Report) -> int:
         head = "" if command.head is None else command.head.read_text() + "\n"
         print_report(command.paths, command.out or command.paths[0], head)
         return 0
+    if command.out is not None or command.head is not None:
+        raise ValueError(
+            "--out and --head are for folders of `foretrace reproduce`; "
+            f"{command.paths[0]} holds no records of one"
+        )
     return max(map(report, command.paths))

@@ -24,8 +24,8 @@ from tyro.conf import Positional
 
 from foretrace._learner.state import UntrainedParameters
 from foretrace._runs.config_json import check_types
-from foretrace._runs.directory import RunError
-from foretrace._runs.files import locked
+from foretrace._runs.directory import Run, RunError, TakenError, begin, record_config, reopen
+from foretrace._runs.files import LockedError, locked
 from foretrace._runs.follow import Result
 from foretrace._runs.loop import DivergenceError
 from foretrace._runs.many import many, run_in
@@ -101,6 +101,7 @@ def run(
     budget: float | None = None,
     only: Sequence[str] = (),
     show_progress: bool = True,
+    config: Reproduction | None = None,
 ) -> ReproductionStatus:
     """Run an experiment until it is complete, the time is up, or Ctrl-C or SIGTERM asks it to stop.
 
@@ -112,14 +113,19 @@ def run(
         budget: seconds after which to save and stop. Default: no limit.
         only: parts of the names of the entries to run. Default: all entries.
         show_progress: show each run and its progress on standard error.
+        config: options of the experiment, which the folder records. Default: nothing is recorded.
 
     Raises:
-        RunError: the folder cannot be written.
+        RunError: the folder cannot be written, is that of another experiment, or holds a run
+            directory that cannot be used.
         DataError: data are missing.
         CheckpointError: the checkpoint to go on from is damaged.
         ValueError: no entry is chosen, or (`LockedError`) another process is at work there.
     """
     folder, begun, entries = Path(folder), time.monotonic(), experiment.chosen(only)
+    own = Run(folder)
+    if config is not None and own.config.exists():
+        reopen(folder, config, may_change=KIND.may_change)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -138,6 +144,8 @@ def run(
         resume = place.config.exists()
         try:
             result = train(job.config, place.path, resume=resume, show_progress=show_progress)
+        except (LockedError, TakenError) as error:
+            raise RunError(str(error)) from error  # `many` would wait for another process
         except DivergenceError:
             result = Result(place, job.config.steps, Scores(*[math.nan] * 3), math.nan)
         if result.scores is not None:
@@ -146,6 +154,8 @@ def run(
     with locked(folder), Stop() as stop, _time_limit(stop, budget), warnings.catch_warnings():
         # Experiments run rules that leave parameters untrained on purpose.
         warnings.simplefilter("ignore", UntrainedParameters)
+        if config is not None:
+            (record_config if own.config.exists() else begin)(own, config)
         many(next_jobs, attempt, stop)
     records = read_records(folder)
     lacking = sum(missing(experiment, entry, records) for entry in entries)

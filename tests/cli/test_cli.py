@@ -7,11 +7,14 @@ import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
-from foretrace._options.cells import GRU, LRU, LinearRNN
+from foretrace._options.cells import GRU, LRU, LinearRNN, MinGRU
+from foretrace._options.network import NetworkConfig
 from foretrace.cli import _main as cli
 from foretrace.cli._options import COMMANDS
 from foretrace.experiment._config import Config
+from foretrace.sweep._space import applied
 
+LSTD = "rl t-maze --rule reservoir --agent.optimizer lstd --agent.method sarsa --steps 10"
 NETWORK = "--network.depth=2 --network.model-size=6 --state-size=4"
 TASK = "--task.pattern-length=3 --task.padding=1 --task.bits=2 --batch-size=2"
 STEPS = 1500
@@ -196,6 +199,9 @@ def test_options_that_may_be_none(capsys):
     assert cli._parse([*cell.split(), "1", "9.5"]).config.network.cell.timescales == (1.0, 9.5)
     code, _, err = run(capsys, *cell.replace("s5", "lru").split(), "1")
     assert code == 2 and "--timescales" in err
+    default = Config(network=NetworkConfig(cell=MinGRU(3, (1, 9))))
+    assert applied(default, {"timescales": None}).network.cell == MinGRU(3)
+    assert applied(default, {"state-size": None}).network.cell == MinGRU(None, (1, 9))
 
 
 @pytest.mark.parametrize(
@@ -203,6 +209,8 @@ def test_options_that_may_be_none(capsys):
     [
         ("train paste", "paste"),
         ("train --cell gru --r-min 0.5", "r_min is no option of the cell gru"),
+        ("train --cell lru --state-size None", "state_size=None must be a whole number"),
+        ("train --cell gru --timescales None", "timescales is no option of the cell gru"),
         ("train copy --stps 3", "--steps"),
         ("train copy --steps three", "steps"),
         ("train copy --steps 0", "steps=0"),
@@ -211,6 +219,10 @@ def test_options_that_may_be_none(capsys):
         ("train copy --network.depth 0 --run-dir new", "depth=0"),
         ("train copy --optimizer.clip -1 --run-dir new", "clip=-1"),
         ("train copy --resume", "--resume"),
+        (
+            f"{LSTD} --network.no-cumulative-mean",
+            "--network.no-cumulative-mean does not fit agent.optimizer=lstd",
+        ),
         ("resume", "PATH"),
         ("resume absent", "no run at absent"),
         ("train copy --run-dir file", "file"),

@@ -41,11 +41,38 @@ def test_a_run_of_any_kind_is_resumed_by_its_directory_alone(tmp_path, command):
 
 @pytest.mark.parametrize("command", RUNS)
 def test_a_run_without_a_line_has_nothing_to_report(tmp_path, capsys, command):
-    create(tmp_path / "run", RUNS[command])
-    assert cli.main(["report", str(tmp_path / "run")]) == 2
+    run = create(tmp_path / "run", RUNS[command])
+    assert cli.main(["report", str(run.path)]) == 2
     err = capsys.readouterr().err
     assert "nothing to report yet" in err or "no records" in err
-    assert not (tmp_path / "run" / "curves.png").exists()
+    assert not run.figure.exists()
+
+
+def test_an_agent_without_a_line_of_learning_has_nothing_to_report(tmp_path, capsys):
+    run = create(tmp_path / "run", RUNS[RL])
+    run.metrics.write_text('{"kind": "result", "step": 1}\n')
+    assert cli.main(["report", str(run.path)]) == 2
+    assert "nothing to report yet" in capsys.readouterr().err
+
+
+def test_options_of_a_page_are_for_records_of_experiments(tmp_path, capsys):
+    run = create(tmp_path / "run", RUNS[Train]).path
+    assert cli.main(["report", str(run), "--out", str(tmp_path / "page.md")]) == 2
+    assert "--out and --head are for folders of `foretrace reproduce`" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("command", "record", "whole"),
+    [(Sweep, "study.log", False), (Reproduce, "records.jsonl", False), (Sweep, None, True)],
+)
+def test_missing_runs_are_found(tmp_path, capsys, command, record, whole):
+    run = create(tmp_path / "run", RUNS[command]).path
+    if record:
+        (run / record).write_text("no record\n")
+    assert cli.main(["check", str(run)]) == (0 if whole else 1)
+    out = capsys.readouterr().out
+    assert ": there is no run" in out
+    assert ("records.jsonl, line 1 is not a line" in out) == (command is Reproduce)
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+import shlex
 import signal
 from pathlib import Path
 
@@ -12,8 +13,9 @@ from foretrace import paper
 from foretrace._options.cells import LRU
 from foretrace._options.network import NetworkConfig
 from foretrace._runs.config_json import from_json, to_json
-from foretrace._runs.directory import RunError
+from foretrace._runs.directory import RunError, create
 from foretrace._runs.files import LockedError, locked
+from foretrace._runs.many import run_in
 from foretrace._runs.metrics import MetricsLog
 from foretrace.cli import _main as cli
 from foretrace.cli._reproduce import TIME_IS_UP
@@ -382,6 +384,52 @@ def test_an_experiment_on_the_command_line_is_resumed_by_its_folder(tmp_path, mo
     before = (tmp_path / "run" / "records.jsonl").read_bytes()
     assert cli.main(words) == 0 and (tmp_path / "run" / "records.jsonl").read_bytes() == before
     assert cli.main(["check", "run"]) == 0 and cli.main(["report", "run"]) == 0
+
+
+@pytest.mark.parametrize("only", [[], ["online, LRU", "spatial"]])
+def test_the_line_that_goes_on_with_a_stopped_experiment_is_one(
+    tmp_path, monkeypatch, capsys, only
+):
+    monkeypatch.setattr(reproduce, "many", lambda *_: None)
+    given = ["--only", *only] if only else []
+    out = str(tmp_path / "a folder")
+    assert cli.main(["reproduce", "table1", "--scale", "smoke", "--out", out, *given]) == 130
+    said = capsys.readouterr().out
+    assert cli.main(shlex.split(said.splitlines()[-1])[1:]) == 130
+    assert capsys.readouterr().out == said
+
+
+def contents(folder):
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [(CONFIG, "holds a run of another command"), (reproduce.Reproduction("table2"), "experiment")],
+)
+def test_the_folder_of_another_run_is_refused_and_stays_as_it_is(tmp_path, capsys, config, message):
+    run = create(tmp_path / "run", config).path
+    before = contents(run)
+    assert cli.main(["reproduce", "table1", "--budget", "1s", "--out", str(run)]) == 2
+    assert message in capsys.readouterr().err and contents(run) == before
+
+
+def test_a_refused_experiment_changes_nothing(tmp_path, capsys):
+    run = create(tmp_path / "run", reproduce.Reproduction("table1")).path
+    with locked(run):
+        before = contents(run)
+        assert cli.main(["reproduce", "table1", "--seeds", "7", "--out", str(run)]) == 2
+        assert contents(run) == before
+    assert "by another foretrace process" in capsys.readouterr().err
+
+
+def test_a_run_directory_that_cannot_be_used_ends_the_experiment(tmp_path):
+    job = left(EXPERIMENT, ENTRIES[0], [])[0]
+    place = run_in(tmp_path / "runs", job.config).path
+    place.mkdir(parents=True)
+    (place / "file").write_text("mine")
+    with pytest.raises(RunError, match="holds files already"):
+        reproduce.run(EXPERIMENT, tmp_path, budget=5, show_progress=False)
 
 
 @pytest.mark.program
