@@ -118,8 +118,8 @@ def follow(
                 run.save(*work.kept(state), step)
         found = work.result(state) if step == config.steps else None
         seconds = run.clock.seconds
-        if found is None:
-            run.save(*work.kept(state), step)
-        else:
+        if found is None or saved.step == config.steps:
+            run.save(*work.kept(state), step)  # what was still to be measured, at the end, is now
+        if found is not None:
             run.log.write("result", step, **found, seconds=seconds)
         return Result(run.run, step, found, seconds)
