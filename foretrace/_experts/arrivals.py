@@ -160,8 +160,8 @@ class Arrivals:
         waiting = jnp.minimum(stream.num_rows + 1, self.shape.delay).astype(jnp.int32)
         after = after._replace(num_rows=waiting)
         found = Outliers(of_columns, of_label)
-        row = row._replace(slot=slot, raw=numbers, known=row.known & is_there)
-        row = row._replace(is_new=fresh, is_first=raw.is_new > 1)
+        starts = {"is_new": fresh, "is_first": raw.is_new > 1}
+        row = row._replace(slot=slot, raw=numbers, known=row.known & is_there, **starts)
         if not learning:
             after = stream._replace(last=after.last)
             columns, target = arrived.columns, before

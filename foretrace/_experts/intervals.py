@@ -109,7 +109,7 @@ class Member(NamedTuple):
         return (_SHARED + count * ratio) / (_SHARED + count)
 
     def learn(self, errors: Float[Array, "O"], held: Float[Array, ""], known: Array) -> "Member":
-        """Return what is known after a row's errors, and the share of them that was held."""
+        """Return what is known after a row's errors, of which a share `held` lay inside."""
         count = self.num_labels + 1
         size = _averaged(self.size, errors, jnp.minimum(count, _OF_MEMBER))
         new = Member(size, count, self.held + held)

@@ -469,13 +469,13 @@ class Mixture:
         self, maps: Maps, learning: bool, state: MixtureState, row: Row
     ) -> tuple[MixtureState, Mixed]:
         slot, is_there = row.slot, row.slot < self.shape.slots
-        is_late, is_first = learning and self.ring.delay > 0, self.shape.horizon > 0
+        is_late, learns_first = learning and self.ring.delay > 0, self.shape.horizon > 0
         of_members, state = state.of_members, self._of_member(state, row)
         carries = self._carries_of(state, state.carries, row)
         turn = jnp.where(row.is_new, 0, read(state.turns, slot))
         scored: dict[str, Any] = {}
         old = None
-        if is_late and is_first:
+        if is_late and learns_first:
             state, carries, scored, old = self._learn_due(maps, state, row, turn, carries)
         new, features, before, after = self._forward(state, maps, row, carries)
         if state.members is not None:
@@ -497,7 +497,7 @@ class Mixture:
             rings = self.ring.write(state.rings, (slot,), turn, kept)
             turns = state.turns.at[slot].set(self.ring.next_turn(turn))
             state = state._replace(rings=rings, turns=turns)
-        if is_late and not is_first:
+        if is_late and not learns_first:
             state, carries, scored, _ = self._learn_due(maps, state, row, turn, carries)
         if of_members is not None:
             of_members = write(of_members, slot, state.of_members)

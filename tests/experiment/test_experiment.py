@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from tiers import fast
+from trained import TRAINED as CONFIG
 
 import foretrace as ft
 from foretrace import experiment
@@ -27,21 +28,6 @@ from foretrace.experiment._train import read_config
 from foretrace.tasks.listops import ListOps
 
 pytestmark = pytest.mark.usefixtures("default_promotion")
-
-CONFIG = experiment.Config(
-    task=experiment.Copy(pattern_length=3, padding=1, bits=2),
-    network=experiment.NetworkConfig(
-        depth=2, model_size=6, cell=experiment.LRU(state_size=4), dropout=0.1
-    ),
-    steps=40,
-    batch_size=4,
-    log_every=10,
-    evaluate_every=20,
-    align_every=20,
-    checkpoint_every=15,
-    validation_sequences=8,
-    final_sequences=20,
-)
 
 
 @pytest.fixture(scope="module")

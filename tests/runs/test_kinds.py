@@ -10,6 +10,7 @@ import jax
 import numpy as np
 import pytest
 from tiers import fast
+from trained import TRAINED
 
 from foretrace import experiment, rl
 from foretrace._runs import directory
@@ -33,18 +34,7 @@ class Kind(NamedTuple):
 KINDS = {
     "train": Kind(
         experiment.train,
-        experiment.Config(
-            task=experiment.Copy(pattern_length=3, padding=1, bits=2),
-            network=experiment.NetworkConfig(2, 6, experiment.LRU(4), dropout=0.1),
-            steps=40,
-            batch_size=4,
-            log_every=10,
-            evaluate_every=20,
-            align_every=20,
-            checkpoint_every=15,
-            validation_sequences=8,
-            final_sequences=20,
-        ),
+        TRAINED,
         11,
     ),
     "rl": Kind(
