@@ -18,7 +18,7 @@ from foretrace._types import Array, Float
 _MEMORY = 1000.0
 """Number of labels over which the error of a lag is averaged."""
 
-_MAX_ERROR = 1e6
+_MAX_ERROR, _ROUNDING = 1e6, 1e-12
 
 
 class SeasonState(NamedTuple):
@@ -62,8 +62,9 @@ class NumberBaselines(AbstractExpert):
         usable = jnp.where(jnp.isnan(features.labels), jnp.inf, doubt)
         doubted = (state.errors + 1e-9) * usable[:, None]
         # The first smallest one by two plain minima: `argmin` compares pair by pair, which is slow.
+        # Up to rounding, since a compiler may compute the errors anew for each of the two.
         lags = jnp.arange(self.lags, dtype=jnp.int32)[:, None]
-        smallest = doubted <= doubted.min(axis=0, keepdims=True)
+        smallest = doubted <= (1 + _ROUNDING) * doubted.min(axis=0, keepdims=True)
         best = jnp.where(smallest, lags, jnp.int32(self.lags - 1)).min(axis=0)
         season = jnp.nan_to_num(features.labels)[best]
         season = jnp.where(jnp.isfinite(usable[best]), season, last)
