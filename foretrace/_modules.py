@@ -27,10 +27,10 @@ class ModuleNetwork(AbstractNetwork):
         z_1 = x,  y_l = [readouts of the cells of layer l on z_l],  z_{l+1} = [z_l, y_l]
         outputs = decoder(z_{depth+1})
 
-    Nothing mixes, scales or squashes between the modules: the outputs of a module reach the decoder
-    and the layers above unchanged. It is the network for a second-order step (`ft.kalman`),
-    with one small covariance for each module, and for a head by least squares
-    (`ft.heads.least_squares`), which replaces the decoder.
+    The features z_{depth+1} contain the inputs themselves. Nothing mixes, scales or squashes
+    between the modules: the outputs of a module reach the decoder and the layers above unchanged.
+    It is the network for a second-order step (`ft.kalman`), with one small covariance for each
+    module, and for a head by least squares (`ft.heads.least_squares`), which replaces the decoder.
 
     Args:
         input_size: number of inputs at each step.

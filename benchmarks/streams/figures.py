@@ -1,9 +1,9 @@
 """Figures of `docs/` and `results/`, from the records: `python -m benchmarks.streams.figures`.
 
 Memory against the length is that of `benchmarks/engine/bench.json`, as XLA states it for the
-compiled step (`python -m benchmarks.engine.steps --parts memory`). A learned memory, the same one
-untrained, and the default mixture with and without the experts that remember are run here, on a
-made stream.
+compiled step (`python -m benchmarks.engine.steps --parts memory`). Returns of agents are those of
+`python -m benchmarks.agents.run`. A learned memory, the same one untrained, and the default mixture
+with and without the experts that remember are run here, on a made stream.
 """
 
 import json
@@ -20,21 +20,34 @@ from benchmarks.streams.held import SPACING
 
 README_WAYS = {
     "BPTT, whole sequences": ("backpropagation through time", "tab:gray"),
-    "BPTT, chunks of 64": ("the same, over the last 64 steps", "tab:brown"),
-    "online, chunks of 64": ("online rule, 64 steps at a time", "tab:blue"),
-    "online, row by row": ("online rule, one step at a time", "tab:cyan"),
+    "BPTT, chunks of 64": ("the same, last 64 steps", "tab:orange"),
+    "online, row by row": ("online rule", "tab:blue"),
 }
-"""Label and colour of each line of the README's figure."""
+"""Label and colour of each line of the first panel of the README's figure."""
+AGENTS = {
+    "online rule": ("rl", {"task": "chain", "length": 64, "rule": "online"}, "tab:blue"),
+    "last 32 steps, equal memory": (
+        "rl_baselines",
+        {"part": "windows", "environment": "chain", "length": 64, "reach": 32},
+        "tab:orange",
+    ),
+}
+"""Record, cell and colour of each line of its second panel."""
+REACH = {
+    "mixture of experts (default)": ("foretrace stream, defaults", "tab:orange"),
+    "online": ("network, online rule", "tab:blue"),
+    "online, input gain x 10": ("the same, input gain × 10", "tab:cyan"),
+    "rolling BPTT, the whole reach": ("BPTT, last 1,000 rows", "black"),
+    "rolling BPTT, equal memory": ("BPTT, equal memory", "tab:gray"),
+}
+"""Label and colour of the learners of a dependency many rows back that are drawn."""
 LEARNERS = {
-    "rule": "ONLINE, encoder trained",
-    "default": "ONLINE, the default",
-    "front held": "ONLINE, the default",
-    "full credit": "ONLINE, full credit depth",
+    "rule": "online rule, encoder trained",
+    "default": "online rule, the default",
+    "front held": "online rule, the default",
+    "full credit": "online rule, full credit depth",
     "hybrid": "HYBRID",
 }
-THICK = ("online", "exact (credit depth 2)", "mixture of experts (default)")
-DASHES = ("-", "--", ":")
-"""Dashes of a learner, the same on every panel, which change after ten colours."""
 
 
 def save(page, path, dpi=80):
@@ -56,27 +69,28 @@ def records_of(name, key, **where):
 
 def reach():
     """Draw accuracy over tenths of the labels, at the longest delay."""
-    lines = records_of("reach", "delay")
+    lines = records_of("reach", "delay", seed=0)
     tasks = list(dict.fromkeys(cell["task"] for cell, _ in lines))
-    page = Figure(figsize=(4 * len(tasks) + 2, 3.4), layout="constrained")
-    shown = {}
-    for axes, task in zip(page.subplots(1, len(tasks), squeeze=False)[0], tasks, strict=True):
-        for cell, found in lines:
-            if cell["task"] == task and cell["seed"] == 0 and "lags" not in cell:
-                _line(axes, cell["way"], found["parts"], shown)
+    page = Figure(figsize=(11, 3.6), layout="constrained")
+    panels = page.subplots(1, len(tasks), sharey=True)
+    for axes, task in zip(panels, tasks, strict=True):
+        found = {cell["way"]: found for cell, found in lines if cell["task"] == task}
+        for way, (label, colour) in REACH.items():
+            parts = found[way]["parts"]
+            places = range(10, 101, 10)
+            axes.plot(places, parts, color=colour, label=label, lw=2.5 if "default" in way else 1.5)
+        _chance(axes, 0.5)
         title = f"{task}, {lines[0][0]['delay']:,} rows back"
-        axes.set(title=title, xlabel="tenth of the labels", ylim=(0.3, 1.03))
+        axes.set(title=title, xlabel="labels seen, per cent", ylim=(0.35, 1.03))
         axes.grid(alpha=0.3)
-    page.legend(shown.values(), shown, loc="outside right upper", fontsize="small")
-    save(page, "docs/streams_compared/reach.png")
+    panels[0].set_ylabel("accuracy of a tenth of the labels")
+    page.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    save(page, "docs/streams_compared/reach.png", dpi=100)
 
 
-def _line(axes, way, parts, shown):
-    """Draw the scores of a learner in its own style, and keep its first line for the legend."""
-    number = list(shown).index(way) if way in shown else len(shown)
-    style = {"color": f"C{number % 10}", "linestyle": DASHES[number // 10]}
-    (line,) = axes.plot(range(1, len(parts) + 1), parts, lw=2 if way in THICK else 1, **style)
-    shown.setdefault(way, line)
+def _chance(axes, value, name="chance"):
+    """Draw the score of a guess as a line."""
+    axes.axhline(value, color="0.4", linestyle=":", label=name)
 
 
 def forgetting():
@@ -87,16 +101,17 @@ def forgetting():
         _over_rows(first, cell, found["parts"][0], LEARNERS.get(cell["way"]))
     for cell, found in records_of("forgetting", "rows"):
         _over_rows(second, cell, found["parts"], cell.get("command"))
-    for axes, title in ((first, "one layer, row by row"), (second, "the command")):
-        axes.set(xlabel="row", ylim=(0.45, 1.02), title=title)
+    for axes, title in ((first, "a network of one layer, row by row"), (second, "the command")):
+        axes.set(xlabel="rows, thousands", title=title)
         axes.grid(alpha=0.3)
-        axes.legend(loc="lower left", fontsize="small")
-    save(page, "docs/streaming/forgetting.png")
+        axes.legend(loc="lower left")
+    first.set(ylabel="accuracy", ylim=(0.72, 1.01))
+    save(page, "docs/streaming/forgetting.png", dpi=100)
 
 
 def _over_rows(axes, cell, parts, label):
     if label:
-        places = [cell["rows"] * (i + 1) / len(parts) for i in range(len(parts))]
+        places = [cell["rows"] / 1000 * (i + 1) / len(parts) for i in range(len(parts))]
         axes.plot(places, parts, label=label)
 
 
@@ -128,30 +143,45 @@ def tradeoff():
 
 
 def readme():
-    """Draw the memory of a training step against the length of the sequence."""
-    page, axes = _for_a_phone()
+    """Draw memory against the length of a sequence, and returns at equal memory."""
+    page = Figure(figsize=(8.4, 4), layout="constrained")
+    memory_axes, returns = page.subplots(1, 2)
     found = json.loads((ledger.ROOT / "benchmarks/engine/bench.json").read_text())["parts"]
     rows = {row["way"]: row for row in found["memory"]}
     for way, (label, colour) in README_WAYS.items():
         sizes = {int(key[2:-4]): value for key, value in rows[way].items() if key.startswith("T=")}
-        axes.loglog(sizes.keys(), sizes.values(), "o-", color=colour, label=label, base=2)
-    axes.set_yscale("log", base=10)
-    axes.set(xlabel="steps of the sequence", ylabel="memory of a training step, MiB")
-    axes.set_xticks(list(sizes), [f"{size:,}" for size in sizes])
-    axes.set_ylim(1, 1e5)
-    axes.legend(loc="upper left", fontsize=12)
+        memory_axes.loglog(sizes.keys(), sizes.values(), "o-", color=colour, label=label, base=2)
+    memory_axes.set_yscale("log", base=10)
+    memory_axes.set(xlabel="steps of the sequence", ylabel="memory of a training step, MiB")
+    memory_axes.set_xticks(list(sizes), [f"{size // 1024} k" for size in sizes])
+    memory_axes.set(ylim=(1, 1e5), title="memory against length")
+    for label, (record, cell, colour) in AGENTS.items():
+        (each,) = [
+            line["found"]["curves"]
+            for line in records(record)
+            if line["cell"].items() >= cell.items()
+        ]
+        each = np.array(each[:3]).reshape(3, -1, 5).mean(axis=2)
+        steps = 15 * (1 + np.arange(each.shape[1]))
+        returns.plot(steps, each.mean(axis=0), color=colour, label=label)
+        returns.fill_between(steps, each.min(axis=0), each.max(axis=0), color=colour, alpha=0.15)
+    _chance(returns, 0)
+    returns.set(xlabel="steps of experience, thousands", ylabel="return; 1 is the best")
+    returns.set_yticks([0, 0.5, 1])
+    returns.set(ylim=(-0.1, 1.55), title="learned: a cue of 64 steps ago")
+    for axes in (memory_axes, returns):
+        _readable(axes)
+        axes.legend(loc="upper left", fontsize=11)
     save(page, "docs/first_picture.png", dpi=130)
 
 
-def _for_a_phone():
-    """Return a figure whose text can be read at 390 pixels, and its axes."""
-    page = Figure(figsize=(6, 4), layout="constrained")
-    axes = page.subplots()
+def _readable(axes):
+    """Make the text of a panel so large that it can be read at 390 pixels."""
     axes.tick_params(labelsize=12)
-    axes.xaxis.label.set_size(13)
-    axes.yaxis.label.set_size(13)
+    axes.xaxis.label.set_size(12)
+    axes.yaxis.label.set_size(12)
+    axes.title.set_size(12)
     axes.grid(alpha=0.3)
-    return page, axes
 
 
 def learned_memory():
@@ -159,22 +189,28 @@ def learned_memory():
     cell = {"stream": "alarm", "rows": 20_000, "seed": 2}
     given = memory.rows_of(cell["stream"], cell["seed"], cell["rows"])
     lines = {
-        f"24 modules, {how}": memory.network(cell | {"method": how}, *given)[0]
-        for how in ("learned", "frozen")
+        f"memory of 24 modules, {name}": memory.network(cell | {"method": how}, *given)[0]
+        for name, how in (("learned", "learned"), ("untrained", "frozen"))
     }
     with jax.enable_x64(False):
         _, mixture = guarded.errors(cell)
-    lines["the command, defaults"] = mixture["with"]
-    lines["without experts that remember"] = mixture["without"]
-    page, axes = _for_a_phone()
+    lines["foretrace stream"] = mixture["with"]
+    lines["the same without its memory"] = mixture["without"]
+    page = Figure(figsize=(6, 4), layout="constrained")
+    axes = page.subplots()
     for (label, right), dash in zip(lines.items(), ("-", "--", "-", "--"), strict=True):
-        blocks = right[: len(right) // 200 * 200].reshape(-1, 200).mean(axis=1) / 100
-        rows = SPACING[cell["stream"]] * 200 * (1 + np.arange(len(blocks)))
+        blocks = right[: len(right) // 400 * 400].reshape(-1, 400).mean(axis=1) / 100
+        rows = SPACING[cell["stream"]] * 400 * (1 + np.arange(len(blocks)))
         colour = "tab:blue" if "modules" in label else "tab:orange"
         axes.plot(rows, blocks, dash, color=colour, label=label, lw=2)
-    axes.set(xlabel="row", ylabel="accuracy of 200 labels", ylim=(0.2, 1.02))
+    labels = given[1][~np.isnan(given[1])].astype(int)
+    chance = np.bincount(labels).max() / len(labels)
+    _chance(axes, chance, "the most frequent label")
+    axes.set(xlabel="row", ylabel="accuracy of 400 labels", ylim=(chance - 0.02, 1.3))
     axes.set_xticks(range(0, 20_001, 5_000), [f"{row:,}" for row in range(0, 20_001, 5_000)])
-    axes.legend(loc="lower right", fontsize=12)
+    axes.set_yticks([0.6, 0.7, 0.8, 0.9, 1])
+    _readable(axes)
+    axes.legend(loc="upper left", fontsize=11)
     save(page, "docs/second_order_1.png", dpi=130)
 
 

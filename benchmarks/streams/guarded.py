@@ -41,8 +41,8 @@ ALONE = ("memory", "reservoir", "distant")
 class Both(Mixture):
     """The default mixture, with predictions and scores' needs instead of experts' errors."""
 
-    def _learned(self, state, row, old, features, newest, experts, has_row):
-        state, mixed = super()._learned(state, row, old, features, newest, experts, has_row)
+    def _learned(self, state, row, old, features, experts, has_row):
+        state, carries, scored = super()._learned(state, row, old, features, experts, has_row)
         place, count = self.mixture.without.num_candidates, self.mixture.joint.experts - 1
         known = row.known & has_row
         mean, scale = old.seen.moments
@@ -54,7 +54,7 @@ class Both(Mixture):
             errors = 100.0 * (found.argmax(axis=1) == row.label[0])
         else:
             errors = jnp.abs(found - row.label[None]).mean(axis=1)
-        return state, mixed._replace(errors=jnp.append(errors, known))
+        return state, carries, scored | {"errors": jnp.append(errors, known)}
 
 
 mixture_of = cache(lambda shape: Both(shape, AUTO))

@@ -94,7 +94,9 @@ print(
 
 figure, axes = plt.subplots(figsize=(7, 2.6))
 axes.plot(20 * np.arange(len(losses)), losses, lw=0.8)
-axes.set(xlabel="step", ylabel="loss of a step")
+axes.axhline(3.5, color="0.5", linestyle="--", label="without memory")
+axes.set(xlabel="step", ylabel="loss of a step", ylim=(0, None))
+axes.legend()
 
 # %% [markdown]
 # Next: [write a cell](../extending.md): dense, linear and complex cells, modules of Equinox and

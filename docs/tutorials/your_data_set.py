@@ -26,8 +26,9 @@ xs = np.stack([np.sin(angle), np.cos(angle)], axis=-1)
 xs = (xs + random.normal(size=xs.shape)).astype(np.float32)
 
 figure, axes = plt.subplots(figsize=(7, 2.2))
-axes.plot(xs[0])
-axes.set(xlabel="step", title=f"one sequence, class {ys[0]}")
+axes.plot(xs[0], label=["sensor 1", "sensor 2"])
+axes.set(xlabel="step", ylabel="reading", title=f"one sequence, class {ys[0]}")
+axes.legend(loc="lower right")
 
 # %% [markdown]
 # ## In Python

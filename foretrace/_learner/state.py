@@ -47,7 +47,8 @@ class Info(NamedTuple):
     """What may be looked at after a step; nothing of it is needed to go on.
 
     Args:
-        loss: `sum_t mask_t * loss_t`, the mean over streams.
+        loss: `sum_t mask_t * loss_t`, the sum over the steps of the call, averaged over streams;
+            with `mean_loss`, divided by the sum of the mask.
         outputs: outputs of the network before the update, for progressive validation.
         gradient_norm: global norm of this call's gradient, before any clipping; under `ft.kalman`,
             of half the squared errors.
