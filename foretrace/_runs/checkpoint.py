@@ -1,9 +1,11 @@
-"""Checkpoints: one safetensors file of named arrays with a JSON header. Data only, no code.
+"""Checkpoints: one safetensors file of named arrays and a digest of them. Data only, no code.
 
-    network.blocks.cell.nu_log   (D, N) float32      header: format, version, PRNG implementations,
-    opt_state.0.mu.…             …                           which arrays are complex, and a digest
-    carry.h, carry.e…, step, key …                           of all other fields and arrays
-    __extra__                    bytes               the caller's JSON (position, vocabularies, …)
+    network.blocks.cell.nu_log   (D, N) float32
+    opt_state.0.mu.…             …
+    carry.h, carry.e…, step, key …
+    __extra__                    bytes               JSON: format, version, PRNG implementations,
+                                                     which arrays are complex, and what the caller
+                                                     keeps (position, vocabularies, …)
 
 `__extra__` is an array because safetensors limits its header to 100 MB and arrays are not limited.
 A file is complete or absent: it is written beside its name, synced and renamed.
@@ -28,19 +30,19 @@ from foretrace._cells.parts import is_key
 from foretrace._runs.config_json import from_json, parse
 from foretrace._runs.files import write_atomically
 
-FORMAT = 2
-_HEADER = "foretrace"
+FORMAT = 3
+_DIGEST = "foretrace"
 _EXTRA = "__extra__"
 
 
-class _Header(NamedTuple):
-    """Fields of a header beside its digest, for the check of its types."""
+class _Extra(NamedTuple):
+    """What stands beside the arrays."""
 
     format: int
     version: str
     prng: dict[str, str]
     complex: list[str]
-    sha256: str
+    extra: dict[str, Any]
 
 
 class HasInit(Protocol):
@@ -92,8 +94,7 @@ def save(path: str | os.PathLike[str], state: Any, *, extra: dict[str, Any] | No
         raise IsADirectoryError(
             f"cannot save to {path}: it is a folder; give the path of a file in it"
         )
-    text = json.dumps({} if extra is None else extra)
-    arrays, keys, complex_names = {_EXTRA: np.frombuffer(text.encode(), np.uint8)}, {}, []
+    arrays, keys, complex_names = dict[str, np.ndarray](), dict[str, str](), list[str]()
     for name, leaf in named(state):
         if is_key(leaf):
             keys[name] = str(jax.random.key_impl(leaf))
@@ -105,15 +106,10 @@ def save(path: str | os.PathLike[str], state: Any, *, extra: dict[str, Any] | No
         # safetensors writes other memory orders wrongly, without a word; a rank of zero must
         # survive.
         arrays[name] = np.ascontiguousarray(array).reshape(array.shape)
-    header = {
-        "format": FORMAT,
-        "version": importlib.metadata.version("foretrace"),
-        "prng": keys,
-        "complex": complex_names,
-    }
-    header["sha256"] = _digest(header, arrays)
-    data = to_bytes(arrays, metadata={_HEADER: json.dumps(header)})
-    write_atomically(path, data)
+    version = importlib.metadata.version("foretrace")
+    beside = _Extra(FORMAT, version, keys, complex_names, {} if extra is None else extra)
+    arrays[_EXTRA] = np.frombuffer(json.dumps(beside._asdict()).encode(), np.uint8)
+    write_atomically(path, to_bytes(arrays, metadata={_DIGEST: _digest(arrays)}))
 
 
 def load(path: str | os.PathLike[str], learner: HasInit) -> Any:
@@ -129,7 +125,7 @@ def load(path: str | os.PathLike[str], learner: HasInit) -> Any:
         CheckpointError: not a foretrace checkpoint, damaged, of a newer format, or of another
             learner; the message names what differs.
     """
-    header, arrays = _read(Path(path))
+    beside, arrays = _read(Path(path))
     like = jax.eval_shape(learner.init)
     want = dict(named(like))
     missing, foreign = sorted(set(want) - set(arrays)), sorted(set(arrays) - set(want))
@@ -144,13 +140,10 @@ def load(path: str | os.PathLike[str], learner: HasInit) -> Any:
         # Compared before JAX sees the array: in 32-bit mode it would turn float64 into float32
         # without a word.
         array = arrays[name]
-        if is_key(leaf) != (name in header["prng"]):
-            raise _differs(path, name, array, leaf)
-        if is_key(leaf):  # the user may have chosen another kind of key than the default
-            array = _wrapped(path, name, array, header["prng"][name])
-        elif array.dtype != leaf.dtype:
-            raise _differs(path, name, array, leaf)
-        if array.shape != leaf.shape:
+        if name in beside.prng:  # the user may have chosen another kind of key than the default
+            array = _wrapped(path, name, array, beside.prng[name])
+        fits = is_key(array) if is_key(leaf) else array.dtype == leaf.dtype
+        if not fits or array.shape != leaf.shape:
             raise _differs(path, name, array, leaf)
         with jax.enable_x64(True):  # parts of a state may be in float64 in any mode
             leaves.append(jnp.asarray(array))
@@ -164,7 +157,7 @@ def read_extra(path: str | os.PathLike[str]) -> dict[str, Any]:
         FileNotFoundError: no such file.
         CheckpointError: as in `load`.
     """
-    return _read(Path(path))[0]["extra"]
+    return _read(Path(path))[0].extra
 
 
 @contextlib.contextmanager
@@ -215,65 +208,42 @@ def _differs(path: str | os.PathLike[str], name: str, array: Any, leaf: Any) -> 
     )
 
 
-def _read(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def _read(path: Path) -> tuple[_Extra, dict[str, np.ndarray]]:
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint at {path}")
     try:
         with safe_open(path, framework="np") as file:
-            text = (file.metadata() or {}).get(_HEADER)
+            written = (file.metadata() or {}).get(_DIGEST)
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     except Exception as error:  # whatever safetensors and NumPy say to a damaged file
         raise CheckpointError(f"{path} is not a complete safetensors file ({error})") from error
-    if text is None:
+    if written is None or _EXTRA not in arrays:
         raise CheckpointError(
             f"{path} is a safetensors file, but not one that foretrace.save wrote"
         )
-    header = _parse(path, text)
-    if (
-        _digest({name: value for name, value in header.items() if name != "sha256"}, arrays)
-        != header["sha256"]
-    ):
-        raise CheckpointError(f"{path} is damaged: its contents do not match their digest")
-    header["extra"] = _extra(path, arrays)
-    for name in header["complex"]:
+    if written != _digest(arrays):
+        raise CheckpointError(
+            f"{path} is damaged, or of another version of foretrace: its contents do not match "
+            "their digest"
+        )
+    try:
+        data = parse(arrays.pop(_EXTRA).tobytes())
+        if data["format"] != FORMAT:
+            raise ValueError(
+                f"format {str(data['format'])[:40]}, this version of foretrace reads {FORMAT}; it "
+                f"was written by foretrace {str(data.get('version'))[:40]}"
+            )
+        beside = from_json(_Extra, data)
+    except (ValueError, LookupError, TypeError, AttributeError) as error:
+        raise CheckpointError(f"{path}: {_EXTRA} cannot be read ({error})") from error
+    for name in beside.complex:
         pair = arrays.get(name)
         if pair is None or pair.dtype not in (np.float32, np.float64) or pair.shape[-1:] != (2,):
             raise CheckpointError(f"{path}: {name} is not the two parts of complex numbers")
         arrays[name] = np.ascontiguousarray(pair).view(np.result_type(pair.dtype, np.complex64))[
             ..., 0
         ]
-    return header, arrays
-
-
-def _extra(path: Path, arrays: dict[str, np.ndarray]) -> dict[str, Any]:
-    """Take the values beside the state out of the arrays."""
-    if _EXTRA not in arrays:
-        raise CheckpointError(f"{path} has an incomplete header: there is no {_EXTRA}")
-    try:
-        extra = parse(arrays.pop(_EXTRA).tobytes())
-    except ValueError as error:
-        raise CheckpointError(f"{path}: {_EXTRA} cannot be read ({error})") from error
-    if not isinstance(extra, dict):
-        raise CheckpointError(f"{path}: {_EXTRA} is a {type(extra).__name__}, expected an object")
-    return extra
-
-
-def _parse(path: Path, text: str) -> dict[str, Any]:
-    try:
-        header = parse(text)
-        number = header["format"]
-    except (ValueError, KeyError, TypeError) as error:
-        raise CheckpointError(f"{path} has a header that cannot be read ({error})") from error
-    if number != FORMAT:
-        raise CheckpointError(
-            f"{path} has format {str(number)[:40]}, this version of foretrace reads {FORMAT}; "
-            f"it was written by foretrace {str(header.get('version'))[:40]}"
-        )
-    try:
-        from_json(_Header, header)
-    except ValueError as error:
-        raise CheckpointError(f"{path} has an incomplete header: {error}") from error
-    return header
+    return beside, arrays
 
 
 def named(state: Any) -> list[tuple[str, Any]]:
@@ -282,9 +252,9 @@ def named(state: Any) -> list[tuple[str, Any]]:
     return [(jax.tree_util.keystr(path, simple=True, separator="."), leaf) for path, leaf in paths]
 
 
-def _digest(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> str:
-    """Return the SHA-256 of the header without its digest, and of all arrays."""
-    total = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
+def _digest(arrays: dict[str, np.ndarray]) -> str:
+    """Return the SHA-256 of all arrays and their names."""
+    total = hashlib.sha256()
     for name in sorted(arrays):
         array = arrays[name]
         total.update(f"{name} {array.dtype} {array.shape}".encode())

@@ -8,7 +8,7 @@ from foretrace._runs.checkpoint import load
 from foretrace._runs.directory import Run
 from foretrace._runs.loop import Schedule
 from foretrace._runs.metrics import numbers_of
-from foretrace._runs.session import RunKind, Saved, Session, session
+from foretrace._runs.session import RunKind, Saved, Session, find_result, read_saved, session
 
 State = TypeVar("State")
 
@@ -101,10 +101,11 @@ def follow(
     """
     with session(kind, config, run_dir, resume, show_progress, writes=writes) as run:
         work = program(run)
-        saved = run.read_saved(work.saved)
+        saved = read_saved(run.run, config, work.saved, kind) if resume else work.saved()
         work.restore(saved)
         state = work.init() if saved.step < 0 else load(run.run.checkpoint, work)
-        if (done := run.result(saved)) is not None:
+        done = None if saved.step < 0 else find_result(run.run, config)
+        if done is not None:
             names = [name for name in done if name not in ("kind", "step", "seconds")]
             names.append("seconds")
             scores = dict(zip(names, numbers_of(run.run.metrics, done, names), strict=True))

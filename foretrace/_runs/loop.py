@@ -88,17 +88,10 @@ class Clock:
     """
 
     def __init__(self, before: float = 0.0):
-        self._began = self._rang = time.monotonic()
+        self._began = time.monotonic()
         self._before = before
 
     @property
     def seconds(self) -> float:
         """Seconds of all parts of the run."""
         return round(time.monotonic() - self._began + self._before, 3)
-
-    def rings(self, every: float) -> bool:
-        """Return whether `seconds` have passed since this was last true, or since the start."""
-        if time.monotonic() - self._rang <= every:
-            return False
-        self._rang = time.monotonic()
-        return True

@@ -1,53 +1,68 @@
-"""A network as a folder: `config.json` to build it, `model.safetensors` with its parameters."""
+"""A network in a file that says how to build it, so that no code of the user is needed."""
 
 import dataclasses
-import importlib.metadata
 import inspect
-import json
 import os
-from collections.abc import Collection
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
-import numpy as np
-from safetensors.numpy import load_file
-from safetensors.numpy import save as to_bytes
 
 from foretrace._cells.registry import CELLS
 from foretrace._network import Network
-from foretrace._runs.checkpoint import CheckpointError, named
-from foretrace._runs.config_json import parse
-from foretrace._runs.files import write_atomically
+from foretrace._runs.checkpoint import load, read_extra, restoring, save
 
-FORMAT = 1
-CONFIG, MODEL = "config.json", "model.safetensors"
-DTYPES = (np.dtype(np.float32), np.dtype(np.float64))
+DTYPES = ("float32", "float64")
 
 
-def save_pretrained(network: Network, folder: str | os.PathLike[str]) -> None:
-    """Write a network into a folder from which `from_pretrained` builds it without the user's code.
+class _Description(NamedTuple):
+    """What builds a network of the same structure.
+
+    Args:
+        network: arguments of the network but for its cell and its key.
+        cell: name of the cell.
+        options: arguments of the cell's factory.
+        dtype: type of the parameters.
+    """
+
+    network: dict[str, Any]
+    cell: str
+    options: dict[str, Any]
+    dtype: str
+
+    def init(self) -> Network:
+        """Return a network of this structure; `load` asks for its shapes alone."""
+        if self.cell not in CELLS:
+            raise ValueError(f"the cell {self.cell!r} is unknown; the cells are {', '.join(CELLS)}")
+        if self.dtype not in DTYPES:
+            raise ValueError(f"dtype={self.dtype!r} must be one of {', '.join(DTYPES)}")
+        options = {k: tuple(v) if isinstance(v, list) else v for k, v in self.options.items()}
+        cell, key = CELLS[self.cell].factory(**options), jax.random.key(0)
+        network = Network(**self.network, cell=cell, key=key)
+        # In 32-bit mode a network of float64 differs from this one, and `load` says so.
+        dtype = jax.dtypes.canonicalize_dtype(self.dtype)
+        return jax.tree.map(lambda leaf: leaf.astype(dtype), network)
+
+
+def save_pretrained(network: Network, path: str | os.PathLike[str]) -> None:
+    """Write a network into a file from which `from_pretrained` builds it without the user's code.
 
     Args:
         network: network with a cell of foretrace.
-        folder: folder for `config.json` and `model.safetensors`; it is made if it is missing.
+        path: file to write; its folder must exist. An existing file stays as it was until the new
+            one is complete.
 
     Raises:
         TypeError: not a network, one with a cell of the user's own, or of another type than float32
             or float64.
-        OSError: a file cannot be written; an existing one is unharmed.
+        OSError: the file cannot be written; an existing one is unharmed.
 
     >>> import foretrace as ft, jax, os, tempfile
     >>> network = ft.Network(
     ...     2, 3, model_size=8, depth=2, cell=ft.LRU.factory(state_size=4), key=jax.random.key(0)
     ... )
-    >>> folder = os.path.join(tempfile.mkdtemp(), "my-network")
-    >>> ft.save_pretrained(network, folder)
-    >>> sorted(os.listdir(folder))
-    ['config.json', 'model.safetensors']
-    >>> ft.from_pretrained(folder).depth
+    >>> path = os.path.join(tempfile.mkdtemp(), "network.safetensors")
+    >>> ft.save_pretrained(network, path)
+    >>> ft.from_pretrained(path).depth
     2
     """
     if not isinstance(network, Network):
@@ -58,132 +73,54 @@ def save_pretrained(network: Network, folder: str | os.PathLike[str]) -> None:
     if type(cell) is not CELLS.get(type(cell).__name__):
         raise TypeError(
             f"save_pretrained writes networks with a cell of foretrace, and {type(cell).__name__} "
-            "is none: whoever reads the folder could not make it; use foretrace.save, and load it "
+            "is none: whoever reads the file could not make it; use foretrace.save, and load it "
             "with your own code"
+        )
+    dtypes = sorted({str(leaf.dtype) for leaf in jax.tree.leaves(network)})
+    if len(dtypes) > 1 or dtypes[0] not in DTYPES:
+        raise TypeError(
+            f"save_pretrained writes float32 or float64, not {', '.join(dtypes)}; cast the network "
+            "first"
         )
     hidden = network.decoder.hidden
     sizes = ("input_size", "output_size", "model_size", "depth", "cumulative_mean")
-    options = {
+    arguments = {name: getattr(network, name) for name in sizes} | {
         "glu": blocks.glu is not None,
         "norm": blocks.norm_place,
         "norm_eps": 1e-5 if blocks.norm is None else blocks.norm.eps,
         "dropout": blocks.dropout,
         "readout_size": None if hidden is None else hidden.bias.size,
     }
-    config = {
-        "format": FORMAT,
-        "foretrace": importlib.metadata.version("foretrace"),
-        "network": {name: getattr(network, name) for name in sizes} | options,
-        "cell": {
-            "type": type(cell).__name__,
-            **{name: getattr(cell, name) for name in _fields(type(cell), True)},
-        },
-    }
-    arrays = {name: np.ascontiguousarray(leaf) for name, leaf in named(network)}
-    if others := sorted(
-        {str(array.dtype) for array in arrays.values() if array.dtype not in DTYPES}
-    ):
-        raise TypeError(
-            f"save_pretrained writes float32 or float64, not {', '.join(others)}; cast the network "
-            "first"
-        )
-    path = Path(folder)
-    path.mkdir(parents=True, exist_ok=True)
-    write_atomically(path / MODEL, to_bytes(arrays))
-    write_atomically(path / CONFIG, (json.dumps(config, indent=2) + "\n").encode())
+    described = _Description(arguments, type(cell).__name__, _options(cell), dtypes[0])
+    save(path, network, extra=described._asdict())
 
 
-def from_pretrained(folder: str | os.PathLike[str]) -> Network:
-    """Return the network that `save_pretrained` wrote; nothing in the folder is executed.
+def from_pretrained(path: str | os.PathLike[str]) -> Network:
+    """Return the network that `save_pretrained` wrote; nothing in the file is executed.
 
     Raises:
-        FileNotFoundError: a file is missing.
-        CheckpointError: a file that is damaged or of a newer format, or files that do not belong
-            together.
+        FileNotFoundError: no such file.
+        CheckpointError: a file that is damaged, of a newer format, or no network.
     """
-    path = Path(folder)
-    for name in (CONFIG, MODEL):
-        if not (path / name).is_file():
-            raise FileNotFoundError(
-                f"no {name} in {path}: give the folder that foretrace.save_pretrained wrote"
-            )
-    try:
-        config = parse((path / CONFIG).read_text())
-        arrays = load_file(path / MODEL)
-    except Exception as error:  # whatever safetensors, NumPy and JSON say to a damaged file
-        raise CheckpointError(f"{path} cannot be read ({error})") from error
-    if not isinstance(config, dict) or config.get("format") != FORMAT:
-        raise CheckpointError(
-            f"{path / CONFIG} is not of format {FORMAT}, which this version of foretrace reads"
-        )
-    try:
-        return _assembled(config["network"], config["cell"], arrays)
-    except Exception as error:  # a network says in many ways that it cannot be made
-        raise CheckpointError(
-            f"{path}: {CONFIG} and {MODEL} do not make a network ({error})"
-        ) from error
+    extra = read_extra(path)
+    with restoring(path):
+        network: Network = load(path, _Description(**extra))
+        return network
 
 
-def _assembled(
-    settings: dict[str, Any], cell: dict[str, Any], arrays: dict[str, np.ndarray]
-) -> Network:
-    like = eqx.filter_eval_shape(
-        lambda key: Network(**settings, cell=_factory(cell, arrays), key=key), jax.random.key(0)
-    )
-    for name in _fields(type(like.blocks.cell), static=True):
-        made = getattr(like.blocks.cell, name)
-        if type(cell[name]) is not type(made) or cell[name] != made:
-            raise ValueError(
-                f"cell.{name}={cell[name]!r} does not fit the network, which needs {made!r}"
-            )
-    want = dict(named(like))
-    if set(want) != set(arrays):
-        raise ValueError(f"the parameters differ: {', '.join(sorted(set(want) ^ set(arrays)))}")
-    dtype = arrays[min(arrays)].dtype
-    if dtype not in DTYPES:
-        raise ValueError(f"the parameters are {dtype}, expected float32 or float64")
-    if dtype == np.float64 and not jax.config.read("jax_enable_x64"):
-        raise ValueError(
-            "the parameters are float64; set jax_enable_x64 before the network is read"
-        )
-    for name, leaf in want.items():
-        found = arrays[name]
-        if found.shape != leaf.shape or found.dtype != dtype:
-            raise ValueError(
-                f"{name} is {found.dtype}{list(found.shape)}, expected {dtype}{list(leaf.shape)}"
-            )
-    network: Network = jax.tree.unflatten(
-        jax.tree.structure(like), [jnp.asarray(arrays[name]) for name in want]
-    )
-    return network
-
-
-def _factory(cell: dict[str, Any], parameters: Collection[str]) -> Any:
-    """Return what makes a cell with the static fields in a configuration."""
-    kind = CELLS.get(cell["type"])
-    if kind is None:
-        raise ValueError(f"the cell {cell['type']!r} is unknown; the cells are {', '.join(CELLS)}")
-    taken = inspect.signature(kind).parameters
-    options = {
-        name: cell[name]
-        for name in _fields(kind, static=True)
-        if name in taken and name != "input_size"
-    }
+def _options(cell: Any) -> dict[str, Any]:
+    """Return the arguments of the factory that makes a cell of the same structure."""
+    taken = inspect.signature(type(cell)).parameters
+    static = [field.name for field in dataclasses.fields(cell) if field.metadata.get("static")]
+    options = {name: getattr(cell, name) for name in static if name in taken}
+    del options["input_size"]
     if "states_per_channel" in taken:  # its number of states is a product
-        options["states_per_channel"] = cell["state_size"] // cell["input_size"]
-    # As many states as make the network's outputs; of an odd number one is left out.
-    if "num_outputs" in cell:
-        options.pop("state_size")
-    if "shortest" in cell:
-        options["timescales"] = (cell["shortest"], cell["longest"])
+        options["states_per_channel"] = cell.state_size // cell.input_size
+    if hasattr(cell, "num_outputs"):
+        # As many states as make the network's outputs; of an odd number one is left out.
+        del options["state_size"]
+    if hasattr(cell, "shortest"):
+        options["timescales"] = (cell.shortest, cell.longest)
     if "products" in taken:
-        options["products"] = "blocks.cell.W_o" in parameters
-    return kind.factory(**options)
-
-
-def _fields(kind: type, static: bool) -> list[str]:
-    return [
-        field.name
-        for field in dataclasses.fields(kind)
-        if field.metadata.get("static", False) == static
-    ]
+        options["products"] = cell.W_o is not None
+    return options

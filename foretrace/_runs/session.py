@@ -3,7 +3,7 @@
 For example:
 
     with session(KIND, config, folder, resume) as run:
-        saved = run.read_saved(Saved)           # values of the checkpoint beside the state
+        saved = read_saved(run.run, ...)        # values of the checkpoint beside the state
         ...                                     # checks that may refuse: nothing is written yet
         run.begin(saved)                        # from here on, the run is in its directory
         run.save(state, step)
@@ -101,21 +101,6 @@ class Session(Generic[Config]):
     _stack: contextlib.ExitStack
     log: MetricsLog = dataclasses.field(default_factory=NullMetricsLog)
     clock: Clock = dataclasses.field(default_factory=Clock)
-
-    def read_saved(self, kind: type[Beside]) -> Beside:
-        """Return the checkpoint's values beside the state; the defaults without a checkpoint.
-
-        Raises:
-            CheckpointError: the checkpoint is damaged.
-            RunError: the checkpoint was written with another configuration.
-        """
-        if not self.resumed:
-            return kind()
-        return read_saved(self.run, self.config, kind, self.kind)
-
-    def result(self, saved: Saved) -> dict[str, Any] | None:
-        """Return the record's line with the last step's result. None if the run must go on."""
-        return None if saved.step < 0 else find_result(self.run, self.config)
 
     def begin(self, saved: Saved, **begun: Any) -> None:
         """Make or update the run directory, open the record, and report changes.

@@ -22,7 +22,7 @@ from tiers import fast
 
 import foretrace as ft
 from foretrace import experiment
-from foretrace._runs.checkpoint import _EXTRA, _HEADER, _digest, restoring
+from foretrace._runs.checkpoint import _DIGEST, _EXTRA, _digest, restoring
 from foretrace._runs.directory import RunError
 from foretrace._runs.machine import peak_bytes
 from foretrace._runs.metrics import MetricsError
@@ -112,17 +112,14 @@ def text_of(tree):
 def read_raw(path):
     with safe_open(path, framework="np") as file:
         arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        header = json.loads(file.metadata()[_HEADER])
-    return header, arrays, json.loads(arrays[_EXTRA].tobytes())
+    header = json.loads(arrays[_EXTRA].tobytes())
+    return header, arrays, header.pop("extra")
 
 
 def write_raw(path, header, arrays, extra):
-    arrays = {**arrays, _EXTRA: np.frombuffer(text_of(extra).encode(), np.uint8)}
-    if isinstance(header, dict):
-        header = dict(header)
-        if "sha256" in header and isinstance(header["sha256"], str) and len(header["sha256"]) == 64:
-            header["sha256"] = _digest({k: v for k, v in header.items() if k != "sha256"}, arrays)
-    save_file(arrays, path, metadata={_HEADER: text_of(header)})
+    text = text_of(header | {"extra": extra} if isinstance(header, dict) else header)
+    arrays = {**arrays, _EXTRA: np.frombuffer(text.encode(), np.uint8)}
+    save_file(arrays, path, metadata={_DIGEST: _digest(arrays)})
 
 
 @contextmanager
@@ -201,7 +198,6 @@ FORGED = {
         ("format",): (DEEP,),
         ("complex",): (None,),
         ("prng",): ({"key": "absent"}, {}),
-        ("sha256",): (None,),
     },
     ("train", "header"): {
         ("complex",): (["absent"], ["key"]),
@@ -309,7 +305,7 @@ def test_what_an_intake_restores_can_be_learned_from(runs, name, value):
 @pytest.mark.parametrize(("name", "size"), [("BF16", 8), ("F8_E4M3", 4)])
 def test_arrays_of_types_that_numpy_does_not_have_are_refused(tmp_path, name, size):
     header = {"a": {"dtype": name, "shape": [4], "data_offsets": [0, size]}}
-    text = json.dumps(header | {"__metadata__": {_HEADER: "{}"}}).encode()
+    text = json.dumps(header | {"__metadata__": {_DIGEST: "{}"}}).encode()
     (tmp_path / name).write_bytes(struct.pack("<Q", len(text)) + text + bytes(size))
     with pytest.raises(ft.CheckpointError):
         ft.read_extra(tmp_path / name)

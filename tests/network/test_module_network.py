@@ -102,7 +102,7 @@ def test_parameters_without_a_gradient_are_named(network):
     [
         partial(ft.alignment, xs=XS[0], ys=YS[0], rule=ft.ONLINE, loss=LOSS),
         partial(ft.to_torch, path="model.py"),
-        partial(ft.save_pretrained, folder="folder"),
+        partial(ft.save_pretrained, path="file"),
     ],
     ids=["alignment", "to_torch", "save_pretrained"],
 )

@@ -19,6 +19,7 @@ from safetensors.numpy import save_file
 from tiers import fast
 
 import foretrace as ft
+from foretrace._runs.checkpoint import _digest
 from foretrace._runs.files import appearing
 
 LOSS = ft.losses.softmax_cross_entropy
@@ -224,14 +225,11 @@ def test_foreign_files_are_clear_errors_and_nothing_is_executed(tmp_path, monkey
     save_file({"a": np.zeros(3)}, tmp_path / "foreign")
     with pytest.raises(ft.CheckpointError, match="not one that foretrace"):
         ft.load(tmp_path / "foreign", learner)
-    save_file(
-        {"a": np.zeros(3)}, tmp_path / "future", metadata={"foretrace": json.dumps({"format": 99})}
-    )
-    with pytest.raises(ft.CheckpointError, match="format 99"):
-        ft.load(tmp_path / "future", learner)
-    save_file({"a": np.zeros(3)}, tmp_path / "header", metadata={"foretrace": "[1"})
-    with pytest.raises(ft.CheckpointError, match="header"):
-        ft.load(tmp_path / "header", learner)
+    for text, message in ((json.dumps({"format": 99}), "format 99"), ("[1", "cannot be read")):
+        arrays = {"__extra__": np.frombuffer(text.encode(), np.uint8)}
+        save_file(arrays, tmp_path / "other", metadata={"foretrace": _digest(arrays)})
+        with pytest.raises(ft.CheckpointError, match=message):
+            ft.load(tmp_path / "other", learner)
     with pytest.raises(FileNotFoundError, match="no checkpoint"):
         ft.load(tmp_path / "absent", learner)
 

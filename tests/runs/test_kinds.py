@@ -94,12 +94,12 @@ def made(request, tmp_path_factory):
 
 def content(folder):
     """Return what a run has learned and recorded, without what depends on the machine."""
-    header, arrays = _read(folder / "checkpoint.safetensors")
+    beside, arrays = _read(folder / "checkpoint.safetensors")
     lines = [
         {name: value for name, value in line.items() if name not in MACHINE}
         for line in read_metrics(folder / "metrics.jsonl")
     ]
-    kept = {name: v for name, v in header["extra"].items() if name not in ("seconds", "record")}
+    kept = {name: v for name, v in beside.extra.items() if name not in ("seconds", "record")}
     bits = {name: (array.shape, array.dtype, array.tobytes()) for name, array in arrays.items()}
     return bits, json.dumps([lines, kept])
 
