@@ -67,15 +67,12 @@ class Sweep:
         run_dir: folder for the trials and their study. Default: runs/sweep-<time>.
         resume: whether the sweep is there already.
         workers: number of processes on this machine, each with one trial at a time.
-        storage: address of a database for the study, such as postgresql://host/name. Default: the
-            variable FORETRACE_SWEEP_STORAGE, else a file in the folder.
     """
 
     config: Annotated[SweepConfig, tyro.conf.arg(name="")] = SweepConfig()
     run_dir: Path | None = None
     resume: Suppress[bool] = False
     workers: int = 1
-    storage: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any
 import jax
 
 from foretrace._runs import directory
-from foretrace._runs.escape import without_secrets
 from foretrace._runs.files import LockedError, locked
 from foretrace._runs.loop import DivergenceError
 from foretrace._runs.many import many, run_in
@@ -34,7 +33,10 @@ if TYPE_CHECKING:
     import optuna
 
 STORAGE = "FORETRACE_SWEEP_STORAGE"
-"""Variable of the environment with the address of a database."""
+"""Variable of the environment with the address of a database, which may hold a password.
+
+Other users of a machine see the command of a process, not its environment.
+"""
 
 LOSSES = 4
 """Processes that a trial may lose: it may be what ends them."""
@@ -47,22 +49,19 @@ def run(
     folder: str | os.PathLike[str],
     *,
     workers: int = 1,
-    storage: str | None = None,
     resume: bool = False,
     show_progress: bool = True,
 ) -> "optuna.Study":
     """Run the trials of a sweep to the last, or to Ctrl-C or SIGTERM; `resume` goes on from there.
 
     A trial that fails does not end the others. The trial of a process that is killed goes on in
-    another one.
+    another one. The study is Optuna's journal in the folder, or in the database whose address, as
+    Optuna takes it, the variable FORETRACE_SWEEP_STORAGE of the environment holds.
 
     Args:
         sweep: configuration of the sweep.
         folder: new or empty directory, or the directory of the sweep to continue or to join.
         workers: number of trials that run at a time; this process runs one, others the rest.
-        storage: address of a database for the study, as Optuna takes it. Default: the one in
-            FORETRACE_SWEEP_STORAGE, a variable of the environment; else Optuna's journal in the
-            folder.
         resume: continue the sweep that is there, or join it, also from another machine that shares
             the folder and its file locks. With more `trials` than before, a search gets longer.
         show_progress: show the progress of the runs of this process, and all results, on standard
@@ -85,7 +84,7 @@ def run(
         directory.record_config(directory.reopen(folder, sweep, may_change=("trials",)), sweep)
     else:
         directory.create(folder, sweep, study=f"{folder.name}-{os.urandom(4).hex()}")
-    trials = study(folder, storage)
+    trials = study(folder)
     if workers > 1:
         with contextlib.suppress(LockedError), locked(folder), locked(folder):
             raise directory.RunError(f"workers={workers} needs file locks; {folder} has none")
@@ -93,8 +92,6 @@ def run(
         for _ in range(workers - 1):
             worker = subprocess.Popen(
                 [sys.executable, "-c", _WORKER, str(folder)],
-                # Other users of the machine see the command of a process, not its environment.
-                env=os.environ | ({STORAGE: storage} if storage else {}),
                 stderr=None if show_progress else subprocess.DEVNULL,
                 start_new_session=True,  # Ctrl-C of a terminal comes to all processes of a session
             )
@@ -104,18 +101,17 @@ def run(
     return trials
 
 
-def study(folder: str | os.PathLike[str], storage: str | None = None) -> "optuna.Study":
+def study(folder: str | os.PathLike[str]) -> "optuna.Study":
     """Return the study of a sweep, such as for the figures of `optuna.visualization`.
 
     Args:
         folder: directory of the sweep.
-        storage: address of the database, as for `run`.
 
     Raises:
         ValueError: no Optuna, or no such database.
         RunError: no sweep.
     """
-    optuna, address = library(), storage or os.environ.get(STORAGE)
+    optuna, address = library(), os.environ.get(STORAGE)
     sweep = directory.read_config_as(folder, Sweep)
     try:
         journal = optuna.storages.journal.JournalFileBackend
@@ -126,8 +122,11 @@ def study(folder: str | os.PathLike[str], storage: str | None = None) -> "optuna
             load_if_exists=True,
         )
     except Exception as error:  # of a driver, whose message may hold the password
-        said = without_secrets(" ".join(str(error).split()), address or "")
-        raise ValueError(f"--storage: no database there: {said[:300]}") from error
+        raise ValueError(
+            f"{STORAGE} must be the address of a database that can be opened, such as "
+            f"postgresql://host/name ({type(error).__name__}); FORETRACE_DEBUG=1 shows the message "
+            "of its driver"
+        ) from error
 
 
 def unfinished(trials: "optuna.Study", sweep: Sweep) -> list[int]:

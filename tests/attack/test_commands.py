@@ -14,11 +14,9 @@ import pytest
 from foretrace import read_extra
 from foretrace._rows import pipe as pipes
 from foretrace._rows.lines import SourceError
-from foretrace._runs.escape import without_password, without_secrets
 from foretrace.cli import _main as cli
 from foretrace.cli import _stream as commands
-from foretrace.cli import _sweep as sweeps
-from foretrace.cli._options import Stream, Sweep
+from foretrace.cli._options import Stream
 from foretrace.stream import _intake
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._model_config import ModelConfig
@@ -133,24 +131,6 @@ def test_the_command_that_goes_on_has_all_that_is_not_in_the_run_directory(confi
     given = StreamConfig(**{**vars(config), "bad_rows": "skip", "log_every": 7})
     more = commands._again(Stream(given, run, resume=True, rows=99, tensorboard=True), run)
     assert more == f"{plain} --bad-rows skip --log-every 7 --rows 99 --tensorboard"
-
-
-def test_no_password_is_printed():
-    address = "postgresql://me:p@ss:word@host:5432/name"
-    shown = sweeps._again(Sweep(storage=address), Path("folder"))
-    assert "p@ss" not in shown and "word" not in shown and "me:***@host:5432/name" in shown
-    in_query = "postgresql://host/name?user=me&password=p%40ss&connect_timeout=3"
-    shown = sweeps._again(Sweep(storage=in_query), Path("folder"))
-    assert "p%40ss" not in shown and "user=me" in shown and "connect_timeout=3" in shown
-    said = "no route: host=host user=me password=p@ss"
-    assert without_secrets(said, in_query) == "no route: host=host user=me password=***"
-    assert "word" not in without_secrets(
-        "invalid dsn: ss:word", address.replace("p@ss:word", "ss:word")
-    )
-    assert (
-        without_password("sqlite:///a:b.db and http://host/a")
-        == "sqlite:///a:b.db and http://host/a"
-    )
 
 
 def assert_goes_on(config, undisturbed, folder):

@@ -266,13 +266,14 @@ def test_who_comes_later_adds_nothing_but_more_trials(pretend, tmp_path):
 def test_a_study_may_be_in_a_database(pretend, tmp_path, monkeypatch):
     pretend(lambda config: 0.5)
     address, asked = f"sqlite:///{tmp_path / 'a.db'}", Sweep(SMALL, grid=("rule=online,bptt",))
-    assert len(ran(asked, tmp_path / "one", storage=address).trials) == 2
-    assert len(ran(asked, tmp_path / "two", storage=address).trials) == 2  # a study of its own
-    code, _, err = said("report", str(tmp_path / "one"))
-    assert code == 2 and "FORETRACE_SWEEP_STORAGE" in err
     monkeypatch.setenv("FORETRACE_SWEEP_STORAGE", address)
+    assert len(ran(asked, tmp_path / "one").trials) == 2
+    assert len(ran(asked, tmp_path / "two").trials) == 2  # a study of its own
     code, out, _ = said("report", str(tmp_path / "one"))
     assert code == 0 and out.count("0.5") == 4
+    monkeypatch.delenv("FORETRACE_SWEEP_STORAGE")
+    code, _, err = said("report", str(tmp_path / "one"))
+    assert code == 2 and "FORETRACE_SWEEP_STORAGE" in err
 
 
 def test_workers_need_file_locks(tmp_path, monkeypatch):
@@ -369,9 +370,10 @@ def test_a_database_that_is_not_there_is_named_without_its_password(tmp_path, mo
         "sqlite:////absent/folder/file.db",
         "postgresql+absent://me:secret@host/name",
     ):
-        options = ["--grid", "rule=bptt", "--storage", address, "--run-dir", f"to-{len(address)}"]
+        monkeypatch.setenv("FORETRACE_SWEEP_STORAGE", address)
+        options = ["--grid", "rule=bptt", "--run-dir", f"to-{len(address)}"]
         code, _, err = said("sweep", "copy", *TINY, *options)
-        assert code == 2 and "--storage: no database there" in err and "secret" not in err
+        assert code == 2 and "must be the address of a database" in err and "secret" not in err
 
 
 def test_without_optuna_it_says_what_to_install(tmp_path, monkeypatch):
