@@ -13,19 +13,16 @@ from foretrace.cli._kinds import known_in
 from foretrace.cli._options import Check
 from foretrace.paper._records import RECORDS_FILE, read_records
 
-DAMAGED = 1
-"""Exit code where something is damaged, cut or changed."""
-
 
 def check(command: Check) -> int:
-    """Print a line for each file of a run; return the exit code."""
+    """Print a line for each file of a run; return the exit code, 1 if one is not whole."""
     damaged = 0
     for path, state, is_whole in _found(command.run_dir):
         damaged += not is_whole
         print(for_terminal(f"{path}: {state}"))
     if damaged:
         print(f"{damaged} files are damaged, cut or changed")
-    return DAMAGED if damaged else 0
+    return 1 if damaged else 0
 
 
 def findings(folder: Path) -> Iterator[tuple[str, str, bool]]:

@@ -12,9 +12,10 @@ from foretrace._learner.optimizer import adamw
 from foretrace._learner.state import UntrainedParameters
 from foretrace._native.compiler import code_size, find_compiler
 from foretrace._network import Network
-from foretrace._runs.directory import RunError, read_type
+from foretrace._runs.directory import RunError
+from foretrace.cli._kinds import known_in
 from foretrace.cli._options import Export
-from foretrace.cli._recorded import checkpoint_file, config_in, network_in
+from foretrace.cli._recorded import network_in
 from foretrace.experiment._config import Config
 from foretrace.rl._config import RLConfig
 from foretrace.rl._learning_step import inputs_of
@@ -38,16 +39,14 @@ def write_graph(command: Export) -> int:
 
 
 def _writer(path: Path) -> Callable[[Export], Exported]:
-    """Return the function for a kind of run; a file is a checkpoint of `foretrace train`."""
+    """Return the function for a kind of run."""
     writers = {Config: _of_training, RLConfig: _of_agent, StreamConfig: _of_stream}
-    name = read_type(path) if path.is_dir() else Config.__name__
-    for kind, writer in writers.items():
-        if kind.__name__ == name:
-            return writer
-    raise RunError(
-        f"{path} is no run of `foretrace train`, `rl` or `stream`, the only kinds that are "
-        "exported; for the learner of a program of yours, use foretrace.export"
-    )
+    if (kind := known_in(path).kind.config) not in writers:
+        raise RunError(
+            f"{path} is no run of `foretrace train`, `rl` or `stream`, the only kinds that are "
+            "exported; for the learner of a program of yours, use foretrace.export"
+        )
+    return writers[kind]
 
 
 def _of_agent(command: Export) -> Exported:
@@ -79,9 +78,8 @@ def _of_stream(command: Export) -> Exported:
 
 
 def _of_training(command: Export) -> Exported:
-    checkpoint = checkpoint_file(command.run_dir)
-    config = config_in(checkpoint)
-    network = network_in(checkpoint, config)
+    config = experiment.read_config(command.run_dir)
+    network = network_in(command.run_dir, config)
     model: Network | Learner = network
     if command.learn:
         # The run learned from batches on a schedule that ends; the graph learns from one stream

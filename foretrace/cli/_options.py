@@ -164,8 +164,7 @@ class Align:
     """Compare the gradient of every rule with backpropagation through time, by layer and parameter.
 
     The rules run in chunks, as on a stream, and BPTT beside them on whole sequences. Begin with a
-    task, for a new network, or with a run or a checkpoint of `foretrace train`, for its network and
-    settings.
+    task, for a new network, or with a run of `foretrace train`, for its network and settings.
 
     Args:
         data: settings of the task.
@@ -175,7 +174,7 @@ class Align:
         chunk: number of steps of the chunks that the rules run in. On whole sequences (None),
             HYBRID and BPTT are exact. Default: 8.
         seed: seed of the initialisation and the data.
-        checkpoint: checkpoint with the network to use. Default: a new network.
+        run_dir: run with the network to use. Default: a new network.
     """
 
     data: Annotated[TaskConfig, tyro.conf.arg(name="task"), tyro.conf.AvoidSubcommands] = Copy()
@@ -184,7 +183,7 @@ class Align:
     batch_size: int = 20
     chunk: int | None = 8
     seed: int = 0
-    checkpoint: Suppress[Path | None] = None
+    run_dir: Suppress[Path | None] = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -256,9 +255,8 @@ class Export:
     """Write a run's network as a graph that runs without Python, with initial state and header.
 
     Args:
-        run_dir: run directory of `foretrace train`, `rl` or `stream`, or a checkpoint of `foretrace
-            train`. A run of `stream` becomes a C program that takes raw numbers and goes on
-            learning.
+        run_dir: run directory of `foretrace train`, `rl` or `stream`. A run of `stream` becomes a
+            C program that takes raw numbers and goes on learning.
         out: file of the graph; the state (.state.safetensors) and the header (.header.json) are
             written beside it.
         format: format of the graph; onnx needs the extra `export`.

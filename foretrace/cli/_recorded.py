@@ -1,4 +1,4 @@
-"""The defaults of a command line, from the task, run or checkpoint that its first word names.
+"""The defaults of a command line, from the task or run that its first word names.
 
 An option that is given is laid over them, and a run that is resumed says itself whether it may
 differ from the recorded one.
@@ -16,13 +16,13 @@ from foretrace._learner.state import LearnerState
 from foretrace._network import Network
 from foretrace._options.cells import OPTIONS
 from foretrace._options.network import NetworkConfig
-from foretrace._runs.checkpoint import CheckpointError, load, read_extra, restoring
-from foretrace._runs.config_json import from_json
+from foretrace._runs.checkpoint import load, restoring
 from foretrace._runs.directory import Run, read_config_as
 from foretrace.cli._kinds import known_in
 from foretrace.cli._options import COMMANDS, Align, Subcommand, Sweep
 from foretrace.experiment._build import build
 from foretrace.experiment._config import TASKS, Config
+from foretrace.experiment._train import read_config
 from foretrace.rl._config import TASKS as RL_TASKS
 from foretrace.rl._config import RLConfig, without_network
 from foretrace.stream._config import StreamConfig
@@ -37,7 +37,7 @@ def default_for(command: str, words: list[str]) -> tuple[Subcommand | None, list
     """Return the defaults of a command, None without any, and the words that are its options.
 
     Raises:
-        ValueError: there is no such task, or a run or a checkpoint that cannot be read.
+        ValueError: there is no such task, or a run that cannot be read.
     """
     named = words[:1] if words and not words[0].startswith("-") else []
     if command == "resume" and named:
@@ -47,7 +47,7 @@ def default_for(command: str, words: list[str]) -> tuple[Subcommand | None, list
         return known.command(config=config, run_dir=path, resume=True), words[1:]
     if command == "align":
         if named and named[0] not in TASKS:
-            return _of_checkpoint(Path(words[0])), words[1:]
+            return _of_run(Path(words[0])), words[1:]
         config, words = _begun("train", words)
         return Align(config.task, config.network), words
     if command == "sweep":
@@ -108,35 +108,14 @@ def check_network(words: list[str], command: Subcommand) -> None:
         raise ValueError(without_network(given))
 
 
-def checkpoint_file(path: Path) -> Path:
-    """Return the checkpoint of a run directory, or the file itself."""
-    return Run(path).checkpoint if path.is_dir() else path
-
-
-def config_in(checkpoint: Path) -> Config:
-    """Return the configuration of `foretrace train` in a checkpoint.
-
-    Raises:
-        CheckpointError: it has none, or cannot be read.
-    """
-    try:
-        return from_json(Config, read_extra(checkpoint).get("config"))
-    except CheckpointError:
-        raise
-    except ValueError as error:
-        raise CheckpointError(
-            f"{checkpoint} does not say how its network is made; `foretrace train` writes one that "
-            f"does ({error})"
-        ) from error
-
-
-def network_in(checkpoint: Path, config: Config) -> Network:
-    """Return the network of a checkpoint whose configuration is checked before allocation.
+def network_in(run_dir: Path, config: Config) -> Network:
+    """Return the network of a run of `foretrace train`, checked before allocation.
 
     Raises:
         CheckpointError: the arrays do not fit the configuration.
         DataError: the data of its task are missing, which is no fault of the checkpoint.
     """
+    checkpoint = Run(run_dir).checkpoint
     with restoring(checkpoint):
         try:
             return load(checkpoint, _Described(config)).network
@@ -155,11 +134,10 @@ class _Described(NamedTuple):
         return build(self.config).learner.init()
 
 
-def _of_checkpoint(path: Path) -> Align:
-    checkpoint = checkpoint_file(path)
-    config = config_in(checkpoint)
+def _of_run(path: Path) -> Align:
+    config = read_config(path)
     settings = {name: getattr(config, name) for name in ("network", "rule", "batch_size", "seed")}
     if config.chunk is not None:
         # A run on whole sequences says nothing of the chunks of a stream.
         settings["chunk"] = config.chunk
-    return Align(config.task, **settings, checkpoint=checkpoint)
+    return Align(config.task, **settings, run_dir=path)

@@ -17,7 +17,7 @@ from foretrace._runs.follow import Result
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._kinds import again, report, show, stopped
 from foretrace.cli._options import RL, Align, Train
-from foretrace.cli._recorded import config_in, network_in
+from foretrace.cli._recorded import network_in
 from foretrace.experiment._config import Config, task_name
 from foretrace.experiment._program import align
 from foretrace.experiment._report import alignment_tables
@@ -61,32 +61,32 @@ def _align(command: Align) -> int:
     with warnings.catch_warnings():
         # Parameters that a rule leaves untrained are in the table.
         warnings.simplefilter("ignore", UntrainedParameters)
-        if command.checkpoint is None:
+        if command.run_dir is None:
             network = experiment.build(config).learner.network
         else:
-            network = _network_in(command.checkpoint, config)
+            network = _network_in(command.run_dir, config)
     found = {}
     for rule in dict.fromkeys((*map(rule_text, RULES), config.rule)):
         print(f"aligning {rule}", file=sys.stderr)
-        found[rule] = align(config, config.task, network, rule)
+        found[rule] = align(config, network, rule)
     for grid in alignment_tables(found, config.rule, config):
         show(grid)
     return 0
 
 
-def _network_in(checkpoint: Path, asked: Config) -> Network:
-    """Return the network of a checkpoint, read by the learner that wrote it."""
-    config = config_in(checkpoint)
+def _network_in(run_dir: Path, asked: Config) -> Network:
+    """Return the network of a run, read by the learner that wrote it."""
+    config = experiment.read_config(run_dir)
     changed = [
         *differences(config.task, asked.task, "task"),
         *differences(config.network, asked.network, "network"),
     ]
     if changed:
         raise ValueError(
-            f"{checkpoint} holds a network of another size or task; recorded and asked for are "
+            f"{run_dir} holds a network of another size or task; recorded and asked for are "
             f"{'; '.join(changed)}; leave these options out"
         )
-    return network_in(checkpoint, config)
+    return network_in(run_dir, config)
 
 
 def _pinned(config: Config) -> Config:

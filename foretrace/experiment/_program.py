@@ -24,7 +24,7 @@ from foretrace.experiment._build import build
 from foretrace.experiment._config import Config
 from foretrace.experiment._precision import matrix_products
 from foretrace.experiment._scores import StepMetrics, _Tally, _tally
-from foretrace.tasks import Batch, EvaluationSplit, Task
+from foretrace.tasks import Batch, EvaluationSplit
 
 
 class At(NamedTuple):
@@ -69,14 +69,10 @@ def programs(config: Config, devices: Devices) -> Programs:
             return jax.tree.map(lambda leaf: at.rate * leaf, updates), after
 
         scaled = optax.GradientTransformation(optimizer.init, update)
-        task, learner = build(config, scaled, devices.mesh, state.network)
-        return learn(config, task, learner, state, at.step, at.seed, devices.shard)
+        learner = build(config, scaled, devices.mesh, state.network).learner
+        return learn(config, learner, state, at.step, at.seed, devices.shard)
 
-    def add(
-        network: Network, total: _Tally, index: Array, seed: Array, split: EvaluationSplit
-    ) -> _Tally:
-        return tally_batch(config, config.task, network, total, index, seed, split, devices.shard)
-
+    add = functools.partial(tally_batch, config, shard=devices.shard)
     return Programs(step, devices.compile(add, static_argnames="split"))
 
 
@@ -92,7 +88,6 @@ def _unchanged(batch: Batch) -> Batch:
 
 def learn(
     config: Config,
-    task: Task,
     learner: Learner,
     state: LearnerState,
     step: Array,
@@ -100,6 +95,7 @@ def learn(
     shard: Callable[[Batch], Batch] = _unchanged,
 ) -> tuple[LearnerState, Float[Array, "M"]]:
     """Draw a step's batch and learn from it; return the `StepMetrics` as one array."""
+    task = config.task
     batch = shard(task.batch(seed, step, config.batch_size))
     with matrix_products(config.matmul_precision):
         if config.chunk is None:
@@ -158,7 +154,6 @@ def empty_tally() -> _Tally:
 
 def tally_batch(
     config: Config,
-    task: Task,
     network: Network,
     total: _Tally,
     index: Array,
@@ -167,6 +162,7 @@ def tally_batch(
     shard: Callable[[Batch], Batch] = _unchanged,
 ) -> _Tally:
     """Return the sums over the sequences of a split after one more batch."""
+    task = config.task
     batch = shard(task.evaluation(split, seed, index, config.batch_size))
     with matrix_products(config.matmul_precision):
         outputs, _ = run(network, None, Data(batch.xs), rule=BPTT, return_carry=False)
@@ -175,17 +171,16 @@ def tally_batch(
     )
 
 
-def evaluation_batches(config: Config, task: Task, split: EvaluationSplit, sequences: int) -> int:
+def evaluation_batches(config: Config, split: EvaluationSplit, sequences: int) -> int:
     """Return the number of batches for a number of sequences, or for all if the split has fewer."""
     wanted = -(-sequences // config.batch_size)
-    most = task.evaluation_steps(split, config.batch_size)
+    most = config.task.evaluation_steps(split, config.batch_size)
     return wanted if most is None else min(wanted, most)
 
 
-def align(config: Config, task: Task, network: Network, rule: LearningRule | str) -> Alignment:
+def align(config: Config, network: Network, rule: LearningRule | str) -> Alignment:
     """Return the alignment of a rule's gradient with BPTT on the first validation batch."""
-    draw = jax.jit(
-        lambda index: task.evaluation("validation", config.seed, index, config.batch_size)
-    )
+    task, seed = config.task, config.seed
+    draw = jax.jit(lambda index: task.evaluation("validation", seed, index, config.batch_size))
     xs, ys, mask = draw(0)
     return alignment(network, xs, ys, rule=rule, loss=task.loss, mask=mask, chunk=config.chunk)

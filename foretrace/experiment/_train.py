@@ -10,7 +10,6 @@ numbers leaves it.
 import dataclasses
 import functools
 import os
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -19,7 +18,6 @@ import numpy as np
 
 from foretrace._distributed.devices import Devices, Steps
 from foretrace._learner.forgetting import BLOCK, HELD, LossWatch
-from foretrace._learner.optimizer import schedule
 from foretrace._learner.state import LearnerState
 from foretrace._network import Network
 from foretrace._runs.checkpoint import load, read_extra, restoring, save
@@ -97,7 +95,6 @@ def train(
     resume: bool = False,
     show_progress: bool = True,
     devices: int | None = None,
-    watch: Callable[[int, Scores], bool] | None = None,
 ) -> Result:
     """Train to the last step, or to Ctrl-C or SIGTERM, which save the state for `resume`.
 
@@ -119,8 +116,6 @@ def train(
         resume: continue the run that is there.
         show_progress: show step, loss, accuracy, speed and time left on standard error.
         devices: number of devices that share each batch. Default: as many as divide the batch size.
-        watch: function of the step and the scores of every evaluation on validation sequences,
-            called in all processes. If it returns True, the run ends there as if stopped.
 
     Raises:
         ValueError: a configuration that makes no network, devices that cannot share the batch, or
@@ -135,7 +130,7 @@ def train(
         KIND,
         config,
         run_dir,
-        lambda session: _Training(session, hardware, watch),
+        lambda session: _Training(session, hardware),
         resume=resume,
         show_progress=show_progress,
         writes=hardware.is_main_process,
@@ -146,25 +141,15 @@ def train(
     return result._replace(scores=Scores(*numbers_of(result.run.metrics, found, Scores._fields)))
 
 
-def _extension(before: Config, config: Config, step: int) -> str:
+def _extension(before: Config, config: Config) -> str:
     """Return what more steps mean for a run that has done some."""
     text = f"the run is extended from {before.steps} to {config.steps} steps"
-    rates = [
-        float(
-            schedule(
-                settings["learning_rate"],
-                steps=settings["steps"],
-                warmup_steps=settings["warmup_steps"],
-            )(step)
-        )
-        for settings in (each.optimizer.settings(each.steps) for each in (before, config))
-    ]
     if config.optimizer.schedule == "constant":
         return f"{text}; it ends as if it had had them from the beginning"
     return (
-        f"{text}; its learning rate falls to zero at the last step: the rate at step {step} was "
-        f"{rates[0]:.2g} and is now {rates[1]:.2g}, so that it does not end as a run of "
-        f"{config.steps} steps; a run with --optimizer.schedule constant would"
+        f"{text}; its learning rate falls to zero at the last step, which is another one now, so "
+        f"that it does not end as a run of {config.steps} steps; a run with --optimizer.schedule "
+        "constant would"
     )
 
 
@@ -173,15 +158,9 @@ class _Training(Program[LearnerState]):
 
     saved = Progress
 
-    def __init__(
-        self,
-        session: Session[Config],
-        devices: Devices,
-        watch: Callable[[int, Scores], bool] | None,
-    ):
+    def __init__(self, session: Session[Config], devices: Devices):
         super().__init__(session)
-        self.config, self.devices, self.watch, self.enough = session.config, devices, watch, False
-        config = self.config
+        self.config, self.devices, config = session.config, devices, session.config
         self.task, self.learner = build(config, mesh=devices.mesh)
         self.schedule, self.pending = Schedule(config.steps), Pending[Array]()
         compiled = programs(shared(config), devices)
@@ -206,7 +185,7 @@ class _Training(Program[LearnerState]):
         """Copy the state to the devices, and report what is unusual about the run."""
         config, before, unused = self.config, self.session.before, self.devices.num_unused
         if config.steps > before.steps:
-            self.session.show.say(_extension(before, config, max(self.step, 0)))
+            self.session.show.say(_extension(before, config))
         if unused:
             shared = f"{self.devices.number} devices share a batch of {config.batch_size}"
             self.session.show.say(f"{shared}; {unused} stay idle")
@@ -232,11 +211,11 @@ class _Training(Program[LearnerState]):
     @property
     def stopped(self) -> bool:
         """Whether to stop before the next block."""
-        return self.learn.stopped or self.enough
+        return self.learn.stopped
 
     def block(self, state: LearnerState, step: int) -> tuple[LearnerState, int]:
         """Learn up to the next step at which something is due, and do it."""
-        if not self._is_measured(state, step) or self.enough:
+        if not self._is_measured(state, step):
             return state, step
         config = self.config
         until = step + self.schedule.steps_until_due(
@@ -327,9 +306,8 @@ class _Training(Program[LearnerState]):
             log.write("validation", step, **scores._asdict(), seconds=self.session.clock.seconds)
             if config.keep_best:
                 self._keep_best(network, step, scores)
-            self.enough = self.watch is not None and self.watch(step, scores)
         if self.schedule.is_due(step, config.align_every) and self.session.writes:
-            found = align(config, self.task, self.devices.unreplicate(network), self.learner.rule)
+            found = align(config, self.devices.unreplicate(network), self.learner.rule)
             values = {"layers": found.layer_cosine, "total": found.total}
             log.write("alignment", step, **values, cosine=found.cosine, norm_ratio=found.norm_ratio)
         return True
@@ -341,7 +319,7 @@ class _Training(Program[LearnerState]):
         after.
         """
         total = empty_tally()
-        for index in range(evaluation_batches(self.config, self.task, split, sequences)):
+        for index in range(evaluation_batches(self.config, split, sequences)):
             if self.session.stop.asked and not self.devices.several:
                 return None
             # Waiting for each batch keeps a device from being asked for all of them at once.

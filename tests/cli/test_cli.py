@@ -230,7 +230,7 @@ def test_options_that_may_be_none(capsys):
         ("train copy --run-dir .", "holds files already"),
         ("report absent", "no run at absent"),
         ("align absent", "absent"),
-        ("align file", "safetensors"),
+        ("align file", "no run at file"),
         ("export absent --out step.onnx", "absent"),
         ("export . --out step.onnx", "no run at ."),
         ("export . --out step.onnx --format tf", "stablehlo"),

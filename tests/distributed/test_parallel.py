@@ -48,8 +48,8 @@ for name, chunk in {"whole": None, "chunks": 3}.items():
         experiment.train(config, folder / f"{name}-{devices}", devices=devices, show_progress=False)
     # The price of devices: gradients are added up in one exchange, and only scores travel else.
     devices = Devices(8, 8)
-    task, learner = experiment.build(config, mesh=devices.mesh)
-    step = agreeing(partial(learn, config, task, learner, seed=0, shard=devices.shard))
+    learner = experiment.build(config, mesh=devices.mesh).learner
+    step = agreeing(partial(learn, config, learner, seed=0, shard=devices.shard))
     def exchanges(program, *arguments):
         text = devices.compile(program).lower(*arguments).compile().as_text()
         kinds = "all-reduce|all-gather|all-to-all|collective-permute|reduce-scatter"
@@ -57,7 +57,7 @@ for name, chunk in {"whole": None, "chunks": 3}.items():
     state, flags = devices.replicate(learner.init()), devices.gather_flags(False)
     found = exchanges(step, state, np.int32(0), flags)
     print(json.dumps([name, sorted(set(found)), len(found)]))
-scoring = partial(tally_batch, config, task, index=0, seed=0, shard=devices.shard)
+scoring = partial(tally_batch, config, index=0, seed=0, shard=devices.shard)
 scored = exchanges(scoring, devices.replicate(learner.init().network), empty_tally())
 print(json.dumps(["scores", sorted(set(scored))]))
 shown, session.ProgressBar = session.ProgressBar, lambda *_: Interrupting(False)

@@ -42,10 +42,10 @@ def products(program, *arguments):
 def test_training_and_evaluation_multiply_as_asked(chunk):
     def of(precision):
         config = dataclasses.replace(SMALL, chunk=chunk, matmul_precision=precision)
-        task, learner = experiment.build(config)
+        learner = experiment.build(config).learner
         state = learner.init()
-        learning = products(partial(learn, config, task, learner, seed=0), state, np.int32(0))
-        scoring = partial(tally_batch, config, task, index=0, seed=0)
+        learning = products(partial(learn, config, learner, seed=0), state, np.int32(0))
+        scoring = partial(tally_batch, config, index=0, seed=0)
         return learning, products(scoring, state.network, empty_tally())
 
     for asked, unasked, exact in zip(of("bfloat16"), of(None), of("float32"), strict=True):

@@ -213,25 +213,6 @@ def test_an_evaluation_ends_at_sigterm_and_is_done_again(
     assert_same_run(resume(stopped.run), finished)
 
 
-@pytest.mark.program
-@pytest.mark.parametrize("end", [0, 20])
-def test_who_watches_may_end_a_run_which_goes_on_as_if_nothing_had_been(tmp_path, finished, end):
-    seen = []
-
-    def watch(step, scores):
-        seen.append((step, scores.loss))
-        return step == end
-
-    ended = experiment.train(CONFIG, tmp_path / "run", show_progress=False, watch=watch)
-    assert ended.scores is None and ended.step == end
-    again = experiment.train(
-        CONFIG, tmp_path / "run", resume=True, show_progress=False, watch=watch
-    )
-    assert_same_run(again, finished)
-    validation = [r for r in read_metrics(finished.run.metrics) if r["kind"] == "validation"]
-    assert seen == [(r["step"], r["loss"]) for r in validation]
-
-
 @pytest.mark.full
 def test_divergence_is_counted_across_a_stop_and_names_the_step_and_the_way_out(
     tmp_path, monkeypatch
@@ -275,7 +256,7 @@ def test_a_chunk_may_be_the_whole_sequence_or_longer(more):
     config = dataclasses.replace(CONFIG, chunk=CONFIG.task.length + more)
     task, learner = experiment.build(config)
     state = jax.eval_shape(learner.init)
-    after, row = jax.eval_shape(partial(learn, config, task, learner), state, jnp.int32(0), 0)
+    after, row = jax.eval_shape(partial(learn, config, learner), state, jnp.int32(0), 0)
     assert jax.tree.structure(after) == jax.tree.structure(state) and row.shape == (4,)
 
 

@@ -80,6 +80,6 @@ def test_a_rate_that_falls_says_what_the_extension_does_to_it(tmp_path, capsys):
     err = " ".join(capsys.readouterr().err.split())
     assert (
         "4 to 8 steps" in err
-        and "rate at step 4 was 0 and is now 0.002" in err
+        and "its learning rate falls to zero at the last step" in err
         and "schedule constant" in err
     )
