@@ -65,9 +65,8 @@ def run() -> NoReturn:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command line within a Python program; return the exit code.
 
-    0 done, 1 failed on the way, 2 bad input, 75 budget of time spent, 130 stopped by Ctrl-C or
-    SIGTERM, 141 the reader of standard output left, as `head` does; FORETRACE_DEBUG=1 shows
-    tracebacks.
+    0 done, 1 failed on the way, 2 bad input, 130 stopped by Ctrl-C or SIGTERM, 141 the reader of
+    standard output left, as `head` does; FORETRACE_DEBUG=1 shows tracebacks.
     """
     return _main(sys.argv[1:] if arguments is None else list(arguments)).code
 

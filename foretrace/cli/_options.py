@@ -190,22 +190,19 @@ class Align:
 class Reproduce:
     """Run an experiment of the paper beside its numbers; stop it at any time, and begin it again.
 
-    Runs that are recorded in the folder are not repeated.
+    Runs that are recorded in the folder are not repeated. `timeout 9m foretrace reproduce …` stops
+    after nine minutes.
 
     Args:
         config: experiment, and the runs that it is made of.
         run_dir: folder for the records and the run directories. Default:
             results/<experiment>-<scale>.
         resume: whether the folder is there already.
-        only: parts of the names of the entries to run, such as "online, LRU". Default: all entries.
-        budget: time after which to save and stop, such as `90s`, `9m` or `2h`. Default: no limit.
     """
 
     config: Annotated[Reproduction, tyro.conf.arg(name="")]
     run_dir: Annotated[Path | None, tyro.conf.arg(name="out")] = None
     resume: Suppress[bool] = False
-    only: tuple[str, ...] = ()
-    budget: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -229,14 +226,11 @@ class Report:
     Args:
         paths: run directory of a training run, an agent, a stream or a sweep; or folders of
             `foretrace reproduce`.
-        out: folder for report.md and the figures of experiments, or a file NAME.md whose figures go
-            into the folder NAME. Default: the first of the paths.
-        head: Markdown file that the report begins with. Default: none.
+        out: folder for report.md and the figures of experiments. Default: the first of the paths.
     """
 
     paths: Positional[tuple[Path, ...]]
     out: Path | None = None
-    head: Path | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,6 @@ from foretrace.paper._catalogue import NAMES as NAMES
 from foretrace.paper._catalogue import Name as Name
 from foretrace.paper._catalogue import load as load
 from foretrace.paper._catalogue import scales as scales
-from foretrace.paper._experiment import SCALES as SCALES
 from foretrace.paper._experiment import Entry as Entry
 from foretrace.paper._experiment import Experiment as Experiment
 from foretrace.paper._experiment import Scale as Scale

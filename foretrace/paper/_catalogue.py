@@ -32,6 +32,6 @@ def scales(name: str) -> tuple[Scale, ...]:
     """Return the scales of an experiment.
 
     >>> scales("table1")
-    ('smoke', 'cpu', 'paper')
+    ('cpu', 'paper')
     """
     return tuple(_MODULES[name].SCALES)

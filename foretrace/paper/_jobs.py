@@ -23,6 +23,12 @@ class Job(NamedTuple):
     purpose: Purpose
     config: Config
 
+    @property
+    def title(self) -> str:
+        """What is run."""
+        rate = self.config.optimizer.learning_rate
+        return f"{self.entry.name}: {self.purpose}, seed {self.config.seed}, rate {rate:g}"
+
 
 def searches(experiment: Experiment, entry: Entry) -> list[Job]:
     """Return the runs that choose a learning rate; none if there is only one."""
@@ -53,7 +59,6 @@ def _job(
         seed=seed,
         optimizer=dataclasses.replace(config.optimizer, learning_rate=rate),
         log_every=config.evaluate_every,  # a point of the curve has both
-        keep_best=experiment.best,
     )
     return Job(entry, purpose, config)
 
@@ -76,13 +81,6 @@ def left(experiment: Experiment, entry: Entry, records: Sequence[dict[str, Any]]
             rate = best_rate(experiment, [record for record in found if record])
         jobs = reports(experiment, entry, rate)
     return [job for job in jobs if identity_in(experiment, job) not in done]
-
-
-def missing(experiment: Experiment, entry: Entry, records: Sequence[dict[str, Any]]) -> int:
-    """Return how many runs of an entry have no record yet."""
-    jobs = left(experiment, entry, records)
-    searching = bool(jobs) and jobs[0].purpose == "search"
-    return len(jobs) + searching * len(experiment.seeds)
 
 
 def best_rate(experiment: Experiment, searched: Sequence[dict[str, Any]]) -> float:

@@ -28,38 +28,30 @@ def read_all(folders: Sequence[str | os.PathLike[str]]) -> list[dict[str, Any]]:
     return list({identity_of(record): record for record in reversed(records)}.values())[::-1]
 
 
-def write_report(
-    records: Sequence[dict[str, Any]], out: str | os.PathLike[str], *, head: str = ""
-) -> list[Path]:
-    """Write a page of Markdown, and a figure for each experiment; return them, the page first.
+def write_report(records: Sequence[dict[str, Any]], out: str | os.PathLike[str]) -> list[Path]:
+    """Write a page of Markdown, and the figures of the paper; return them, the page first.
 
     Args:
         records: records of finished runs.
-        out: folder for `report.md` and the figures, made if it is not there; or a file `NAME.md`,
-            whose figures go into the folder NAME beside it.
-        head: Markdown that the page begins with.
+        out: folder for `report.md` and the figures, made if it is not there.
 
     Raises:
         OSError: the folder cannot be written.
     """
-    out = Path(out)
-    text_file, folder = (
-        (out, out.with_suffix("")) if out.suffix == ".md" else (out / "report.md", out)
-    )
+    folder = Path(out)
     folder.mkdir(parents=True, exist_ok=True)
-    images: dict[str, str] = {}
+    page, figures, links = folder / "report.md", list[Path](), ""
     for results in collect(records):
-        name = f"{results.experiment.name}-{results.experiment.scale}.png"
-        (folder / name).write_bytes(png(results))
-        images[name] = results.experiment.title
-    text = head + markdown(records)
-    place = "" if text_file.parent == folder else f"{folder.name}/"
-    links = "\n".join(f"![{title}]({place}{name})\n" for name, title in images.items())
-    text_file.write_text(f"{text}\n{links}")
-    return [text_file, *(folder / name for name in images)]
+        experiment = results.experiment
+        if experiment.name.startswith("figure"):
+            figures.append(folder / f"{experiment.name}-{experiment.scale}.png")
+            figures[-1].write_bytes(png(results))
+            links += f"\n![{experiment.title}]({figures[-1].name})\n"
+    page.write_text(markdown(records) + links)
+    return [page, *figures]
 
 
-def print_report(folders: Sequence[Path], out: str | os.PathLike[str], head: str = "") -> None:
+def print_report(folders: Sequence[Path], out: str | os.PathLike[str]) -> None:
     """Write the report of the records of some folders, and print it.
 
     Raises:
@@ -67,6 +59,6 @@ def print_report(folders: Sequence[Path], out: str | os.PathLike[str], head: str
         MetricsError: a file is damaged.
         OSError: the folder cannot be written.
     """
-    written = write_report(read_all(folders), out, head=head)
+    written = write_report(read_all(folders), out)
     print(written[0].read_text())
     print(f"written: {', '.join(map(str, written))}")

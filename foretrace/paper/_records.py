@@ -9,8 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from foretrace._runs.config_json import from_json, to_json
-from foretrace._runs.directory import read_begun
-from foretrace._runs.follow import Result
+from foretrace._runs.directory import Run, read_begun
 from foretrace._runs.metrics import MetricsLog, read_metrics
 from foretrace.experiment._config import Config
 from foretrace.experiment._scores import Scores
@@ -44,15 +43,14 @@ def append_record(folder: str | os.PathLike[str], record: dict[str, Any]) -> Non
 
 
 def record_of(
-    experiment: Experiment, entry: Entry, purpose: Purpose, config: Config, result: Result
+    experiment: Experiment, entry: Entry, purpose: Purpose, config: Config, run: Run, scores: Scores
 ) -> dict[str, Any]:
     """Return the record of a finished run, gathered from its run directory."""
-    lines, curve = read_metrics(result.run.metrics), dict[int, dict[str, Any]]()
+    lines, curve = read_metrics(run.metrics), dict[int, dict[str, Any]]()
     for line in lines:
         if line["step"]:
             curve.setdefault(line["step"], {"step": line["step"]}).update(_seen(line))
-    scores, points = result.scores or Scores(*[math.nan] * 3), list(curve.values())
-    diverged = math.isnan(scores.loss)
+    points, diverged = list(curve.values()), math.isnan(scores.loss)
     best_step = lines[-1].get("best_step")
     chosen = {} if diverged else curve[best_step or config.steps]
     plain = to_json(config)
@@ -72,7 +70,7 @@ def record_of(
         "curve": points,
         "seconds": max(line.get("seconds", 0.0) for line in lines),
         "config": plain,
-        "surroundings": read_begun(result.run, "surroundings"),
+        "surroundings": read_begun(run, "surroundings"),
     }
 
 

@@ -6,14 +6,13 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from foretrace._runs.escape import for_markdown
-from foretrace.paper._catalogue import NAMES, load, scales
-from foretrace.paper._experiment import Entry, Experiment
-from foretrace.paper._fairness import (
-    about_test_data,
-    beats_guessing,
-    gradient_mode,
-    modified,
-    searches,
+from foretrace.paper._catalogue import load
+from foretrace.paper._experiment import Entry, Experiment, Scale
+
+LEGEND = (
+    "Each cell: mean ± standard deviation over seeds (seeds, learning rate, what the gradient was "
+    "computed on); the paper's number. A training loss is the mean over the last epoch, an "
+    "accuracy that of the network that was best on validation."
 )
 
 
@@ -60,35 +59,26 @@ class ExperimentResults(NamedTuple):
 
 
 def collect(records: Sequence[dict[str, Any]]) -> list[ExperimentResults]:
-    """Return the cells of every recorded experiment and scale, in the paper's order.
+    """Return the cells of every recorded experiment and scale, in the order of the records.
 
     Raises:
         ValueError: a record of an experiment that this version does not know.
     """
-    recorded: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    recorded: dict[tuple[str, Scale], list[dict[str, Any]]] = {}
     for record in records:
         recorded.setdefault((record["experiment"], record["scale"]), []).append(record)
-    known = [(name, scale) for name in NAMES for scale in scales(name)]
-    if unknown := recorded.keys() - known:
-        name, scale = min(unknown)
-        raise ValueError(f"a record of {name} at scale {scale}, which is not known here")
     found = []
-    for kind in known:
-        if mine := recorded.get(kind):
-            experiment = load(*kind)
-            cells = [_cell(experiment, entry, mine) for entry in experiment.entries]
-            found.append(ExperimentResults(experiment, cells))
+    for (name, scale), mine in recorded.items():
+        experiment = load(name, scale)
+        cells = [_cell(experiment, entry, mine) for entry in experiment.entries]
+        found.append(ExperimentResults(experiment, cells))
     return found
 
 
 def score(experiment: Experiment, record: dict[str, Any]) -> float:
     """Return the score of a run that the paper reports for this experiment."""
-    value = (
-        record["training_loss"]
-        if experiment.metric == "training_loss"
-        else record["test"][experiment.metric]
-    )
-    return math.nan if value is None else float(value)
+    scores = record if experiment.metric == "training_loss" else record["test"]
+    return float(scores[experiment.metric])
 
 
 def markdown(records: Sequence[dict[str, Any]]) -> str:
@@ -121,96 +111,58 @@ def _section(found: ExperimentResults) -> str:
     columns = list(dict.fromkeys(cell.entry.column for cell in cells))
     rows = list(dict.fromkeys(cell.entry.row for cell in cells))
     at = {(cell.entry.row, cell.entry.column): _text(experiment, cell) for cell in cells}
+    runs = [_run(experiment, r) for cell in cells for r in (*cell.records, *cell.searched)]
+    every = _table(HEADER.split(", "), runs)
     paragraphs = [
         f"## {experiment.title}, scale `{experiment.scale}`",
         experiment.note,
-        _legend(experiment),
-        searches([(cell.entry, cell.searched) for cell in cells]),
-        about_test_data(experiment, [cell.entry for cell in cells]),
+        LEGEND,
         _table(["", *columns], [[row, *(at.get((row, c), "") for c in columns)] for row in rows]),
-        f"<details><summary>Every run</summary>\n\n{_every_run(experiment, cells)}\n\n</details>\n",
+        f"<details><summary>Every run</summary>\n\n{every}\n\n</details>\n",
     ]
     return "\n\n".join(text for text in paragraphs if text)
-
-
-def _legend(experiment: Experiment) -> str:
-    what = {
-        "training_loss": "mean training loss over the last epoch",
-        "accuracy": "test accuracy of the network that was best on validation",
-    }[experiment.metric]
-    return (
-        f"Each cell: {what}, mean ± standard deviation over seeds (seeds, learning rate, what the "
-        "gradient was computed on); the paper's number."
-    )
-
-
-def verdict(experiment: Experiment, cell: Cell) -> str:
-    """Compare a cell at paper scale with the paper's number. Reduced runs compare with nothing.
-
-    A loss agrees within a factor of two, an accuracy within two points: about the spread of the
-    paper's seeds. Where a network is little better than guessing, both numbers are near guessing,
-    and only the order of the rules is informative.
-    """
-    paper, ours = cell.entry.published, cell.mean
-    if experiment.scale != "paper" or paper is None or not cell.values:
-        return ""
-    if math.isnan(ours):
-        return "diverged"
-    if not beats_guessing(experiment, cell.entry.config.task, ours):
-        return "order only"
-    if experiment.metric == "accuracy":
-        return "agrees" if abs(ours - paper) <= 0.02 else "higher" if ours > paper else "lower"
-    return "agrees" if paper / 2 <= ours <= 2 * paper else "higher" if ours > paper else "lower"
 
 
 def _text(experiment: Experiment, cell: Cell) -> str:
     entry, records = cell.entry, cell.records
     theirs = "" if entry.published is None else f"; paper {number(experiment, entry.published)}"
-    theirs += f": {found}" if (found := verdict(experiment, cell)) else ""
     if not cell.values:
         return f"not run{theirs}"
     spread = "" if math.isnan(cell.spread) else f" ± {number(experiment, cell.spread)}"
     count = len({record["seed"] for record in records})
     rates = ", ".join(f"{rate:g}" for rate in sorted({record["rate"] for record in records}))
-    about = [f"{count} seed{'s' * (count > 1)}", f"rate {rates}", gradient_mode(entry.config)]
+    chunk = entry.config.chunk
+    way = "whole sequences" if chunk is None else f"streamed in chunks of {chunk}"
+    about = [f"{count} seed{'s' * (count > 1)}", f"rate {rates}", way]
     if entry.note:
         about.append(entry.note)
     if cell.diverged:
         about.append(f"{cell.diverged} of {len(cell.values)} runs diverged, not in the mean")
-    if changed := sum(map(modified, records)):
-        about.append(f"{changed} of {len(records)} from a modified tree")
     return f"**{number(experiment, cell.mean)}**{spread} ({', '.join(about)}){theirs}"
 
 
-HEADER = "entry, seed, rate, training loss, test loss, test accuracy, s, commit, hardware"
+HEADER = (
+    "entry, purpose, seed, rate, steps, training loss, validation, test loss, test accuracy, s, "
+    "commit, hardware"
+)
 
 
-def _every_run(experiment: Experiment, cells: list[Cell]) -> str:
-    rows = []
-    for cell in cells:
-        name = cell.entry.name
-        rows += [[name, *_run(record)] for record in cell.records]
-        if cell.searched:
-            tried = ", ".join(
-                f"{r['rate']:g}: {r['validation'][experiment.selected_by]:.3g}"
-                for r in sorted(cell.searched, key=lambda r: r["rate"])
-            )
-            steps = f"{cell.searched[0]['step']} steps"
-            rows.append([name, "search", steps, f"validation, by rate: {tried}", *[""] * 5])
-    return _table(HEADER.split(", "), rows)
-
-
-def _run(record: dict[str, Any]) -> list[str]:
+def _run(experiment: Experiment, record: dict[str, Any]) -> list[str]:
     test, place = record["test"], record["surroundings"]
-    commit = (place.get("commit") or "")[:8] + ", modified" * modified(record)
+    tested = ["", ""] if test is None else [f"{test['loss']:.2e}", f"{test['accuracy']:.2%}"]
+    commit = place.get("commit") or ""
     return [
+        record["entry"],
+        record["purpose"],
         str(record["seed"]),
         f"{record['rate']:g}",
+        str(record["step"]),
         f"{record['training_loss']:.2e}",
-        f"{test['loss']:.2e}",
-        f"{test['accuracy']:.2%}",
+        f"{record['validation'][experiment.selected_by]:.3g}",
+        *tested,
         f"{record['seconds']:.0f}",
-        for_markdown(commit),  # a record may come from anywhere
+        # A record may come from anywhere.
+        for_markdown(commit[:8] + ", modified" * commit.endswith("-dirty")),
         for_markdown(f"{place['cores']} cores, {place['devices']}"),
     ]
 

@@ -25,7 +25,7 @@ RUNS = {
     Sweep: sweep.Sweep(RL_TASKS["memory-chain"], grid=("rule=online,spatial",)),
     RL: dataclasses.replace(RL_TASKS["t-maze"], seed=7),
     Stream: StreamConfig("a.csv", target="y", delay=3),
-    Reproduce: Reproduction("table1", "smoke", seeds=(3,)),
+    Reproduce: Reproduction("table1", "cpu", seeds=(3,)),
 }
 
 
@@ -58,7 +58,7 @@ def test_an_agent_without_a_line_of_learning_has_nothing_to_report(tmp_path, cap
 def test_options_of_a_page_are_for_records_of_experiments(tmp_path, capsys):
     run = create(tmp_path / "run", RUNS[Train]).path
     assert cli.main(["report", str(run), "--out", str(tmp_path / "page.md")]) == 2
-    assert "--out and --head are for folders of `foretrace reproduce`" in capsys.readouterr().err
+    assert "--out is for folders of `foretrace reproduce`" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

@@ -41,7 +41,7 @@ def test_a_configuration_has_it(rule):
     assert experiment.build(config).learner.rule == ft.rule(rule)
     assert config.rule == str(ft.rule(rule)).lower()
     assert from_json(experiment.Config, to_json(config)) == config
-    of = partial(identity, "table1", "smoke", "an entry", "report")
+    of = partial(identity, "table1", "cpu", "an entry", "report")
     assert of(config) != of(PLAIN)
 
 

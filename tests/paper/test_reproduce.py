@@ -18,13 +18,11 @@ from foretrace._runs.files import LockedError, locked
 from foretrace._runs.many import run_in
 from foretrace._runs.metrics import MetricsLog
 from foretrace.cli import _main as cli
-from foretrace.cli._reproduce import TIME_IS_UP
 from foretrace.experiment import _train
 from foretrace.experiment._config import Config, OptimizerConfig
-from foretrace.experiment._program import shared
 from foretrace.paper import _reproduce as reproduce
-from foretrace.paper._fairness import gradient_mode
-from foretrace.paper._jobs import identity_in, left, missing, reports, searches
+from foretrace.paper import _tables as tables
+from foretrace.paper._jobs import identity_in, left, reports, searches
 from foretrace.paper._page import read_all, write_report
 from foretrace.paper._records import RECORDS_FILE, identity, identity_of, read_records
 from foretrace.paper._tables import collect, markdown
@@ -55,7 +53,7 @@ ENTRIES = (
 EXPERIMENT = paper.Experiment(
     "table1",
     "Table 1",
-    "smoke",
+    "cpu",
     ENTRIES,
     "training_loss",
     seeds=(0, 1),
@@ -64,11 +62,18 @@ EXPERIMENT = paper.Experiment(
 )
 
 
+def run(experiment, folder, **options):
+    """Run an experiment that is none of the paper's; return the runs that come next."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(reproduce, "load", lambda *_: experiment)
+        config = reproduce.Reproduction("table1", **options)
+        return reproduce.run(config, folder, show_progress=False)
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory, default_promotion):
     folder = tmp_path_factory.mktemp("whole")
-    outcome = reproduce.run(EXPERIMENT, folder, show_progress=False)
-    assert outcome == (6, 6, None)
+    assert run(EXPERIMENT, folder) == []
     return folder
 
 
@@ -133,12 +138,11 @@ def stop_at(monkeypatch, calls):
 @pytest.mark.parametrize("calls", [1, 5, 12])
 def test_a_stopped_experiment_goes_on_to_the_same_records(monkeypatch, tmp_path, whole, calls):
     stop_at(monkeypatch, calls)
-    outcome = reproduce.run(EXPERIMENT, tmp_path, show_progress=False)
-    assert outcome.stopped == "stopped" and outcome.finished < 6
-    assert reproduce.run(EXPERIMENT, tmp_path, show_progress=False) == (6, 6, None)
+    assert run(EXPERIMENT, tmp_path) and len(read_records(tmp_path)) < 6
+    assert run(EXPERIMENT, tmp_path) == []
     assert_same(tmp_path, whole)
     before = (tmp_path / "records.jsonl").read_bytes()
-    assert reproduce.run(EXPERIMENT, tmp_path, show_progress=False) == (6, 6, None)
+    assert run(EXPERIMENT, tmp_path) == []
     assert (tmp_path / "records.jsonl").read_bytes() == before
 
 
@@ -147,28 +151,23 @@ def test_runs_of_other_seeds_and_rates_in_the_folder_are_not_counted(whole):
     records = read_records(whole)
 
     def lacking(experiment, entries=ENTRIES):
-        return [missing(experiment, entry, records) for entry in entries]
+        return [len(left(experiment, entry, records)) for entry in entries]
 
     assert lacking(EXPERIMENT) == [0, 0]
     assert lacking(dataclasses.replace(EXPERIMENT, seeds=(7, 1))) == [1, 1]
     other = min({1e-3, 1e-2} - {records[2]["rate"]})
-    assert lacking(EXPERIMENT, EXPERIMENT.with_options((other,), None).entries)[0] == 2
+    assert lacking(EXPERIMENT, EXPERIMENT.with_rates((other,)).entries)[0] == 2
     longer = [
         dataclasses.replace(e, config=dataclasses.replace(e.config, steps=14)) for e in ENTRIES
     ]
-    assert lacking(EXPERIMENT, longer) == [4, 2]
+    assert lacking(EXPERIMENT, longer) == [2, 2]
 
 
 @pytest.mark.program
-def test_a_budget_of_time_ends_an_experiment_and_a_torn_line_is_written_again(tmp_path, whole):
-    assert (
-        reproduce.run(EXPERIMENT, tmp_path, budget=1e-9, show_progress=False).stopped
-        == "time is up"
-    )
-    assert read_records(tmp_path) == []
+def test_a_torn_line_is_written_again(tmp_path, whole):
     lines = (whole / "records.jsonl").read_bytes().splitlines(keepends=True)
     (tmp_path / "records.jsonl").write_bytes(b"".join(lines[:5]) + lines[5][:50])
-    assert reproduce.run(EXPERIMENT, tmp_path, show_progress=False) == (6, 6, None)
+    assert run(EXPERIMENT, tmp_path) == []
     assert_same(tmp_path, whole)
 
 
@@ -177,17 +176,16 @@ def test_what_is_there_is_left_alone(tmp_path):
     with pytest.raises(
         ValueError, match="no entry of table1 contains lstm; there are: online, LRU x 4; spatial"
     ):
-        reproduce.run(EXPERIMENT, tmp_path, only=["lstm"], show_progress=False)
+        run(EXPERIMENT, tmp_path, only=("lstm",))
+    assert not list(tmp_path.iterdir())
     (tmp_path / "file").write_text("")
-    with pytest.raises(RunError, match="cannot write the folder"):
-        reproduce.run(EXPERIMENT, tmp_path / "file", show_progress=False)
+    with pytest.raises(RunError, match="cannot write the run directory"):
+        run(EXPERIMENT, tmp_path / "file")
 
 
-@pytest.mark.program
 def test_one_process_at_a_time(tmp_path):
     with locked(tmp_path), pytest.raises(LockedError, match="by another foretrace process"):
-        reproduce.run(EXPERIMENT, tmp_path, show_progress=False)
-    assert reproduce.run(EXPERIMENT, tmp_path, budget=1e-9, show_progress=False).stopped
+        run(EXPERIMENT, tmp_path)
 
 
 def test_the_reported_runs_have_the_rate_that_was_best_on_validation_and_never_nan():
@@ -196,7 +194,7 @@ def test_the_reported_runs_have_the_rate_that_was_best_on_validation_and_never_n
     assert [(job.purpose, job.config.seed) for job in searched] == [("search", 1000)] * 2
 
     def record(job, loss, accuracy):
-        kind = {"experiment": "table1", "scale": "smoke", "entry": entry.name, "purpose": "search"}
+        kind = {"experiment": "table1", "scale": "cpu", "entry": entry.name, "purpose": "search"}
         rate = job.config.optimizer.learning_rate
         scores = {"validation": {"loss": loss, "accuracy": accuracy}}
         return kind | scores | {"rate": rate, "config": to_json(job.config)}
@@ -215,8 +213,7 @@ def test_a_run_that_diverges_is_recorded_and_not_repeated(tmp_path):
     entry = paper.Entry("online", "LRU x 4", config, 8.44e-3, (1e30,))
     experiment = dataclasses.replace(EXPERIMENT, entries=(entry,), seeds=(0,))
     for _ in range(2):
-        found = reproduce.run(experiment, tmp_path, show_progress=False)
-        assert found == (1, 1, None)
+        assert run(experiment, tmp_path) == []
         (record,) = read_records(tmp_path)
         assert math.isnan(record["training_loss"]) and math.isnan(record["test"]["loss"])
 
@@ -249,7 +246,7 @@ def test_every_committed_record_is_one_of_the_runs_that_are_planned(folder):
             entry.config.steps
         }
         plan = dataclasses.replace(
-            experiment.with_options(rates, None),
+            experiment.with_rates(rates),
             seeds=tuple({record["seed"] for record in own if record["purpose"] == "report"}),
             search_share=max(searched) / entry.config.steps,
         )
@@ -291,7 +288,7 @@ def test_long_sequences_are_those_of_the_paper():
             assert getattr(long.config.task, field, None) == getattr(
                 paper_size.config.task, field, None
             )
-    with pytest.raises(ValueError, match="no scale 'long' of table1; there are smoke, cpu, paper"):
+    with pytest.raises(ValueError, match="no scale 'long' of table1; there are cpu, paper"):
         paper.load("table1", "long")
 
 
@@ -315,30 +312,56 @@ def test_published_cells_have_the_published_sizes():
 
 @pytest.mark.program
 def test_the_report_has_the_papers_number_beside_ours(whole, tmp_path, monkeypatch):
-    monkeypatch.setattr(paper, "load", lambda *_: EXPERIMENT)
+    monkeypatch.setattr(tables, "load", lambda *_: EXPERIMENT)
     records = read_all([whole, whole])
     assert len(records) == 6
     text = markdown(records)
     cell = next(c for c in collect(records)[0].cells if c.entry.row == "online")
     number = f"**{cell.mean:.2e}** ± {cell.spread:.2e} (2 seeds, rate {cell.records[0]['rate']:g}, "
     after = text[text.index(number) + len(number) :]
-    assert after.startswith(gradient_mode(cell.entry.config))
+    assert after.startswith("whole sequences")
     assert "); paper 8.44e-03" in after[: after.index("|")]
-    assert "scale `smoke`" in text and "tiny" in text and "search" in text
-    written, *figures = write_report(records, tmp_path / "out")
-    page = written.read_text()
-    assert text in page and all(f"]({path.name})" in page for path in figures)
-    assert figures and all(path.stat().st_size > 1000 for path in figures)
+    assert "scale `cpu`" in text and "tiny" in text and "search" in text
+    assert write_report(records, tmp_path / "out") == [tmp_path / "out" / "report.md"]
+    assert (tmp_path / "out" / "report.md").read_text() == text
     with pytest.raises(RunError, match="holds no records"):
         read_all([tmp_path])
 
 
 def test_the_page_on_the_reproduction_is_what_the_records_say(tmp_path):
-    root = Path(__file__).parents[2]
-    folders = sorted(path.parent for path in (root / "results").glob("*/records.jsonl"))
-    head = (root / "results" / "head.md").read_text() + "\n"
-    written = write_report(read_all(folders), tmp_path / "paper.md", head=head)
-    assert written[0].read_text() == (root / "results" / "paper.md").read_text()
+    folders = sorted(path.parent for path in RESULTS.glob("*/records.jsonl"))
+    written, *figures = write_report(read_all(folders), tmp_path)
+    page = written.read_text()
+    assert page == (RESULTS / "paper" / "report.md").read_text()
+    assert len(figures) == 3
+    assert all(f"]({path.name})" in page and path.stat().st_size > 1000 for path in figures)
+
+
+def test_every_run_has_its_row_with_the_tree_that_it_came_from():
+    entry = paper.load("table1", "paper").entries[0]
+    record = {
+        "experiment": "table1",
+        "scale": "paper",
+        "entry": entry.name,
+        "training_loss": 0.01,
+        "validation": {"loss": 0.5},
+        "seed": 0,
+        "rate": 0.001,
+        "seconds": 1.0,
+    }
+    place = {"cores": 2, "devices": "cpu"}
+    search = {"purpose": "search", "step": 400, "test": None}
+    report = {"purpose": "report", "step": 10_000, "test": {"loss": 0.02, "accuracy": 1.0}}
+    page = markdown(
+        [
+            record | search | {"surroundings": place | {"commit": "ab-dirty"}},
+            record | report | {"surroundings": place | {"commit": "0123456789"}},
+        ]
+    )
+    row = f"| {entry.name} | search | 0 | 0.001 | 400 | 1.00e-02 | 0.5 |  |  | 1 |"
+    assert f"{row} ab-dirty, modified | 2 cores, cpu |" in page
+    row = f"| {entry.name} | report | 0 | 0.001 | 10000 | 1.00e-02 | 0.5 | 2.00e-02 | 100.00% |"
+    assert f"{row} 1 | 01234567 | 2 cores, cpu |" in page
 
 
 def test_unknown_records_are_named(tmp_path):
@@ -353,16 +376,15 @@ def test_unknown_records_are_named(tmp_path):
     [
         ("reproduce table9", "table9"),
         ("reproduce table1 --scale tiny", "tiny"),
-        ("reproduce table1 --budget soon", "a time of 'soon'"),
-        ("reproduce table1 --budget -3m", "a time of '-3m'"),
         ("reproduce table1 --only lstm", "no entry of table1 contains lstm"),
         ("reproduce table1 --rates -1.0", "none may be negative"),
-        ("reproduce table2 --scale smoke --only sCIFAR --data-dir absent", "absent"),
+        ("reproduce table2 --only sCIFAR", "absent"),
         ("report", "report needs"),
     ],
 )
 def test_bad_input_is_one_clear_message(capsys, tmp_path, monkeypatch, arguments, message):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("FORETRACE_DATA", "absent")
     assert cli.main(arguments.split()) == 2
     err = capsys.readouterr().err
     assert message in err and "Traceback" not in err
@@ -372,31 +394,22 @@ def test_bad_input_is_one_clear_message(capsys, tmp_path, monkeypatch, arguments
 @pytest.mark.program
 def test_an_experiment_on_the_command_line_is_resumed_by_its_folder(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    words = ["reproduce", "table1", "--scale", "smoke", "--rates", "2e-3", "--out", "run"]
-    words += ["--only", "online, LRU"]
-    assert cli.main([*words, "--budget", "0.001s"]) == TIME_IS_UP == 75
-    out = capsys.readouterr().out
-    assert "time is up after 0 of 2 runs" in out and "foretrace resume run --only" in out
-    assert cli.main(["resume", "run", "--only", "online, LRU"]) == 0
-    out, err = capsys.readouterr()
-    assert "paper 8.44e-03" in out and "report.md" in out
-    assert "online, LRU x 4: report, seed 0, rate 0.002" in err
-    before = (tmp_path / "run" / "records.jsonl").read_bytes()
-    assert cli.main(words) == 0 and (tmp_path / "run" / "records.jsonl").read_bytes() == before
-    assert cli.main(["check", "run"]) == 0 and cli.main(["report", "run"]) == 0
-
-
-@pytest.mark.parametrize("only", [[], ["online, LRU", "spatial"]])
-def test_the_line_that_goes_on_with_a_stopped_experiment_is_one(
-    tmp_path, monkeypatch, capsys, only
-):
-    monkeypatch.setattr(reproduce, "many", lambda *_: None)
-    given = ["--only", *only] if only else []
-    out = str(tmp_path / "a folder")
-    assert cli.main(["reproduce", "table1", "--scale", "smoke", "--out", out, *given]) == 130
+    for place in (reproduce, tables):
+        monkeypatch.setattr(place, "load", lambda *_: EXPERIMENT)
+    words = ["reproduce", "table1", "--out", "a run", "--only", "spatial"]
+    with monkeypatch.context() as patch:
+        stop_at(patch, 1)
+        assert cli.main(words) == 130
     said = capsys.readouterr().out
-    assert cli.main(shlex.split(said.splitlines()[-1])[1:]) == 130
-    assert capsys.readouterr().out == said
+    assert "stopped before spatial, LRU x 4: report, seed 0, rate 0.01" in said
+    assert said.endswith("foretrace resume 'a run'\n")
+    assert cli.main(shlex.split(said.splitlines()[-1])[1:]) == 0
+    out, err = capsys.readouterr()
+    assert "paper 4.66e-01" in out and "report.md" in out
+    assert "spatial, LRU x 4: report, seed 0, rate 0.01" in err
+    before = (tmp_path / "a run" / "records.jsonl").read_bytes()
+    assert cli.main(words) == 0 and (tmp_path / "a run" / "records.jsonl").read_bytes() == before
+    assert cli.main(["check", "a run"]) == 0 and cli.main(["report", "a run"]) == 0
 
 
 def contents(folder):
@@ -410,7 +423,7 @@ def contents(folder):
 def test_the_folder_of_another_run_is_refused_and_stays_as_it_is(tmp_path, capsys, config, message):
     run = create(tmp_path / "run", config).path
     before = contents(run)
-    assert cli.main(["reproduce", "table1", "--budget", "1s", "--out", str(run)]) == 2
+    assert cli.main(["reproduce", "table1", "--out", str(run)]) == 2
     assert message in capsys.readouterr().err and contents(run) == before
 
 
@@ -429,20 +442,24 @@ def test_a_run_directory_that_cannot_be_used_ends_the_experiment(tmp_path):
     place.mkdir(parents=True)
     (place / "file").write_text("mine")
     with pytest.raises(RunError, match="holds files already"):
-        reproduce.run(EXPERIMENT, tmp_path, budget=5, show_progress=False)
+        run(EXPERIMENT, tmp_path)
 
 
 @pytest.mark.program
 def test_a_task_of_stored_sequences_keeps_its_best_network(tmp_path):
     task = ListOps(samples=12, held_out=7, min_length=3, max_length=12)
     config = dataclasses.replace(
-        CONFIG, task=task, steps=9, evaluate_every=3, align_every=None, final_sequences=100
+        CONFIG,
+        task=task,
+        steps=9,
+        evaluate_every=3,
+        align_every=None,
+        final_sequences=100,
+        keep_best=True,
     )
     entry = paper.Entry("online", "ListOps", config, 0.3762, (1e-2,))
-    experiment = dataclasses.replace(
-        EXPERIMENT, name="table2", entries=(entry,), metric="accuracy", best=True
-    )
-    assert reproduce.run(experiment, tmp_path, show_progress=False) == (2, 2, None)
+    experiment = dataclasses.replace(EXPERIMENT, name="table2", entries=(entry,), metric="accuracy")
+    assert run(experiment, tmp_path) == []
     for record in read_records(tmp_path):
         accuracies = [point["accuracy"] for point in record["curve"]]
         assert record["validation"]["accuracy"] == max(accuracies)
@@ -457,12 +474,3 @@ def test_a_bar_in_a_name_does_not_end_its_cell():
     from foretrace.paper._tables import _row
 
     assert _row(["|lam| from 0", "1"]) == r"| \|lam\| from 0 | 1 |"
-
-
-def test_the_scale_smoke_has_an_entry_of_each_kind_and_one_program_for_search_and_report():
-    smoke, whole = (paper.load("table1", scale) for scale in ("smoke", "paper"))
-    names = [entry.name for entry in smoke.entries]
-    assert len(names) == 3 and set(names) <= {entry.name for entry in whole.entries}
-    for entry in smoke.entries:
-        found = [job.config for job in (*searches(smoke, entry), *reports(smoke, entry, 1.0))]
-        assert len(found) == 4 and len(set(map(shared, found))) == 1
