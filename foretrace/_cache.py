@@ -3,16 +3,11 @@
 What is loaded as a program comes only from a folder to which nobody else can write.
 """
 
-import atexit
-import functools
 import hashlib
 import os
 import platform
-import shutil
 import stat
 import sys
-import tempfile
-import warnings
 from pathlib import Path
 
 VARIABLE = "FORETRACE_CACHE"
@@ -36,25 +31,11 @@ def cache_root() -> Path:
     return Path(places.get(sys.platform, "~/.cache")).expanduser() / "foretrace"
 
 
-def program_folder(name: str) -> Path:
-    """Return a folder of compiled programs in the cache directory.
-
-    Where others may write to it, or this user may not, it is a folder of this process alone.
+def own_folder(name: str) -> Path:
+    """Return a folder in the cache directory to which nobody else can write.
 
     Args:
         name: name of the folder.
-
-    Warns:
-        UserWarning: the folder is not used.
-    """
-    try:
-        return _own_folder(name)
-    except (OSError, RuntimeError) as error:  # there is no home, or a file is in the way
-        return _private_folder(name, str(error))
-
-
-def _own_folder(name: str) -> Path:
-    """Return a folder in the cache directory to which nobody else can write.
 
     Raises:
         OSError: there is none.
@@ -66,18 +47,6 @@ def _own_folder(name: str) -> Path:
         if not is_own(folder.lstat()) or not os.access(folder, os.R_OK | os.W_OK):
             raise OSError(f"{folder} belongs to another user, or others may write to it")
     return root / name
-
-
-@functools.cache
-def _private_folder(name: str, reason: str) -> Path:
-    warnings.warn(
-        f"{reason}; compiled programs are kept until this process ends, in a folder of its own: "
-        f"choose a folder that only you can write to by the variable {VARIABLE}",
-        stacklevel=3,
-    )
-    folder = tempfile.mkdtemp(prefix=f"foretrace-{name}-")
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return Path(folder)
 
 
 def is_own(found: os.stat_result) -> bool:
@@ -107,7 +76,7 @@ def keep_compiled() -> None:
         return
     kind = hashlib.sha256(f"{platform.machine()} {processor()}".encode()).hexdigest()[:12]
     try:
-        folder = _own_folder(f"jax-{kind}")
+        folder = own_folder(f"jax-{kind}")
         _prune(folder)
     except (OSError, RuntimeError):
         return  # a cache stops no command

@@ -78,17 +78,13 @@ class ModuleNetwork(AbstractNetwork):
             )
         self.input_size, self.output_size, self.depth = input_size, output_size, depth
         self.cumulative_mean = False
-        size = input_size
-        for _ in range(depth):
-            made = [shapes_of(make, size, key) for make in cells]
-            for shapes in made:
-                check_interface(shapes)
-            size += sum(shapes.output_size for shapes in made)
 
         def draw(key: PRNGKeyArray) -> tuple[tuple[tuple[AbstractCell, ...], ...], Linear]:
             decoder_key, key = jax.random.split(key)
             layers, size = [], input_size
             for layer_key in jax.random.split(key, depth):
+                for make in cells:
+                    check_interface(shapes_of(make, size, key))
                 keys = jax.random.split(layer_key, len(cells))
                 layers.append(
                     tuple(make(size, key=own) for make, own in zip(cells, keys, strict=True))

@@ -16,7 +16,16 @@ A plural name (`xs`, `hs`) has a time axis in front; a singular name does not.
 
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from jaxtyping import Array, Bool, Complex, Float, Inexact, Int, Key, PRNGKeyArray, PyTree, UInt32
+from jaxtyping import Array as Array
+from jaxtyping import Bool as Bool
+from jaxtyping import Complex as Complex
+from jaxtyping import Float as Float
+from jaxtyping import Inexact as Inexact
+from jaxtyping import Int as Int
+from jaxtyping import Key
+from jaxtyping import PRNGKeyArray as PRNGKeyArray
+from jaxtyping import PyTree as PyTree
+from jaxtyping import UInt32 as UInt32
 
 if TYPE_CHECKING:
     # jaxtyping hides PyTree from type checkers on purpose; in the public interface it would be an
@@ -53,25 +62,3 @@ Mask = Bool[Array, "*C"] | Float[Array, "*C"]
 
 Keys = PRNGKeyArray | Key[Array, "B"]
 """PRNG key, or one key for each stream."""
-
-__all__ = [
-    "Any",
-    "Array",
-    "Arrays",
-    "Bool",
-    "Complex",
-    "Float",
-    "Inexact",
-    "Inputs",
-    "Int",
-    "Keys",
-    "Mask",
-    "PRNGKeyArray",
-    "Pair",
-    "PyTree",
-    "Sensitivity",
-    "State",
-    "States",
-    "Stack",
-    "UInt32",
-]

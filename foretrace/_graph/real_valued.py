@@ -7,6 +7,7 @@ known length is its steps in a row.
 
 import operator
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -21,7 +22,7 @@ from foretrace._types import Array
 
 
 class Pair(NamedTuple):
-    """A complex array as its real and imaginary parts."""
+    """A complex array as its real and imaginary parts: a tree with two leaves."""
 
     re: Array
     im: Array
@@ -199,14 +200,15 @@ def _all_branches(eqn: Any, which: Any, *operands: Any) -> list[Any]:
     place = jnp.minimum(jnp.maximum(which, 0), len(branches) - 1)
     place = place.astype(bool) if len(branches) == 2 else place
 
-    def chosen(out: Any, cases: Sequence[Any]) -> Any:
-        if isinstance(cases[0], Pair):
-            return Pair(*(lax.select_n(place, *side) for side in zip(*cases, strict=True)))
-        return lax.select_n(place, *(jnp.asarray(case, out.aval.dtype) for case in cases))
+    def chosen(out: Any, *cases: Any) -> Any:
+        dtype = jnp.finfo(out.aval.dtype).dtype if _is_complex(out.aval) else out.aval.dtype
 
-    return [
-        chosen(out, cases) for out, cases in zip(eqn.outvars, zip(*found, strict=True), strict=True)
-    ]
+        def of_parts(*parts: Any) -> Array:
+            return lax.select_n(place, *(jnp.asarray(part, dtype) for part in parts))
+
+        return jax.tree.map(of_parts, *cases)
+
+    return list(map(chosen, eqn.outvars, *found))
 
 
 def _unrolled(params: dict[str, Any], operands: list[Any]) -> list[Any]:
@@ -215,14 +217,12 @@ def _unrolled(params: dict[str, Any], operands: list[Any]) -> list[Any]:
     carried = len(carry)
     order, rows = range(params["length"]), []
     for t in reversed(order) if params["reverse"] else order:
-        now = [_on_parts(lambda x, t=t: lax.index_in_dim(x, t, keepdims=False), x) for x in xs]
+        now = jax.tree.map(partial(lax.index_in_dim, index=t, keepdims=False), xs)
         out = _evaluate(body.jaxpr, body.consts, [*consts, *carry, *now])
         carry = out[:carried]
         rows.append(out[carried:])
     rows = rows[::-1] if params["reverse"] else rows
-    stacked = [
-        _joined([_on_parts(lambda x: x[None], y) for y in ys]) for ys in zip(*rows, strict=True)
-    ]
+    stacked = jax.tree.map(lambda *ys: jnp.concatenate([y[None] for y in ys]), *rows)
     return [*carry, *stacked]
 
 
@@ -234,12 +234,6 @@ def _scan_parts(params: dict[str, Any], operands: list[Any]) -> Sequence[list[An
     return operands[:fixed], operands[fixed : fixed + carried], operands[fixed + carried :]
 
 
-def _joined(parts: list[Any]) -> Any:
-    if isinstance(parts[0], Pair):
-        return Pair(*(jnp.concatenate(side) for side in zip(*parts, strict=True)))
-    return parts[0] if len(parts) == 1 else jnp.concatenate(parts)
-
-
 def _apply_to_pairs(eqn: Any, operands: list[Any]) -> list[Any]:
     """Return the results of an operation on complex numbers."""
     name, params = eqn.primitive.name, eqn.params
@@ -249,7 +243,7 @@ def _apply_to_pairs(eqn: Any, operands: list[Any]) -> list[Any]:
         sides = [[v[i] if isinstance(v, Pair) else v for v in operands] for i in range(2)]
         return [Pair(*both) for both in zip(*(_bound(eqn, side) for side in sides), strict=True)]
     if name == "dot_general":
-        real = _real_params(params)
+        real = params | {"preferred_element_type": None}  # the one of the parts
         return [
             _product(operands[0], operands[1], lambda a, b: lax.dot_general_p.bind(a, b, **real))
         ]
@@ -258,13 +252,6 @@ def _apply_to_pairs(eqn: Any, operands: list[Any]) -> list[Any]:
     if name in _RULES:
         return [_RULES[name](*operands, **({"y": params["y"]} if name == "integer_pow" else {}))]
     raise NotExportable(f"the operation {name} on complex numbers has no real form here")
-
-
-def _real_params(params: dict[str, Any]) -> dict[str, Any]:
-    wanted = params["preferred_element_type"]
-    if wanted is None or not jnp.issubdtype(wanted, jnp.complexfloating):
-        return params
-    return params | {"preferred_element_type": jnp.finfo(wanted).dtype}
 
 
 def _converted(value: Any, dtype: Any) -> Any:
@@ -300,12 +287,10 @@ def _expm1(z: Pair) -> Pair:
 
 
 def _integer_power(z: Pair, y: int) -> Pair:
-    if y < 0:
-        return _quotient(Pair(jnp.ones_like(z.re), jnp.zeros_like(z.re)), _integer_power(z, -y))
-    result = Pair(jnp.ones_like(z.re), jnp.zeros_like(z.re))
-    for _ in range(y):
+    one = result = Pair(jnp.ones_like(z.re), jnp.zeros_like(z.re))
+    for _ in range(abs(y)):
         result = _product(result, z)
-    return result
+    return result if y >= 0 else _quotient(one, result)
 
 
 _RULES: dict[str, Callable[..., Any]] = {
@@ -343,34 +328,22 @@ _WRITTEN_OUT: dict[str, Callable[..., Any]] = {
 }
 """Operations that no format needs, as other operations on real numbers."""
 
-_LINEAR = """
+_EACH_PART = """
 add add_any broadcast_in_dim concatenate copy cumsum dynamic_slice dynamic_update_slice expand_dims
 gather neg pad reduce_sum reshape rev scatter scatter-add select_n slice split squeeze stack sub
 tile transpose unstack
-"""
-_EACH_PART = frozenset(_LINEAR.split())
+""".split()
 """Operations that are linear in the numbers they move or add: the same on either part."""
 
-_PASSING = frozenset(
-    {"copy", "copy_p", "name", "optimization_barrier", "sharding_constraint", "stop_gradient"}
-)
+_PASSING = "copy copy_p name optimization_barrier sharding_constraint stop_gradient".split()
 """Operations that change no value."""
 
-_CALLS = {
-    "jit",
-    "pjit",
-    "closed_call",
-    "core_call",
-    "checkpoint",
-    "remat2",
-    "custom_jvp_call",
-    "custom_vjp_call",
-}
+_CALLS = """
+checkpoint closed_call core_call custom_jvp_call custom_vjp_call jit pjit remat2
+""".split()
 """Operations that do no more than call a function."""
 
-_IMPOSSIBLE = frozenset(
-    {"while", "random_bits", "random_wrap", "threefry2x32", "pure_callback", "io_callback"}
-)
+_IMPOSSIBLE = "while random_bits random_wrap threefry2x32 pure_callback io_callback".split()
 
 
 def _inner(name: str, params: dict[str, Any]) -> Any:
@@ -390,7 +363,3 @@ def _as_pair(value: Any) -> Any:
 
 def _is_complex(aval: Any) -> bool:
     return jnp.issubdtype(aval.dtype, jnp.complexfloating)
-
-
-def _on_parts(function: Callable, value: Any) -> Any:
-    return Pair(*map(function, value)) if isinstance(value, Pair) else function(value)

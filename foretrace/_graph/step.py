@@ -11,8 +11,7 @@ from jax.interpreters import partial_eval
 from foretrace._engine.carry import init_carry
 from foretrace._engine.data import Data
 from foretrace._engine.forward import run
-from foretrace._graph.distinct import distinct
-from foretrace._graph.real_valued import NotExportable, real_valued
+from foretrace._graph.real_valued import real_valued
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import LearnerState
 from foretrace._network import AbstractNetwork
@@ -28,7 +27,7 @@ class Graph(NamedTuple):
     """One step, traced.
 
     Args:
-        closed: traced function of real arrays, without loops and repeated equations.
+        closed: traced function of real arrays, without loops.
         state: initial value of each state that goes in, by name, in order.
         data: shape and dtype of what goes in after the states: x, and y if it learns.
         results: names of the outputs before the states.
@@ -66,7 +65,6 @@ def inference_graph(
     Raises:
         ValueError: a network that runs on whole sequences only.
     """
-    _check_network(network)
     start = Carry(init_carry(network, BPTT).h, None)
 
     def step(carry: Carry, x: Array) -> tuple[list[Array], Carry]:
@@ -85,7 +83,9 @@ def learning_graph(learner: Learner, state: LearnerState | None, target: Any) ->
     Raises:
         ValueError: a learner whose step takes several streams or depends on random numbers.
     """
-    start, key = _start(learner, state), jax.random.key(0)
+    check_learner(learner)
+    start = without_key(learner.init() if state is None else state)
+    key = jax.random.key(0)
 
     def step(bare: Any, x: Array, y: Array) -> tuple[list[Array], Any]:
         # The key is for dropout and for rules that sample; neither is exported.
@@ -95,38 +95,6 @@ def learning_graph(learner: Learner, state: LearnerState | None, target: Any) ->
     x = jax.ShapeDtypeStruct((learner.network.input_size,), learner.network.dtype)
     y = _target(learner, x.dtype) if target is None else _shape_of(target)
     return traced_graph(step, start, "", {"x": x, "y": y}, ["outputs", "loss", "accepted"])
-
-
-def predicting_graph(learner: Learner, state: LearnerState | None) -> Graph:
-    """Return the step `x, state -> outputs, state` of `Learner.predict`, which learns nothing.
-
-    Raises:
-        ValueError: as for `learning_graph`.
-    """
-    start, key = _start(learner, state), jax.random.key(0)
-
-    def step(bare: Any, x: Array) -> tuple[list[Array], Any]:
-        outputs, after = learner.predict(bare._replace(key=key), x[None])
-        return [outputs[0]], without_key(after)
-
-    x = jax.ShapeDtypeStruct((learner.network.input_size,), learner.network.dtype)
-    return traced_graph(step, start, "", {"x": x}, ["outputs"])
-
-
-def reset_graph(learner: Learner, state: LearnerState | None) -> Graph:
-    """Return `state -> state` with the carry before a sequence and all else unchanged."""
-    start, key = _start(learner, state), jax.random.key(0)
-
-    def step(bare: Any) -> tuple[list[Array], Any]:
-        return [], bare._replace(carry=learner.fresh_carry(bare.network, key))
-
-    return traced_graph(step, start, "", {}, [])
-
-
-def _start(learner: Learner, state: LearnerState | None) -> Any:
-    """Return the state that a graph of a learner begins with."""
-    check_learner(learner)
-    return without_key(learner.init() if state is None else state)
 
 
 def without_key(state: Any) -> Any:
@@ -161,11 +129,7 @@ def traced_graph(
     leaves = jax.tree.leaves(start)
     state: dict[str, Array] = {}
     for name, leaf in zip(names, leaves, strict=True):
-        state |= (
-            {f"{name}.re": leaf.real, f"{name}.im": leaf.imag}
-            if jnp.iscomplexobj(leaf)
-            else {name: leaf}
-        )
+        state |= _real_arrays(name, leaf)
 
     def of_real_arrays(*arguments: Array) -> list[Array]:
         pieces = iter(arguments[: len(state)])
@@ -175,7 +139,7 @@ def traced_graph(
         ]
         found, after = step(structure.unflatten(parts), *arguments[len(state) :])
         for leaf in jax.tree.leaves(after):
-            found += [leaf.real, leaf.imag] if jnp.iscomplexobj(leaf) else [leaf]
+            found += _real_arrays("", leaf).values()
         return found
 
     shapes = [*map(_shape_of, state.values()), *data.values()]
@@ -184,7 +148,13 @@ def traced_graph(
         closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True
     )
     values = {name: np.asarray(value) for name, value in state.items()}
-    return Graph(closed.replace(jaxpr=distinct(jaxpr)), values, data, results)
+    return Graph(closed.replace(jaxpr=jaxpr), values, data, results)
+
+
+def _real_arrays(name: str, leaf: Array) -> dict[str, Array]:
+    """Return an array by its name, a complex one as its two parts."""
+    is_complex = jnp.iscomplexobj(leaf)
+    return {f"{name}.re": leaf.real, f"{name}.im": leaf.imag} if is_complex else {name: leaf}
 
 
 def _shape_of(value: Any) -> jax.ShapeDtypeStruct:
@@ -207,35 +177,19 @@ def _target(learner: Learner, dtype: Any) -> jax.ShapeDtypeStruct:
     )
 
 
-def _check_network(network: AbstractNetwork) -> None:
-    if network.cumulative_mean:
-        raise ValueError(
-            "a network with cumulative_mean=True decodes a mean over the whole sequence and has no "
-            "single step to export; train one with cumulative_mean=False"
-        )
-
-
 def check_learner(learner: Learner) -> None:
     """Raise a ValueError that names what keeps the learning step from being a plain graph."""
-    _check_network(learner.network)
-    for name, is_set in {
+    masks = jax.eval_shape(learner.network.dropout_masks, jax.random.key(0))
+    for what, is_set in {
         "accumulate=True": learner.accumulate,
         "whole_sequences=True": learner.whole_sequences,
         f"batch_size={learner.batch_size}": learner.batch_size is not None,
+        f"the rule {learner.rule}, which samples what it carries": learner.rule.samples,
+        "dropout, which samples masks": masks is not None,
     }.items():
         if is_set:
             raise ValueError(
-                "export(learn=True) writes the step of one stream that learns at every step, and "
-                f"this learner has {name}; make a Learner with the trained network and without "
-                "that option"
-            )
-    masks = jax.eval_shape(learner.network.dropout_masks, jax.random.key(0))
-    for what, samples in {
-        f"the rule {learner.rule} samples what it carries": learner.rule.samples,
-        "dropout samples masks": masks is not None,
-    }.items():
-        if samples:
-            raise NotExportable(
-                f"export(learn=True): {what}, and a plain graph has no random numbers; use a rule "
-                "such as ONLINE, RTRL or TRUNCATED, and no dropout"
+                "export(learn=True) writes the step of one stream that learns at every step and "
+                f"draws no random numbers, and this learner has {what}; make a Learner with the "
+                "trained network and without that"
             )

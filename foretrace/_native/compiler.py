@@ -1,7 +1,9 @@
 """Compile a C program once, with the machine's compiler or the wheel `ziglang`."""
 
+import atexit
 import contextlib
 import ctypes
+import functools
 import hashlib
 import importlib.util
 import os
@@ -11,9 +13,10 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import warnings
 from pathlib import Path
 
-from foretrace._cache import is_own, processor, program_folder
+from foretrace._cache import VARIABLE, is_own, own_folder, processor
 from foretrace._runs.files import write_atomically
 
 FLAGS = (
@@ -108,7 +111,7 @@ def compiled(source: str, header: str, name: str) -> ctypes.CDLL:
     key = _digest(
         "\0".join((source, header, *command, version, platform.machine(), processor())).encode()
     )[:32]
-    folder = program_folder("native")
+    folder = _folder()
     path = _kept(folder, key)
     if path is None:
         program = _compile(command, source, header, name)
@@ -120,8 +123,34 @@ def compiled(source: str, header: str, name: str) -> ctypes.CDLL:
     except OSError as error:
         raise CompilerError(
             f"the compiled program cannot be loaded ({error}); choose a folder from which programs "
-            "may be loaded by the variable FORETRACE_CACHE"
+            f"may be loaded by the variable {VARIABLE}"
         ) from error
+
+
+def _folder() -> Path:
+    """Return the folder of compiled programs in the cache directory.
+
+    Where others may write to it, or this user may not, it is a folder of this process alone.
+
+    Warns:
+        UserWarning: the folder is not used.
+    """
+    try:
+        return own_folder("native")
+    except (OSError, RuntimeError) as error:  # there is no home, or a file is in the way
+        return _private_folder(str(error))
+
+
+@functools.cache
+def _private_folder(reason: str) -> Path:
+    warnings.warn(
+        f"{reason}; compiled programs are kept until this process ends, in a folder of its own: "
+        f"choose a folder that only you can write to by the variable {VARIABLE}",
+        stacklevel=3,
+    )
+    folder = tempfile.mkdtemp(prefix="foretrace-native-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    return Path(folder)
 
 
 def _kept(folder: Path, key: str) -> Path | None:

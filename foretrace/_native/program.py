@@ -15,17 +15,15 @@ accepted.
 
 import re
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 
-from foretrace._graph.step import (
-    Graph,
-    predicting_graph,
-    reset_graph,
-)
+from foretrace._graph.step import Graph, traced_graph, without_key
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import LearnerState
+from foretrace._native.distinct import distinct
 from foretrace._native.expression import POOLS, c_type
 from foretrace._native.function import Function, Layout, constant_text, first_layout, function
 from foretrace._native.header import (
@@ -39,6 +37,7 @@ from foretrace._native.header import (
 )
 from foretrace._native.operators import helpers
 from foretrace._native.reserved import identifier
+from foretrace._types import Array
 
 
 class Program(NamedTuple):
@@ -73,10 +72,19 @@ def learning_program(
     Raises:
         ValueError: an operation without a form in C.
     """
+    start, key = without_key(learner.init() if state is None else state), jax.random.key(0)
+
+    def predict(bare: Any, x: Array) -> tuple[list[Array], Any]:
+        outputs, after = learner.predict(bare._replace(key=key), x[None])
+        return [outputs[0]], without_key(after)
+
+    def reset(bare: Any) -> tuple[list[Array], Any]:
+        return [], bare._replace(carry=learner.fresh_carry(bare.network, key))
+
     graphs = {
         "step": step,
-        "predict": predicting_graph(learner, state),
-        "reset": reset_graph(learner, state),
+        "predict": traced_graph(predict, start, "", {"x": step.data["x"]}, ["outputs"]),
+        "reset": traced_graph(reset, start, "", {}, []),
     }
     about = ["one step of a network that learns, in C99"]
     return _program(name, graphs, about, OF_NETWORK, step.results.index("accepted"))
@@ -121,6 +129,7 @@ def _program(
     comments: dict[str, str],
     accepted: int | None = None,
 ) -> Program:
+    graphs = {part: distinct(one) for part, one in graphs.items()}
     graph = next(iter(graphs.values()))
     layout = first_layout(graph, accepted)
     functions = {

@@ -167,7 +167,7 @@ REFUSED = {
     "batches": (to("a", batch_size=2), ValueError, "batch_size=2"),
     "sums": (to("a", accumulate=True), ValueError, "accumulate=True"),
     "sequences": (to("a", whole_sequences=True), ValueError, "whole_sequences=True"),
-    "samples": (to("a", rule=ft.rule("online(depth=1, modules=2)")), ValueError, "=2. samples"),
+    "samples": (to("a", rule=ft.rule("online(depth=1, modules=2)")), ValueError, "which samples"),
     "a loss of outputs": (to("a", loss=lambda output, y: output), ValueError, "target=…"),
     "a format": (to("a", "tensorflow"), ValueError, "stablehlo, onnx"),
     "a suffix": (to("step.json"), ValueError, "suffix"),

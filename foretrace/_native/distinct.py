@@ -1,4 +1,4 @@
-"""A traced function whose equations each compute something else."""
+"""A graph whose equations each compute something else."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -6,16 +6,21 @@ from typing import Any
 import jax.extend.core as core
 import numpy as np
 
+from foretrace._graph.step import Graph
 
-def distinct(jaxpr: Any) -> Any:
-    """Return a jaxpr with repeated equations once, and without those that return an operand."""
+
+def distinct(graph: Graph) -> Graph:
+    """Return a graph with repeated equations once, and without those that return an operand.
+
+    Other formats leave this to the programs that run them.
+    """
     same: dict[Any, Any] = {}
     first: dict[Any, Any] = {}
 
     def name(atom: Any) -> Any:
         return atom if isinstance(atom, core.Literal) else same.get(atom, atom)
 
-    eqns = []
+    jaxpr, eqns = graph.closed.jaxpr, []
     for eqn in jaxpr.eqns:
         atoms = [name(atom) for atom in eqn.invars]
         if (alias := _alias(eqn.primitive.name, atoms)) is not None:
@@ -30,7 +35,8 @@ def distinct(jaxpr: Any) -> Any:
         else:
             first[key] = eqn.outvars
             eqns.append(eqn.replace(invars=atoms))
-    return jaxpr.replace(eqns=eqns, outvars=[name(atom) for atom in jaxpr.outvars])
+    jaxpr = jaxpr.replace(eqns=eqns, outvars=[name(atom) for atom in jaxpr.outvars])
+    return graph._replace(closed=graph.closed.replace(jaxpr=jaxpr))
 
 
 def _alias(name: str, atoms: Sequence[Any]) -> Any:
