@@ -44,9 +44,11 @@ def check_options(learner: "Learner") -> None:
         raise ValueError(
             "accumulate=True sums over the calls of a sequence; whole_sequences=True has only one"
         )
-    if segment is not None and (segment < 1 or not learner.whole_sequences):
+    needs_all_steps = rule.credit is not None or learner.network.cumulative_mean
+    if segment is not None and (segment < 1 or not learner.whole_sequences or needs_all_steps):
         raise ValueError(
-            f"Learner(segment={segment}) must be at least 1, and is for whole_sequences=True"
+            f"Learner(segment={segment}) must be at least 1, and is for whole_sequences=True, "
+            "rules without credit in depth and networks without a cumulative mean"
         )
     if learner.mean_loss and learner.accumulate:
         raise ValueError(
@@ -62,11 +64,6 @@ def check_options(learner: "Learner") -> None:
             f"batch_size={batch_size} evenly"
         )
     check_rule(learner.network, rule, whole_sequences=learner.whole_sequences)
-    if segment is not None and (rule.credit is not None or learner.network.cumulative_mean):
-        raise ValueError(
-            f"Learner(segment={segment}) is for rules without credit in depth and networks without "
-            "a cumulative mean"
-        )
 
 
 def learns_rows(learner: "Learner") -> bool:

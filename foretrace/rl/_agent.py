@@ -9,7 +9,7 @@ import numpy as np
 import optax
 from jax import lax
 
-from foretrace._cells.parts import check_key, is_key
+from foretrace._cells.parts import wrapped_key
 from foretrace._credit.table import check_rule
 from foretrace._engine.carry import init_carry
 from foretrace._engine.data import Data
@@ -97,9 +97,7 @@ class Agent:
         check_rule(network, self.rule, whole_sequences=False)
         self._dtype = network.dtype
         self._front = () if batch_size is None else (batch_size,)
-        learning = LearningStep(
-            method, self._gradient, self.optimizer, discount, trace_decay, batch_size
-        )
+        learning = LearningStep(self)
         self._step = jax.jit(learning.__call__)
         self._play = jax.jit(partial(play, learning), static_argnums=(0, 1, 2))
         self._final = jax.jit(learning.final)
@@ -119,10 +117,7 @@ class Agent:
         Raises:
             TypeError: not a PRNG key.
         """
-        key = jax.random.key(0) if key is None else key
-        check_key("init", key)
-        if not is_key(key):
-            key = jax.random.wrap_key_data(key)
+        key = wrapped_key("init", jax.random.key(0) if key is None else key)
         front, dtype, network = self._front, self._dtype, self.network
         part = self.optimizer.trained(network)
         trace = jax.tree.map(lambda leaf: jnp.zeros(front + leaf.shape, leaf.dtype), part)
@@ -220,8 +215,7 @@ class Agent:
         self._check_state(state)
         environment = as_environment(environment)
         check_evaluation(self, environment, episodes, most_steps)
-        key = jax.random.key(0) if key is None else key
-        check_key("evaluate", key)
+        key = wrapped_key("evaluate", jax.random.key(0) if key is None else key)
         streams = self.batch_size or 1
         wanted = np.full(streams, episodes // streams, np.int32)
         wanted[: episodes % streams] += 1

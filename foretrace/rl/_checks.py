@@ -1,6 +1,7 @@
 """Clear errors for the options of an agent, and for the data of an environment."""
 
 import math
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -10,17 +11,27 @@ import numpy as np
 
 from foretrace._network import Network, check_network
 
-RANGES = {
+
+def _whole(least: int, below: float = math.inf) -> Callable[[Any], bool]:
+    return lambda x: isinstance(x, int | np.integer) and bool(least <= x < below)
+
+
+RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "learning_rate kappa prior": (lambda x: 0 < x < math.inf, "be a finite number above 0"),
     "actor_weight entropy": (lambda x: 0 <= x < math.inf, "be a finite number of at least 0"),
     "discount trace_decay epsilon": (lambda x: 0 <= x <= 1, "lie in [0, 1]"),
     "forget": (lambda x: 0 < x <= 1, "lie in (0, 1]"),
-    "epsilon_steps batch_size action_size": (lambda x: x >= 1, "be at least 1"),
-    "steps environments log_every checkpoint_every": (
-        lambda x: 1 <= x < 2**31,
-        "be at least 1 and below 2^31",
+    "back distractors": (_whole(0), "be an integer of at least 0"),
+    "epsilon_steps batch_size action_size length corridor decks limit pause": (
+        _whole(1),
+        "be an integer of at least 1",
     ),
-    "seed evaluation_episodes": (lambda x: 0 <= x < 2**31, "lie in [0, 2^31)"),
+    "interval": (_whole(2), "be an integer of at least 2"),
+    "steps environments log_every checkpoint_every episodes most_steps": (
+        _whole(1, 2**31),
+        "be an integer of at least 1 and below 2^31",
+    ),
+    "seed evaluation_episodes": (_whole(0, 2**31), "be an integer in [0, 2^31)"),
 }
 """Options by name, what they must be, and how a message says it."""
 
@@ -35,16 +46,22 @@ def check_ranges(owner: object, form: str = "") -> None:
         ValueError: an option out of its range.
     """
     form = form or f"{type(owner).__name__}({{}})"
-    for names, (fits, expected) in RANGES.items():
+    for names in RANGES:
         for name in filter(partial(hasattr, owner), names.split()):
             value = getattr(owner, name)
-            if callable(value) or (value is None and getattr(type(owner), name, None) is None):
-                continue
-            given = form.format(f"{name}={value!r:.80}")
-            if value is None or isinstance(value, bool | str):
-                raise TypeError(f"{given} must be a number")
-            if not fits(value):
-                raise ValueError(f"{given} must {expected}")
+            is_default = value is None and getattr(type(owner), name, None) is None
+            if not is_default and not callable(value):
+                check_range(name, value, form)
+
+
+def check_range(name: str, value: Any, form: str) -> None:
+    """Check one value by its name in `RANGES`, as `check_ranges` does."""
+    fits, expected = next(row for names, row in RANGES.items() if name in names.split())
+    given = form.format(f"{name}={value!r:.80}")
+    if value is None or isinstance(value, bool | str):
+        raise TypeError(f"{given} must be a number")
+    if not fits(value):
+        raise ValueError(f"{given} must {expected}")
 
 
 def check_options(agent: Any) -> None:
@@ -82,16 +99,9 @@ def check_fits(name: str, agent: Any, size: int | None, count: int | None) -> No
 
 def check_evaluation(agent: Any, environment: Any, episodes: Any, most_steps: Any) -> None:
     """Raise an error that names an unfit argument of an evaluation, and a fit one."""
-    for name, value in (("episodes", episodes), ("most_steps", most_steps)):
-        given = name == "episodes" or value is not None
-        if given and (
-            isinstance(value, bool)
-            or not isinstance(value, int | np.integer)
-            or not 1 <= value < 2**31
-        ):
-            raise ValueError(
-                f"evaluate({name}={value!r}) must be an integer of at least 1 and below 2^31"
-            )
+    check_range("episodes", episodes, "evaluate({})")
+    if most_steps is not None:
+        check_range("most_steps", most_steps, "evaluate({})")
     if not callable(getattr(environment, "reset", None)) or not callable(
         getattr(environment, "step", None)
     ):

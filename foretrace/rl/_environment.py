@@ -164,16 +164,3 @@ def _check_part(name: str, value: Any, shape: tuple[int, ...], dtype: Any) -> No
     if not jnp.issubdtype(value.dtype, dtype):
         expected = "floating point" if dtype is jnp.floating else jnp.dtype(dtype).name
         raise TypeError(f"{name} is {value.dtype.name}, expected {expected}")
-
-
-def check_sizes(environment: object, **least: int) -> None:
-    """Raise a ValueError for a setting that is no integer, or too small; a default None passes."""
-    for name, lowest in least.items():
-        value = getattr(environment, name)
-        if value is None and getattr(type(environment), name) is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, int) or value < lowest:
-            raise ValueError(
-                f"{type(environment).__name__}({name}={value!r}) must be an integer of at least "
-                f"{lowest}"
-            )

@@ -10,7 +10,8 @@ import jax.numpy as jnp
 import tyro
 
 from foretrace._types import Array, Float, Int, PRNGKeyArray
-from foretrace.rl._environment import TimeStep, check_sizes
+from foretrace.rl._checks import check_ranges
+from foretrace.rl._environment import TimeStep
 from foretrace.rl._live import Live, made
 from foretrace.rl._task import Task
 
@@ -101,7 +102,7 @@ class Gymnasium(AbstractGymnasium):
     limit: int | None = None
 
     def __post_init__(self) -> None:
-        check_sizes(self, limit=1)
+        check_ranges(self)
 
     @property
     def title(self) -> str:

@@ -13,10 +13,8 @@ Then the effect of an update enters the next error as if it were news: predictio
 stream diverged (dev/LOG.md).
 """
 
-import dataclasses
-from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import equinox as eqx
 import jax
@@ -29,37 +27,28 @@ from foretrace._engine.gradient import Evaluation
 from foretrace._learner.optimizer import norm
 from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Bool, Float, PRNGKeyArray
-from foretrace.rl._method import Method
 from foretrace.rl._moments import Moments, RewardScale
 from foretrace.rl._monitors import real_parts
 from foretrace.rl._state import AgentInfo, AgentState
 from foretrace.rl._transition import Final, Outcome, Transition, along
-from foretrace.rl._update import Update
+
+if TYPE_CHECKING:
+    from foretrace.rl._agent import Agent
 
 _KEPT = {"carry": 1, "trace": 0, "entropy_grads": 0, "value": 0}
 """What the state keeps of each stream's run of the network, and the axis of the streams."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)
 class LearningStep:
     """The step of an agent as a function of arrays.
 
     Args:
-        method: method of learning, for one stream.
-        gradient: function of network, carry, input, noise, reset and loss of one stream, which
-            returns outputs, gradient and carry of one more step.
-        optimizer: way to change the parameters.
-        discount: discount of the value of the next state.
-        trace_decay: decay of the trace beside the discount.
-        batch_size: number of streams; None for one without a batch axis.
+        agent: agent whose options hold.
     """
 
-    method: Method
-    gradient: Callable[..., Evaluation]
-    optimizer: Update
-    discount: float
-    trace_decay: float
-    batch_size: int | None
+    def __init__(self, agent: "Agent"):
+        self.agent, self.method, self.optimizer = agent, agent.method, agent.optimizer
+        self.discount, self.batch_size = agent.discount, agent.batch_size
 
     def __call__(
         self, state: AgentState, transition: Transition, final: Final
@@ -153,11 +142,8 @@ class LearningStep:
 
     def _each(self, function: Any, in_axes: Any = 0, out_axes: Any = 0) -> Any:
         """Apply a function of one stream to all streams."""
-        if self.batch_size is None:
-            return function
-        if self.batch_size > 1:
-            return jax.vmap(function, in_axes, out_axes)
-        return _only(function, in_axes, out_axes)
+        is_single = self.batch_size is None
+        return function if is_single else jax.vmap(function, in_axes, out_axes)
 
     def _noises(self, key: PRNGKeyArray, state: AgentState) -> Float[Array, "*B K"]:
         """Draw the random part of each stream's next action."""
@@ -209,7 +195,7 @@ class LearningStep:
         """
         found, entropy_grads = self._differentiated(network, carry, x, noise, outcome.done)
         output, gradient = found.outputs[0], self.optimizer.trained(found.grads)
-        keep = outcome.discount * self.trace_decay
+        keep = outcome.discount * self.agent.trace_decay
         # Where an error is missing, later ones say nothing of earlier steps.
         ended = outcome.done | ~outcome.known | self.method.cuts_trace(output, noise)
         keep = jnp.where(ended, 0.0, keep)
@@ -225,7 +211,7 @@ class LearningStep:
         self, network: Any, carry: Carry, x: Array, noise: Array, reset: Array
     ) -> tuple[Evaluation, Any]:
         """Return outputs, gradient and carry of one stream, and the gradient of the entropy."""
-        evaluated = partial(self.gradient, network, carry, x, noise, reset)
+        evaluated = partial(self.agent._gradient, network, carry, x, noise, reset)
         method = self.method
         if not method.entropy:
             return evaluated(method.objective), None
@@ -260,22 +246,3 @@ def _sensitivity_norm(carry: Carry, none: Float[Array, ""]) -> Float[Array, ""]:
     """Return the norm of all sensitivities; `none` under a rule that carries none."""
     sensitivities = eqx.filter(carry.e, eqx.is_inexact_array)
     return norm(sensitivities) if jax.tree.leaves(sensitivities) else none
-
-
-def _only(function: Callable, in_axes: Any, out_axes: Any) -> Callable:
-    """Return `jax.vmap(function)` for one stream, without its axis: it slows XLA down on a CPU."""
-
-    def apply(*args: Any) -> Any:
-        axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
-        inner = [
-            jax.tree.map(lambda leaf, axis=axis: jnp.squeeze(leaf, axis), arg)
-            for arg, axis in zip(args, axes, strict=True)
-        ]
-        found = function(*inner)
-        return jax.tree.map(
-            lambda axis, part: jax.tree.map(lambda leaf: jnp.expand_dims(leaf, axis), part),
-            out_axes,
-            found,
-        )
-
-    return apply

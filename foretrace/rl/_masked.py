@@ -44,14 +44,10 @@ class Masked:
             isinstance(i, bool) or not isinstance(i, int) for i in hide
         ):
             raise ValueError(f"Masked(hide={hide!r}) must be a tuple of integers, such as (1, 3)")
-        if any(not 0 <= i < size for i in hide) or len(set(hide)) < len(hide):
+        if len(set(hide) & {*range(size)}) < len(hide) or len(hide) == size:
             raise ValueError(
-                f"Masked(hide={hide}) must be different positions from 0 to {size - 1}: the "
-                f"observation has {size} elements"
-            )
-        if len(hide) == size:
-            raise ValueError(
-                f"Masked(hide={hide}) hides all {size} elements; leave at least one to be seen"
+                f"Masked(hide={hide}) must be different positions from 0 to {size - 1}, and not "
+                f"all {size}: the observation has {size} elements"
             )
 
     def __getattr__(self, name: str) -> Any:

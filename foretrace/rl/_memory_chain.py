@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._types import Array, Float, Int, PRNGKeyArray
-from foretrace.rl._environment import TimeStep, check_sizes
+from foretrace.rl._checks import check_ranges
+from foretrace.rl._environment import TimeStep
 from foretrace.rl._task import Task
 
 
@@ -49,7 +50,7 @@ class MemoryChain(Task):
     best_return: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
-        check_sizes(self, length=1)
+        check_ranges(self)
 
     def reset(self, key: PRNGKeyArray) -> tuple[MemoryChainState, Float[Array, "I"]]:
         """Begin an episode with a random cue."""

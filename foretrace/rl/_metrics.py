@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from foretrace._types import Array, Float
 from foretrace.rl._environment import TimeStep
 from foretrace.rl._learning_step import inputs_of
-from foretrace.rl._monitors import Range, spectral_radius, untrained
+from foretrace.rl._monitors import dead, spectral_radius, untrained
 from foretrace.rl._state import AgentInfo, AgentState
 
 Tally = dict[str, Float[Array, ""]]
@@ -39,12 +39,12 @@ class Moment(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Block of steps: agent before and after, next observations, and range of states."""
+    """Block of steps: agent before and after, next observations, and what moved in the states."""
 
     before: AgentState
     after: AgentState
     observation: Float[Array, "B I"]
-    seen: Range
+    moved: Any
 
 
 class Metric(NamedTuple):
@@ -97,7 +97,10 @@ MONITORS = (
         "spectral_radius", "largest |eigenvalue| of a layer", lambda end: _radii(end).max(), None
     ),
     Metric(
-        "dead_modules", "share of modules dead", lambda end: end.seen.dead(end.after.network), None
+        "dead_modules",
+        "share of modules dead",
+        lambda end: dead(end.after.network, end.moved),
+        None,
     ),
     Metric(
         "untrained_modules",

@@ -1,7 +1,6 @@
 """Values that a run watches beside its score: the memory's reach, and inactive modules."""
 
-from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -20,37 +19,31 @@ SQUARINGS = 16
 """Squarings of a Jacobian for its spectral radius: a relative error of 1e-4."""
 
 
-class Range(NamedTuple):
-    """Smallest and largest states so far, of each module; real and imaginary parts apart."""
+def dead(network: AbstractNetwork, moved: Any) -> Float[Array, ""]:
+    """Return the share of modules of which no number of the state has moved in any stream.
 
-    lowest: State
-    highest: State
-
-    @classmethod
-    def empty(cls, h: State) -> "Range":
-        """Return the range of no states."""
-        ends = (float("inf"), float("-inf"))
-        return cls(
-            *(jax.tree.map(partial(jnp.full_like, fill_value=f), real_parts(h)) for f in ends)
-        )
-
-    def including(self, h: State) -> "Range":
-        """Return the range with one more state."""
-        parts = real_parts(h)
-        return Range(
-            jax.tree.map(jnp.minimum, self.lowest, parts),
-            jax.tree.map(jnp.maximum, self.highest, parts),
-        )
-
-    def dead(self, network: AbstractNetwork) -> Float[Array, ""]:
-        """Return the share of modules whose state did not move in any stream."""
-        return _share_unmoved(network.each_cell(lambda _, *ends: _moved(*ends, axis=1), *self))
+    Args:
+        network: network.
+        moved: whether each real number of the states has moved.
+    """
+    return _share_without(network.each_cell(lambda _, part: _any_of_module(part, 1), moved))
 
 
 def untrained(before: AbstractNetwork, after: AbstractNetwork) -> Float[Array, ""]:
     """Return the share of modules of the recurrent layers whose coefficients did not change."""
     old, new = (network.each_cell(lambda cell: cell.coefficients()) for network in (before, after))
-    return _share_unmoved(after.each_cell(lambda _, *ends: _moved(*ends, axis=0), old, new))
+    return _share_without(
+        after.each_cell(lambda _, part: _any_of_module(part, 0), has_moved(old, new))
+    )
+
+
+def has_moved(before: Any, after: Any) -> Any:
+    """Return whether each real number of a tree has moved by more than rounding."""
+
+    def moved(a: Array, b: Array) -> Array:
+        return jnp.abs(b - a) > STILL * jnp.maximum(jnp.abs(a), jnp.abs(b))
+
+    return jax.tree.map(moved, real_parts(before), real_parts(after))
 
 
 def spectral_radius(network: AbstractNetwork, h: State, x: Float[Array, "I"]) -> Float[Array, ""]:
@@ -115,16 +108,12 @@ def real_parts(tree: Any) -> Any:
     return jax.tree.map(parts, tree)
 
 
-def _moved(before: Any, after: Any, *, axis: int) -> Bool[Array, "N"]:
+def _any_of_module(moved: Any, axis: int) -> Bool[Array, "N"]:
     """Return whether any number of a module moved; the leaves of a cell have this module axis."""
-
-    def parts(a: Array, b: Array) -> Array:
-        moved = jnp.abs(b - a) > STILL * jnp.maximum(jnp.abs(a), jnp.abs(b))
-        return jnp.moveaxis(moved, axis, 0).reshape(a.shape[axis], -1).any(1)
-
-    return jnp.stack(jax.tree.leaves(jax.tree.map(parts, before, after))).any(0)
+    parts = [jnp.moveaxis(leaf, axis, 0) for leaf in jax.tree.leaves(moved)]
+    return jnp.stack([part.reshape(len(part), -1).any(1) for part in parts]).any(0)
 
 
-def _share_unmoved(moved: Any) -> Float[Array, ""]:
-    """Return the share of the modules of all cells that did not move."""
-    return (~jnp.concatenate([part.ravel() for part in jax.tree.leaves(moved)])).mean()
+def _share_without(modules: Any) -> Float[Array, ""]:
+    """Return the share of the modules of all cells for which a value is False."""
+    return (~jnp.concatenate([part.ravel() for part in jax.tree.leaves(modules)])).mean()

@@ -24,7 +24,7 @@ from foretrace.rl._environment import (
 from foretrace.rl._lstd import LSTD
 from foretrace.rl._method import Method
 from foretrace.rl._metrics import Block, Moment, Tally, counted, empty, ended
-from foretrace.rl._monitors import Range
+from foretrace.rl._monitors import has_moved
 from foretrace.rl._overshoot import ObGD
 from foretrace.rl._q_learning import QLearning
 from foretrace.rl._state import AgentState
@@ -132,13 +132,15 @@ def advance(
 ) -> tuple[World, Tally]:
     """Act and learn for a number of steps."""
 
-    def step(_: Any, now: tuple[World, Tally, Range]) -> tuple[World, Tally, Range]:
+    def step(_: Any, now: tuple[World, Tally, Any]) -> tuple[World, Tally, Any]:
         world, tally = _step(environment, agent, *now[:2])
-        return world, tally, now[2].including(world.agent.carry.h)
+        moved = has_moved(now[0].agent.carry.h, world.agent.carry.h)
+        return world, tally, jax.tree.map(jnp.logical_or, now[2], moved)
 
-    start = (world, empty(world.total.dtype), Range.empty(world.agent.carry.h))
-    after, tally, seen = lax.fori_loop(0, steps, step, start)
-    return after, ended(tally, Block(world.agent, after.agent, after.transition.observation, seen))
+    h = world.agent.carry.h
+    start = (world, empty(world.total.dtype), has_moved(h, h))
+    after, tally, moved = lax.fori_loop(0, steps, step, start)
+    return after, ended(tally, Block(world.agent, after.agent, after.transition.observation, moved))
 
 
 def _step(

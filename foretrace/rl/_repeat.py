@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._types import Array, Float, Int, PRNGKeyArray
-from foretrace.rl._environment import TimeStep, check_sizes
+from foretrace.rl._checks import check_ranges
+from foretrace.rl._environment import TimeStep
 from foretrace.rl._task import Task
 
 SUITS, RANKS = 4, 13
@@ -31,7 +32,7 @@ class _Deck(Task):
     best_return: ClassVar[float] = 1.0
 
     def __post_init__(self) -> None:
-        check_sizes(self, decks=1)
+        check_ranges(self)
 
     @property
     def card_count(self) -> int:
@@ -113,7 +114,6 @@ class RepeatPrevious(_Deck):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_sizes(self, back=0)
         if self.back > self.card_count - 2:
             raise ValueError(
                 f"RepeatPrevious(back={self.back}) must be at most {self.card_count - 2}: the deck "

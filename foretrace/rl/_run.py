@@ -4,7 +4,8 @@ import dataclasses
 import os
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import jax
 import numpy as np
@@ -28,19 +29,6 @@ LAST = 0.1
 
 KIND = RunKind(RLConfig, may_grow=("steps",))
 RLResult = Result
-
-
-class _Loadable(NamedTuple):
-    """What `load` needs to know of a run: the agent and its environments before the first step."""
-
-    config: RLConfig
-    agent: Agent
-
-    def init(self) -> World:
-        """Return agent and environments before the first step."""
-        return begin(
-            self.config.seen, self.agent, jax.random.fold_in(jax.random.key(self.config.seed), 1)
-        )
 
 
 def train(
@@ -84,7 +72,13 @@ def agent_of(run_dir: str | os.PathLike[str]) -> tuple[Agent, AgentState]:
     """
     config = read_config_as(run_dir, RLConfig)
     agent = build(config)
-    return agent, load(Run(Path(run_dir)).checkpoint, _Loadable(config, agent)).agent
+    like = SimpleNamespace(init=partial(_begun, config, agent))
+    return agent, load(Run(Path(run_dir)).checkpoint, like).agent
+
+
+def _begun(config: RLConfig, agent: Agent) -> World:
+    """Return agent and environments before the first step."""
+    return begin(config.seen, agent, jax.random.fold_in(jax.random.key(config.seed), 1))
 
 
 @lru_cache(maxsize=1)
@@ -108,7 +102,7 @@ class _Acting(Program[World]):
 
     def init(self) -> World:
         """Return agent and environments before the first step."""
-        return jax.jit(_Loadable(self.config, self.agent).init)()
+        return jax.jit(partial(_begun, self.config, self.agent))()
 
     def block(self, state: World, step: int) -> tuple[World, int]:
         """Act and learn up to the next line of the record, and write it."""

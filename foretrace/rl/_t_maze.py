@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
-from foretrace.rl._environment import TimeStep, check_sizes
+from foretrace.rl._checks import check_ranges
+from foretrace.rl._environment import TimeStep
 from foretrace.rl._task import Task
 
 
@@ -58,7 +59,7 @@ class TMaze(Task):
     best_return: ClassVar[float] = 4.0
 
     def __post_init__(self) -> None:
-        check_sizes(self, corridor=1, limit=1)
+        check_ranges(self)
 
     @property
     def most_steps(self) -> int:

@@ -7,7 +7,8 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
-from foretrace.rl._environment import TimeStep, check_sizes
+from foretrace.rl._checks import check_ranges
+from foretrace.rl._environment import TimeStep
 from foretrace.rl._task import Task
 
 
@@ -45,7 +46,7 @@ class TraceConditioning(Task):
     predicts: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
-        check_sizes(self, interval=2, distractors=0, pause=1)
+        check_ranges(self)
 
     @property
     def observation_size(self) -> int:

@@ -11,7 +11,7 @@ from tiers import fast
 
 import foretrace as ft
 from foretrace._recurrence.chunk import Carry
-from foretrace.rl._monitors import Range, spectral_radius, untrained
+from foretrace.rl._monitors import dead, has_moved, spectral_radius, untrained
 
 
 @pytest.mark.exact
@@ -42,8 +42,8 @@ def test_every_cell_has_a_radius_and_a_range(name):
         network = ft.Network(2, 3, model_size=4, depth=2, cell=CELLS[name], key=key)
         h = ft.init_carry(network, ft.BPTT).h
         many = jax.tree.map(lambda leaf: leaf[:, None], h)
-        dead = Range.empty(many).including(many).dead(network)
-        return spectral_radius(network, h, jnp.zeros(2)), dead, untrained(network, network)
+        share = dead(network, has_moved(many, many))
+        return spectral_radius(network, h, jnp.zeros(2)), share, untrained(network, network)
 
     assert [leaf.shape for leaf in jax.eval_shape(watched, jax.random.key(0))] == [(), (), ()]
 
@@ -53,13 +53,12 @@ def test_a_module_is_dead_or_untrained_if_no_part_of_it_moves(cell, count):
     """In any stream; what moves by less than rounding does not move."""
     network = make_network(cell=cell, depth=2)
     h = jax.tree.map(lambda leaf: leaf + 1, ft.init_carry(network, ft.ONLINE, 2).h)
-    still = Range.empty(h).including(h)
-    assert float(still.dead(network)) == 1 == float(untrained(network, network))
+    assert float(dead(network, has_moved(h, h))) == 1 == float(untrained(network, network))
     first, *rest = jax.tree.leaves(h)
     by = 0.1j if jnp.iscomplexobj(first) else 0.1
     for size, share in ((by, (count - 1) / count), (1e-8, 1)):
-        moved = jax.tree.unflatten(jax.tree.structure(h), [first.at[0, 1, 1].add(size), *rest])
-        np.testing.assert_allclose(still.including(moved).dead(network), share)
+        after = jax.tree.unflatten(jax.tree.structure(h), [first.at[0, 1, 1].add(size), *rest])
+        np.testing.assert_allclose(dead(network, has_moved(h, after)), share)
     part = network.blocks.cell.B_re if cell else network.layers[0][0].W
     more = part.at[(0, 1) if cell else 1].add(0.1)
     changed = jax.tree.map(lambda leaf: more if leaf is part else leaf, network)

@@ -130,7 +130,7 @@ VALUES = [
         ((3,), "from 0 to 2"),
         ((-1,), "from 0 to 2"),
         ((1, 1), "different positions"),
-        ((0, 1, 2), "hides all 3"),
+        ((0, 1, 2), "not all 3"),
         ([1], "tuple of integers"),
         ((True,), "tuple of integers"),
         ((0.5,), "tuple of integers"),
