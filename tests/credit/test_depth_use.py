@@ -56,7 +56,7 @@ REFUSALS = [
     (partial(Depth, 1, modules=-1), "modules=-1"),
     (partial(Depth, 1, modules=True), "modules=True"),
     (partial(Depth, 1, modules=2, by_memory=1), "by_memory=1 must be True or False"),
-    (partial(ft.rule, "online(groups=1)"), r"online\(groups=1\).: depth=0 must be an integer"),
+    (partial(ft.rule, "online(groups=1)"), "rule='online(groups=1)': depth=0 must be"),
     (partial(CHANGED, rule="online(depth=-1)"), "rule='online(depth=-1)': 'depth=-1' is not an"),
     (partial(CHANGED, rule="bptt(depth=1)"), "carries none"),
     (partial(CHANGED, rule="online(depth=1, by_memory=true)"), "by_memory=True says how modules"),
