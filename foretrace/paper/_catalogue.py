@@ -32,6 +32,6 @@ def scales(name: str) -> tuple[Scale, ...]:
     """Return the scales of an experiment.
 
     >>> scales("table1")
-    ('cpu', 'paper')
+    ('smoke', 'cpu', 'paper')
     """
     return tuple(_MODULES[name].SCALES)

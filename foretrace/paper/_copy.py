@@ -1,8 +1,10 @@
 """Common parts of the experiments on the copy task: Figure 2 and Table 1."""
 
+import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from foretrace._options.cells import LRU, LinearRNN
 from foretrace._options.network import NetworkConfig
 from foretrace.experiment._config import Config, OptimizerConfig
 from foretrace.paper._experiment import Entry, Experiment, Scale
@@ -61,3 +63,13 @@ class CopySize(NamedTuple):
             search_share=self.search_share,
             note=self.note,
         )
+
+
+def at_scale(network: NetworkConfig, scale: Scale) -> NetworkConfig:
+    """Return the network, or a tiny one of the same kind at the scale `smoke`."""
+    if scale != "smoke":
+        return network
+    small: dict[str, Any] = {"state_size": 8} if isinstance(network.cell, LRU | LinearRNN) else {}
+    cell = dataclasses.replace(network.cell, **small)
+    readout = None if network.readout_size is None else 16
+    return dataclasses.replace(network, model_size=12, cell=cell, readout_size=readout)

@@ -5,9 +5,10 @@
     table1.py       Table 1: recurrent layers and rules on the copy task
     tables2_3.py    Table 2: sequential CIFAR-10, IMDB, ListOps; Table 3: a linear RNN
 
-Each experiment comes in scales: `cpu` (about an hour on two cores, reduced as its note says),
-`long` (Tables 2 and 3: sequences of the paper's length) and `paper`. Where the paper's text and the
-authors' published runs differ, the settings follow the runs, which produced the numbers.
+Each experiment comes in scales: `smoke` (seconds, to see that all works), `cpu` (about an hour on
+two cores, reduced as its note says), `long` (Tables 2 and 3: sequences of the paper's length) and
+`paper`. Where the paper's text and the authors' published runs differ, the settings follow the
+runs, which produced the numbers.
 
 Source: Zucchet et al., Online learning of long-range dependencies, NeurIPS 2023.
 """
@@ -18,7 +19,7 @@ from typing import Literal, Self
 
 from foretrace.experiment._config import Config
 
-Scale = Literal["cpu", "long", "paper"]
+Scale = Literal["smoke", "cpu", "long", "paper"]
 RULES = ("online", "bptt", "truncated", "spatial")
 """Rules of the paper's tables."""
 WITHIN_CHUNKS = "errors go through time within a chunk"

@@ -39,9 +39,9 @@ class Reproduction:
 
     Args:
         experiment: table, or panels of a figure.
-        scale: size of the experiment: cpu takes about an hour on two cores; long has the paper's
-            sequences with smaller networks (Tables 2 and 3; 20 to 40 minutes a run); paper is all
-            of it.
+        scale: size of the experiment: smoke only shows that it runs; cpu takes about an hour on two
+            cores; long has the paper's sequences with smaller networks (Tables 2 and 3; 20 to 40
+            minutes a run); paper is all of it.
         seeds: seeds of the reported runs. Default: the scale's.
         rates: learning rates to choose from; a single one needs no search. Default: the scale's.
         search_share: length of a run of the search, as a share of a whole run. Default: the

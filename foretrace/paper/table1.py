@@ -3,7 +3,7 @@
 from foretrace._options.cells import GRU, LRU, LinearRNN
 from foretrace._options.network import NetworkConfig
 from foretrace.experiment._report import TABLE_1
-from foretrace.paper._copy import CopySize
+from foretrace.paper._copy import CopySize, at_scale
 from foretrace.paper._experiment import REST, RULES, WITHIN_CHUNKS, Entry, Experiment, Scale
 
 NETWORKS = {
@@ -50,9 +50,18 @@ BEYOND: tuple[tuple[str, str, int | None, str], ...] = (
 )
 """For LRU x 4, past the paper: row, rule, number of steps of a chunk, note."""
 
+SMOKE = (
+    "online, LRU x 4",
+    "online, credit depth 2, encoder, 8 modules, LRU x 4",
+    "spatial, GRU x 1",
+)
+"""Entries of the scale `smoke`, one of each kind: compiling one takes half a minute."""
+
+TINY = "Three entries, 2 epochs of 40 samples, tiny networks: shows that it runs, no more."
 CPU = "4 epochs instead of 25, 2 seeds instead of 5."
 PAPER = "As in the paper: 20,000 samples drawn once, 25 epochs."
 SCALES: dict[Scale, CopySize] = {
+    "smoke": CopySize(40, 2, 20, (0, 1), (2e-3, 4e-3), 1.0, TINY),
     "cpu": CopySize(20_000, 4, 50, (0, 1), (2e-3, 4e-3, 8e-3), 0.25, CPU),
     "paper": CopySize(
         20_000, 25, 50, (0, 1, 2, 3, 4), tuple(2**i * 1e-3 for i in range(6)), 1.0, PAPER
@@ -64,7 +73,8 @@ def experiment(name: str, scale: Scale) -> Experiment:
     """Return Table 1: the paper's 16 cells, and for the LRU HYBRID and credit in depth."""
     size = SCALES[scale]
     entries = []
-    for column, network in NETWORKS.items():
+    for column, full in NETWORKS.items():
+        network = at_scale(full, scale)
         corrected = {} if isinstance(network.cell, LRU) else {"online": "corrected"}
         entries += [
             Entry(
@@ -82,4 +92,6 @@ def experiment(name: str, scale: Scale) -> Experiment:
                 Entry(row, column, size.config(network, rule, chunk=c), None, size.rates, note)
                 for row, rule, c, note in BEYOND
             ]
+    if scale == "smoke":
+        entries = [entry for entry in entries if entry.name in SMOKE]
     return size.experiment(name, "Table 1: final training loss on the copy task", scale, entries)

@@ -41,6 +41,11 @@ class Size(NamedTuple):
 
 
 SCALES: dict[Scale, dict[str, Size]] = {
+    "smoke": {
+        "sCIFAR": Size(SequentialCIFAR10(pool=8, samples=20), 2, 10, 0, (2, 8, 16)),
+        "IMDB": Size(IMDB(100, 20), 2, 10, 0, (2, 8, 16)),
+        "ListOps": Size(ListOps(20, 20, 0, 10, 60), 2, 10, 0, (2, 8, 16)),
+    },
     "cpu": {
         "sCIFAR": Size(SequentialCIFAR10(pool=4, samples=45_000), 10, 50, 1, (4, 64, 64)),
         "IMDB": Size(IMDB(250, 22_500), 5, 32, 0.5, (4, 32, 32), tested=10_000),
@@ -67,6 +72,7 @@ features.
 """
 
 NOTES: dict[Scale, str] = {
+    "smoke": "20 samples, short sequences, small networks: shows that it runs, no more.",
     "cpu": "Smaller networks, fewer samples and epochs, no search; images of 64 steps, the first "
     "250 bytes of a review, expressions of 11 to 149 symbols. Tests on 2,000 sequences, of IMDB on "
     "10,000.",
@@ -80,7 +86,7 @@ NOTES: dict[Scale, str] = {
 
 def experiment(name: str, scale: Scale) -> Experiment:
     """Return Table 2, with credit in depth and HYBRID on its first task, or Table 3."""
-    seeds = {"cpu": (0, 1), "long": (0,), "paper": (0, 1, 2)}[scale]
+    seeds = {"smoke": (0,), "cpu": (0, 1), "long": (0,), "paper": (0, 1, 2)}[scale]
     title, entries = (
         ("Table 2: test accuracy", _table2(scale))
         if name == "table2"
@@ -98,7 +104,7 @@ def _table2(scale: Scale) -> list[Entry]:
     ]
     # A chunk is an eighth of the sequence at scale cpu, and two of its 32 rows of pixels at full
     # length. The table on the copy task has the same modules, which a stream can afford.
-    chunk = 8 if scale == "cpu" else 64
+    few, chunk = {"smoke": (4, 4), "cpu": (16, 8)}.get(scale, (16, 64))
     layers, deep = SCALES[scale]["sCIFAR"].network[0], "online, credit depth"
     beyond: list[tuple[str, str, int | None, str]] = [
         *((f"{deep} {d}", f"online(depth={d})", None, "") for d in range(1, layers)),
@@ -109,7 +115,7 @@ def _table2(scale: Scale) -> list[Entry]:
             None,
             "",
         ),
-        (f"{deep} 2, encoder, 8 modules", "online(depth=2, groups=1, modules=8)", 16, REST),
+        (f"{deep} 2, encoder, 8 modules", "online(depth=2, groups=1, modules=8)", few, REST),
         (f"hybrid, chunk {chunk}", "hybrid", chunk, WITHIN_CHUNKS),
     ]
     for row, rule, steps, note in beyond:
@@ -176,6 +182,7 @@ def _config(
         evaluate_every=epoch // 4 if scale == "long" else epoch,
         align_every=None,
         keep_best=True,
-        validation_sequences=10_000 if scale == "paper" else 2_000,
-        final_sequences=size.tested or {"cpu": 2_000, "long": 10_000, "paper": 25_000}[scale],
+        validation_sequences={"smoke": 20, "paper": 10_000}.get(scale, 2_000),
+        final_sequences=size.tested
+        or {"smoke": 20, "cpu": 2_000, "long": 10_000, "paper": 25_000}[scale],
     )

@@ -20,6 +20,7 @@ from foretrace._runs.metrics import MetricsLog
 from foretrace.cli import _main as cli
 from foretrace.experiment import _train
 from foretrace.experiment._config import Config, OptimizerConfig
+from foretrace.experiment._program import shared
 from foretrace.paper import _reproduce as reproduce
 from foretrace.paper import _tables as tables
 from foretrace.paper._jobs import identity_in, left, reports, searches
@@ -288,7 +289,7 @@ def test_long_sequences_are_those_of_the_paper():
             assert getattr(long.config.task, field, None) == getattr(
                 paper_size.config.task, field, None
             )
-    with pytest.raises(ValueError, match="no scale 'long' of table1; there are cpu, paper"):
+    with pytest.raises(ValueError, match="no scale 'long' of table1; there are smoke, cpu, paper"):
         paper.load("table1", "long")
 
 
@@ -474,3 +475,12 @@ def test_a_bar_in_a_name_does_not_end_its_cell():
     from foretrace.paper._tables import _row
 
     assert _row(["|lam| from 0", "1"]) == r"| \|lam\| from 0 | 1 |"
+
+
+def test_the_scale_smoke_has_an_entry_of_each_kind_and_one_program_for_search_and_report():
+    smoke, whole = (paper.load("table1", scale) for scale in ("smoke", "paper"))
+    names = [entry.name for entry in smoke.entries]
+    assert len(names) == 3 and set(names) <= {entry.name for entry in whole.entries}
+    for entry in smoke.entries:
+        found = [job.config for job in (*searches(smoke, entry), *reports(smoke, entry, 1.0))]
+        assert len(found) == 4 and len(set(map(shared, found))) == 1
