@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import gc
 import importlib
+import io
 import os
 import sys
 from pathlib import Path
@@ -143,6 +144,15 @@ def benchmark(monkeypatch):
     yield lambda name: importlib.import_module(f"benchmarks.{name}")
     for name in [name for name in sys.modules if name.split(".")[0] == "benchmarks"]:
         del sys.modules[name]
+
+
+@pytest.fixture
+def pipe(monkeypatch):
+    """Return the end of a pipe that is written to; standard input is the other end."""
+    into, out = os.pipe()
+    with os.fdopen(into, "rb") as file, os.fdopen(out, "wb", buffering=0) as writer:
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(file))
+        yield writer
 
 
 PROCESS = Path("/proc/self")

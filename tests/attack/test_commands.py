@@ -5,7 +5,6 @@ import io
 import os
 import shutil
 import signal
-import subprocess
 import sys
 from pathlib import Path
 
@@ -22,7 +21,6 @@ from foretrace.stream._config import StreamConfig
 from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._run import follow
 
-pytestmark = pytest.mark.usefixtures("standard_promotion")
 MODEL = ModelConfig(experts=("baselines",))
 CHECKPOINT = "checkpoint.safetensors"
 
@@ -104,27 +102,6 @@ def test_predicting_refuses_the_checkpoint_of_another_run(config, run, tmp_path,
     assert "it and the checkpoint differ in bound: 10.0, 5.0" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("command", ["stream", "predict"])
-def test_a_negative_number_of_rows_is_refused(config, tmp_path, capsys, command):
-    words = {"stream": [config.source, "--target", "y", "--run-dir", str(tmp_path / "new")]}
-    words |= {"predict": [str(tmp_path / "new"), config.source]}
-    assert cli.main([command, *words[command], "--rows", "-1"]) == 2
-    assert "rows=-1 must not be negative" in capsys.readouterr().err
-    assert not (tmp_path / "new").exists()
-
-
-@pytest.mark.program
-def test_predictions_into_head_end_well(run, tmp_path):
-    (tmp_path / "b.csv").write_text("x,y\n" + "1,1\n" * 20_000)
-    command = (
-        f"set -o pipefail; {sys.executable} -m foretrace predict {run} {tmp_path / 'b.csv'} "
-        "| head -n 3"
-    )
-    options = {"capture_output": True, "text": True, "timeout": 120}
-    done = subprocess.run(["bash", "-c", command], check=False, **options)
-    assert done.returncode == 141 and done.stderr == "" and len(done.stdout.splitlines()) == 3
-
-
 def test_the_command_that_goes_on_has_all_that_is_not_in_the_run_directory(config, run):
     plain = commands._again(Stream(config, run), run)
     assert plain == f"foretrace resume {run}"
@@ -164,15 +141,6 @@ def test_an_error_in_the_middle_of_a_step_keeps_a_state_between_two_rows(
     saved = read_extra(tmp_path / "cut" / CHECKPOINT)
     assert saved["position"][0] == {TypeError: 30, ValueError: 49}[error]
     assert_goes_on(config, config, tmp_path)
-
-
-@pytest.fixture
-def pipe(monkeypatch):
-    """Return the end of a pipe that is written to; standard input is the other end."""
-    into, out = os.pipe()
-    with os.fdopen(into, "rb") as file, os.fdopen(out, "wb", buffering=0) as writer:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(file))
-        yield writer
 
 
 @pytest.mark.parametrize("first", [0, 25])

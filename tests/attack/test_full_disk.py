@@ -16,8 +16,6 @@ from foretrace._runs.checkpoint import _read
 from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
 
-pytestmark = pytest.mark.usefixtures("standard_promotion")
-
 COMMANDS = {
     "stream": "stream a.csv --target y --size tiny --depth 1 --model-size 4 --state-size 3 "
     "--log-every 20 "

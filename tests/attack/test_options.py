@@ -12,8 +12,6 @@ from foretrace.stream._estimator import OnlineEstimator
 from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._plan import make_plan, open_source
 
-pytestmark = pytest.mark.usefixtures("standard_promotion")
-
 ROW = ModelConfig(experts=("row",))
 NETWORK = ModelConfig("tiny", depth=1, model_size=4, state_size=3)
 BASES = {

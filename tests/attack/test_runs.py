@@ -21,7 +21,6 @@ from foretrace.stream._config import StreamConfig
 from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._run import follow
 
-pytestmark = pytest.mark.usefixtures("standard_promotion")
 MODEL = ModelConfig(experts=("baselines",))
 FILES = ("checkpoint.safetensors", "config.json", "metrics.jsonl")
 
@@ -34,10 +33,7 @@ def finished(tmp_path_factory):
     config = StreamConfig(
         str(folder / "a.csv"), target="y", model=MODEL, log_every=20, checkpoint_every=30
     )
-    from jax import numpy_dtype_promotion
-
-    with numpy_dtype_promotion("standard"):
-        follow(config, folder / "run", show_progress=False)
+    follow(config, folder / "run", show_progress=False)
     return config, folder / "run"
 
 

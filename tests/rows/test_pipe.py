@@ -19,15 +19,6 @@ from foretrace._rows.source import Position, Source
 DATA = b"x,y\n" + b"".join(b"%d,%d\n" % (i, i * i) for i in range(400))
 
 
-@pytest.fixture
-def stdin(monkeypatch):
-    """Return the end of a pipe that is written to; standard input is the other end."""
-    into, out = os.pipe()
-    with os.fdopen(into, "rb") as file, os.fdopen(out, "wb", buffering=0) as writer:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(file))
-        yield writer
-
-
 def take(count, **options):
     """Return a source on standard input, and its first rows: values of x, and positions."""
     source = Source("-", "csv", hand_on=True, **options)
@@ -47,32 +38,32 @@ def numbers(*values):
 
 
 @pytest.mark.parametrize("same", [True, False])
-def test_a_torn_row_is_read_only_where_its_rest_follows(stdin, monkeypatch, same):
+def test_a_torn_row_is_read_only_where_its_rest_follows(pipe, monkeypatch, same):
     torn = DATA.index(b"250,") + 2  # in the middle of a number
-    stdin.write(DATA[:torn])
+    pipe.write(DATA[:torn])
     source, rows = take(200)
     state = source.pipe.to_json(rows[-1][1].offset, end=same)
     assert len(state["unread"]) > 200, "nothing was read ahead: the test shows nothing"
     if not same:
         monkeypatch.setattr(pipes, "_identity", lambda: [0, 1])
-    stdin.write(DATA[torn:] if same else b"x,y\n900,1\n")
-    stdin.close()
+    pipe.write(DATA[torn:] if same else b"x,y\n900,1\n")
+    pipe.close()
     lost, more = go_on(state)
     dropped = "the incomplete row at the end of the earlier input, of 2 bytes, is dropped"
     assert more == numbers(*range(200, 400 if same else 250), *([] if same else [900]))
     assert lost == ([] if same else [dropped])
 
 
-def test_a_killed_process_loses_rows_and_says_so(stdin):
-    stdin.write(DATA[:3000])
+def test_a_killed_process_loses_rows_and_says_so(pipe):
+    pipe.write(DATA[:3000])
     source, rows = take(100)
     state = source.pipe.to_json(rows[-1][1].offset, end=False)
     # It goes on for some bytes, and is killed in the middle of a row.
     torn = DATA.index(b"370,") + 1
-    stdin.write(DATA[3000:torn])
+    pipe.write(DATA[3000:torn])
     os.read(sys.stdin.fileno(), 10**6)
-    stdin.write(DATA[torn:])
-    stdin.close()
+    pipe.write(DATA[torn:])
+    pipe.close()
     lost, more = go_on(state)
     assert more == numbers(*range(100, DATA[:3000].count(b"\n") - 1), *range(371, 400))
     assert len(lost) == 2 and "the earlier process was killed" in lost[1]
@@ -89,9 +80,9 @@ def test_a_redirected_file_is_put_back(tmp_path, monkeypatch):
         assert go_on(state, bad_rows="skip") == ([], [("1", 9), ("2", 10)])
 
 
-def test_a_compressed_pipe_says_that_it_cannot_go_on(stdin):
-    stdin.write(gzip.compress(DATA))
-    stdin.close()
+def test_a_compressed_pipe_says_that_it_cannot_go_on(pipe):
+    pipe.write(gzip.compress(DATA))
+    pipe.close()
     source, rows = take(100)
     state = source.pipe.to_json(500, end=True)
     assert len(rows) == 100 and state["unread"] == ""
@@ -105,12 +96,12 @@ def test_a_closed_standard_input_is_said(monkeypatch):
 
 
 @pytest.mark.parametrize(("hand_on", "most"), [(True, 2**16 + 1000), (False, 2000)])
-def test_what_is_released_or_never_handed_on_is_forgotten(stdin, hand_on, most):
+def test_what_is_released_or_never_handed_on_is_forgotten(pipe, hand_on, most):
     source = Source("-", "csv", hand_on=hand_on)
     rows = source.rows()
-    stdin.write(b"x,y\n")
+    pipe.write(b"x,y\n")
     for _ in range(300):
-        stdin.write(b"1," + b"2" * 997 + b"\n")
+        pipe.write(b"1," + b"2" * 997 + b"\n")
         _, position = next(rows)
         if hand_on:
             source.pipe.release(position.offset)
@@ -126,7 +117,7 @@ LINES = {
 
 
 @pytest.mark.parametrize("format", LINES)
-def test_rows_that_are_skipped_are_not_kept_until_a_good_one_comes(stdin, monkeypatch, format):
+def test_rows_that_are_skipped_are_not_kept_until_a_good_one_comes(pipe, monkeypatch, format):
     bad, blank, line = LINES[format]
     source, held = Source("-", format, bad_rows="skip", hand_on=True), []
     monkeypatch.setattr(
@@ -136,7 +127,7 @@ def test_rows_that_are_skipped_are_not_kept_until_a_good_one_comes(stdin, monkey
     )
     pieces = [b"x,y\n" * (format == "csv") + line % 0, *[bad] * 100, line % 1]
     pieces += [*[bad, blank] * 50, line % 2, *[blank] * 100, line % 3, *[bad] * 3, line % 4]
-    threading.Thread(target=lambda: [stdin.write(piece) for piece in pieces]).start()
+    threading.Thread(target=lambda: [pipe.write(piece) for piece in pieces]).start()
     rows = source.rows()
     _, first = next(rows)
     # Nothing more is released: the rows behind the first one are in an unfinished chunk, and wait
@@ -148,8 +139,8 @@ def test_rows_that_are_skipped_are_not_kept_until_a_good_one_comes(stdin, monkey
     state = source.pipe.to_json(first.offset, end=True)
     assert state["unread"].encode() == b"".join(line % i for i in (1, 2, 3, 4))
     assert state["bad"] == [[0, 100], [len(line % 1), 50], [3 * len(line % 1), 3]]
-    stdin.write(line % 5)
-    stdin.close()
+    pipe.write(line % 5)
+    pipe.close()
     places = [100, 150, 150, 153, 153]
     more = [(str(i), bad) for i, bad in enumerate(places, 1)]
     assert go_on(state, format, bad_rows="skip") == ([], more)

@@ -6,7 +6,6 @@ import pytest
 from benchmarks.pages.forecasting import scores
 from benchmarks.streams import forecasting
 
-pytestmark = pytest.mark.usefixtures("standard_promotion")
 HORIZON, SEASON = 3, 7
 
 

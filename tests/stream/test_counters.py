@@ -12,7 +12,6 @@ from foretrace._rows.scores import means
 from foretrace.stream._model import build_learner, resolve
 from foretrace.stream._model_config import ModelConfig
 
-pytestmark = pytest.mark.usefixtures("standard_promotion")
 LAST = 2**31 - 1
 
 

@@ -13,7 +13,6 @@ from river import stream as river_stream
 
 from foretrace.stream import Classifier, ModelConfig, Regressor, StreamConfig, run
 
-pytestmark = pytest.mark.usefixtures("standard_promotion")
 FEW = ModelConfig(experts=("baselines", "row", "short"))
 ROWS, DELAY = 120, 3
 
@@ -210,20 +209,3 @@ def test_rows_that_came_with_their_labels_may_be_learned_first():
         late.predict_one(x)
         late.learn_one(x, y)
     assert early.predict_one({"x": 1.0, "z": 0}) == late.predict_one({"x": 1.0, "z": 0})
-
-
-def test_a_pickled_model_goes_on():
-    model, table = Classifier(model=FEW, features=4, delay=DELAY), list(rows(True))
-    for x, _ in table[:20]:
-        model.predict_one(x)
-    again = pickle.loads(pickle.dumps(model))
-    for one in (model, again):
-        for x, y in table[17:20]:
-            one.learn_one(x, y)
-    assert model.predict_proba_one(table[20][0]) == again.predict_proba_one(table[20][0])
-
-
-@pytest.mark.parametrize("delay", [-1, 1.5])
-def test_a_delay_is_a_whole_number(delay):
-    with pytest.raises(ValueError, match="delay="):
-        Regressor(delay=delay)

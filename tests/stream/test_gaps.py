@@ -15,7 +15,6 @@ from foretrace.stream import ModelConfig, StreamConfig, run
 from foretrace.stream._plan import Plan, make_plan, open_source
 from foretrace.stream._predict import predictions
 
-pytestmark = pytest.mark.usefixtures("standard_promotion")
 START = datetime.datetime(2026, 1, 1)
 NAME = "time since the last when"
 
@@ -90,11 +89,3 @@ def test_a_target_that_is_the_gap_is_found_and_predictions_know_it(tmp_path):
     assert read_extra(tmp_path / "run" / "checkpoint.safetensors")["plan"]["gaps"] == {NAME: "when"}
     found = [row["y"] for row in predictions(tmp_path / "run", path)[1]]
     assert np.abs(np.array(found) - gaps)[2:].mean() < 0.15
-
-
-def test_a_resumed_run_knows_the_last_time(tmp_path):
-    path = write(tmp_path / "a.csv", np.random.default_rng(0).uniform(1, 3, 100))
-    options = {"target": "y", "task": "regression", "model": ModelConfig(experts=("row",))}
-    whole = run(path, tmp_path / "whole", **options)
-    run(path, tmp_path / "run", rows=50, **options)
-    assert run(path, tmp_path / "run", resume=True, **options).scores == whole.scores

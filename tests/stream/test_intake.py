@@ -19,11 +19,6 @@ from foretrace._rows.target import ClassTarget, NumberTarget
 from foretrace.stream._intake import Intake
 from foretrace.stream._model import resolve, shape_of
 from foretrace.stream._model_config import ModelConfig
-from foretrace.stream._saved import copy_state
-
-pytestmark = pytest.mark.usefixtures("standard_promotion")
-ROWS = [({"who": who, "x": x}, x) for who, x in (("a", 1.0), ("b", -2.0), ("a", 3.0), ("b", 0.5))]
-ASKED = [{"who": "a", "x": 2.0}, {"who": "a", "x": -2.0}, {"who": "a", "x": None}]
 
 
 def make_intake(members, target=None, begun_with=None, delay=0, **model):
@@ -34,19 +29,6 @@ def make_intake(members, target=None, begun_with=None, delay=0, **model):
     streams = Streams(encoder, target, SlotTable(shape.slots), delay=delay)
     shape = dataclasses.replace(shape, begun_with=begun_with)
     return Intake(streams, config, shape, member=None if members is None else "who")
-
-
-@pytest.mark.parametrize("members", fast([None, 2]))
-def test_an_answer_depends_on_the_row_that_was_asked_about(members):
-    intake = make_intake(members)
-    state = intake.mixture.init()
-    for row in ROWS * 4:  # of ten labels on, the network has a say
-        state, _ = intake.learn(state, [row])
-    answers = [np.asarray(intake.predict(state, row).newest) for row in ASKED]
-    assert len({float(answer[0]) for answer in answers}) == len(ASKED)
-    # Without learning, the next row has the same answer, whatever its own target.
-    _, mixed = intake.advance(copy_state(state), ASKED[0], 1e6)
-    np.testing.assert_allclose(mixed.newest[0], answers[0], rtol=1e-6)
 
 
 def test_members_with_a_label_are_counted_through_evictions():

@@ -15,24 +15,20 @@ import pandas as pd
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from jax import numpy_dtype_promotion
 from safetensors.numpy import load_file
+from streams import FEW, Killed, kill_while_writing, quiet
 
 from foretrace._rows.source import Source
 from foretrace._runs import session
-from foretrace._runs.appended import AppendedFile
 from foretrace._runs.directory import RunError
 from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
 from foretrace.stream import _loop
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._predictions import LineWriter, Outlet
 from foretrace.stream._run import follow
 from foretrace.stream._run_from_python import run as run_stream
 
-pytestmark = pytest.mark.usefixtures("standard_promotion")
-MODEL = ModelConfig(experts=("baselines", "row"))
 ROWS = 60
 RUNS = {
     "a class": {"target": "c"},
@@ -40,10 +36,6 @@ RUNS = {
     "next numbers of members": {"target": "y", "horizon": 2, "member": "c"},
     "a number, in chunks": {"target": "y", "task": "regression", "chunk": 8},
 }
-
-
-class Killed(BaseException):
-    """The end of a process at once: nothing is saved any more."""
 
 
 def value(i):
@@ -57,7 +49,7 @@ def write_source(path, rows=ROWS, *, complete=True):
 
 
 def config_for(folder, name="p.csv", **options):
-    options = {"id": "key", "model": MODEL, "look_ahead": 20, "log_every": 10} | options
+    options = {"id": "key", "model": FEW, "look_ahead": 20, "log_every": 10} | options
     return StreamConfig(str(folder / "a.csv"), predictions=str(folder / name), **options)
 
 
@@ -66,10 +58,8 @@ def whole(request, tmp_path_factory):
     """Return options of a run, and the predictions of the undisturbed one as CSV and as JSON."""
     folder, options = tmp_path_factory.mktemp("whole"), RUNS[request.param]
     write_source(folder / "a.csv", complete=False)
-    with numpy_dtype_promotion("standard"):
-        for name in ("p.csv", "p.jsonl"):
-            config = config_for(folder, name, **options)
-            follow(config, folder / f"run of {name}", show_progress=False)
+    for name in ("p.csv", "p.jsonl"):
+        quiet(config_for(folder, name, **options), folder / f"run of {name}")
     return options, (folder / "p.csv").read_text(), (folder / "p.jsonl").read_text()
 
 
@@ -87,18 +77,6 @@ def test_every_row_has_one_line_with_its_key(whole):
         if shares:
             assert sum(shares.values()) == pytest.approx(1)
             assert line["probability"] == max(shares.values()) == shares[line["c"]]
-
-
-def test_a_prediction_knows_no_label_of_its_row_and_is_the_one_that_is_scored(tmp_path):
-    write_source(tmp_path / "a.csv")
-    config, found = config_for(tmp_path, target="y", task="regression", delay=2), []
-    result = run_stream(config, tmp_path / "run", on_prediction=found.append)
-    ys = np.array([value(i) for i in range(ROWS)])
-    predicted = np.array([row["y"] for row in found])
-    scored = slice(0, ROWS - 2)  # the labels of the last two rows never come
-    assert np.abs(predicted - ys)[scored].mean() == pytest.approx(result.scores["mae"], rel=1e-12)
-    inside = [row["y_low"] <= y <= row["y_high"] for row, y in zip(found, ys, strict=True)]
-    assert np.mean(inside[scored]) == pytest.approx(result.scores["coverage"])
 
 
 TEXT = st.text(st.sampled_from("a,\";'\r\n\t \x0b\x0c\x1c\x1d\x1e\x85\u2028\u2029"), min_size=1)
@@ -121,7 +99,7 @@ def test_no_text_of_a_table_forges_a_row_for_any_reader(tmp_path_factory, header
 
 @pytest.mark.parametrize("task", ["classification", "regression"])
 @pytest.mark.parametrize(
-    ("options", "read"), [({}, None), ({"delay": 3}, 40), ({"delay": 25, "chunk": 4}, None)]
+    ("options", "read"), [({}, None), ({"delay": 3}, 40), ({"delay": 25, "chunk": 4}, 58)]
 )
 def test_all_scores_are_of_the_rows_that_have_an_answer_and_a_label(tmp_path, task, options, read):
     """Count again from the predictions: mixture, experts and baselines, with missing labels."""
@@ -137,7 +115,9 @@ def test_all_scores_are_of_the_rows_that_have_an_answer_and_a_label(tmp_path, ta
         if y and row["y"] is not None and i + late < len(found):
             last = seen[-1] if seen else "0"
             most = max(dict.fromkeys(seen), key=seen.count) if seen else None
-            counted.append((row["y"], y, last, most, np.mean([*map(float, seen)] or [0.0])))
+            mean = np.mean([*map(float, seen)] or [0.0])
+            held = row.get("y_low", 0) <= float(y) <= row.get("y_high", 0)
+            counted.append((row["y"], y, last, most, mean, held))
     assert read_metrics(tmp_path / "run" / "metrics.jsonl")[-1]["scored"] == len(counted)
     if task == "classification":
         mine, last, most = (np.mean([row[k] == row[1] for row in counted]) for k in (0, 2, 3))
@@ -152,6 +132,8 @@ def test_all_scores_are_of_the_rows_that_have_an_answer_and_a_label(tmp_path, ta
         assert result.scores[name] == pytest.approx(expected), name
     for name, expected in same.items():
         assert result.experts[name] == pytest.approx(expected), name
+    if task == "regression":
+        assert result.scores["coverage"] == pytest.approx(np.mean([row[5] for row in counted]))
 
 
 def test_a_forecast_is_for_the_rows_behind_its_row(tmp_path, capsys):
@@ -176,62 +158,27 @@ def test_a_forecast_is_for_the_rows_behind_its_row(tmp_path, capsys):
             assert float(row[f"y_{end}"]) == float(rows[-1][f"y+{row['ahead']}_{end}"])
 
 
-def test_the_forecast_of_each_member_is_that_of_its_last_row(tmp_path):
-    write_source(tmp_path / "a.csv")
-    found = []
-    config = config_for(tmp_path, target="y", horizon=2, member="c")
-    result = run_stream(config, tmp_path / "run", on_prediction=found.append)
-    last = {row["c"]: [row["y+1"], row["y+2"]] for row in found}
-    assert {row["c"] for row in result.forecast} == {*last}
-    for row in result.forecast:
-        assert row["y"] == last[row["c"]][row["ahead"] - 1]
-
-
-def kill_while_writing(config, folder, at, error=Killed, **options):
-    """Follow a stream, and be killed within the write `at` of a prediction, counted from 0."""
-    write, count = AppendedFile.write, iter(range(10**6))
-
-    def write_or_die(self, text):
-        if next(count) == at:
-            write(self, text[: len(text) // 2])
-            self.flush()
-            raise error
-        write(self, text)
-
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_loop.StreamLoop, "_report", lambda self: None)  # the record has other lines
-        patch.setattr(AppendedFile, "write", write_or_die)
-        with pytest.raises(error):
-            follow(config, folder, show_progress=False, **options)
-
-
 @given(
     stops=st.lists(st.integers(0, 12), min_size=1, max_size=3),
-    every=st.sampled_from([1, 7, 1000]),
+    every=st.sampled_from(
+        [{"checkpoint_every": 1}, {"checkpoint_every": 7}, {"checkpoint_seconds": 1e-9}, {}]
+    ),
+    error=st.sampled_from([Killed, OSError]),
     is_csv=st.booleans(),
 )
-def test_killed_in_any_write_each_row_is_there_once(whole, tmp_path_factory, stops, every, is_csv):
+def test_killed_in_any_write_each_row_is_there_once(
+    whole, tmp_path_factory, stops, every, error, is_csv
+):
+    """Also if the disk is full."""
     options, *texts = whole
     folder = tmp_path_factory.mktemp("killed")
     write_source(folder / "a.csv", complete=False)
     name = "p.csv" if is_csv else "p.jsonl"
-    config = config_for(folder, name, checkpoint_every=every, **options)
+    config = config_for(folder, name, **every, **options)
     for i, at in enumerate(stops):
-        kill_while_writing(config, folder / "run", at, resume=i > 0)
-    follow(config, folder / "run", resume=True, show_progress=False)
+        kill_while_writing(config, folder / "run", at, error, resume=i > 0)
+    quiet(config, folder / "run", resume=True)
     assert (folder / name).read_text() == texts[0 if is_csv else 1]
-
-
-def test_a_file_that_has_grown_continues_the_table(tmp_path):
-    write_source(tmp_path / "a.csv", 30, complete=False)  # the last line may be torn
-    config = config_for(tmp_path, target="y", task="regression", chunk=8)
-    follow(config, tmp_path / "run", show_progress=False)
-    assert len((tmp_path / "p.csv").read_text().splitlines()) == 1 + 30
-    write_source(tmp_path / "a.csv")
-    follow(config, tmp_path / "run", resume=True, show_progress=False)
-    other = dataclasses.replace(config, predictions=str(tmp_path / "q.csv"))
-    follow(other, tmp_path / "other", show_progress=False)
-    assert (tmp_path / "p.csv").read_text() == (tmp_path / "q.csv").read_text()
 
 
 def bytes_of(folder):
@@ -286,12 +233,12 @@ def test_a_file_that_the_run_has_not_begun_is_never_written(tmp_path, capsys, st
     write_source(tmp_path / "a.csv")
     config, every = config_for(tmp_path, name, target="c"), STAGES[stage]
     path, kept = tmp_path / name, tmp_path / f"kept.{name}"
-    follow(config, tmp_path / "other", show_progress=False)
+    quiet(config, tmp_path / "other")
     path.rename(tmp_path / "kept by other")
     if every is None:
         with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
             patch.setattr(_loop.StreamLoop, "_save", lambda self: (_ for _ in ()).throw(Killed))
-            follow(config, tmp_path / "run", show_progress=False)
+            quiet(config, tmp_path / "run")
     else:
         config = dataclasses.replace(config, checkpoint_every=every)
         kill_while_writing(config, tmp_path / "run", 30)
@@ -305,18 +252,18 @@ def test_a_file_that_the_run_has_not_begun_is_never_written(tmp_path, capsys, st
             path.unlink(missing_ok=True)
             kept.rename(path)
         path.write_bytes(begun)
-    follow(config, tmp_path / "run", resume=True, show_progress=False)
+    quiet(config, tmp_path / "run", resume=True)
     assert path.read_bytes() == (tmp_path / "kept by other").read_bytes()
 
 
 def test_a_copy_of_the_predictions_goes_on_if_nothing_of_it_is_cut_off(tmp_path):
     write_source(tmp_path / "a.csv")
     config = config_for(tmp_path, target="c")
-    follow(config, tmp_path / "run", rows=20, show_progress=False)
+    quiet(config, tmp_path / "run", rows=20)
     text = (tmp_path / "p.csv").read_text()
     (tmp_path / "p.csv").unlink()
     (tmp_path / "p.csv").write_text(text)
-    follow(config, tmp_path / "run", resume=True, show_progress=False)
+    quiet(config, tmp_path / "run", resume=True)
     assert (tmp_path / "p.csv").read_text().startswith(text)
     assert len((tmp_path / "p.csv").read_text().splitlines()) == 1 + ROWS
 
@@ -349,34 +296,14 @@ def test_a_refused_beginning_leaves_nothing(tmp_path, capsys, monkeypatch):
     config, claimed = config_for(tmp_path, target="c"), Outlet.claimed
     monkeypatch.setattr(Outlet, "claimed", claimed_by_another)
     with pytest.raises(FileExistsError, match="p.csv"):
-        follow(config, tmp_path / "run", show_progress=False)
+        quiet(config, tmp_path / "run")
     assert not (tmp_path / "run").exists()
     monkeypatch.undo()
     (tmp_path / "p.csv").unlink()
     monkeypatch.setattr(session, "create", lambda *_, **__: (_ for _ in ()).throw(RunError("no")))
     with pytest.raises(RunError, match="no"):
-        follow(config, tmp_path / "run", show_progress=False)
+        quiet(config, tmp_path / "run")
     assert not (tmp_path / "p.csv").exists()
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"predictions": "out.txt"}, "predictions='out.txt', expected a file NAME.csv"),
-        ({"id": "y"}, "'y' cannot be the --member, the --reset or the --id"),
-        ({"id": "x", "numeric": ("x",)}, "'x' cannot be"),
-    ],
-)
-def test_options_that_do_not_fit_are_clear_errors(options, message):
-    with pytest.raises(ValueError, match=message):
-        StreamConfig("a.csv", target="y", **options)
-
-
-def test_columns_of_one_name_are_refused_before_anything_is_written(tmp_path):
-    (tmp_path / "a.csv").write_text("row,y\n" + "".join(f"{i},{i % 2}\n" for i in range(30)))
-    with pytest.raises(ValueError, match="two columns 'row'.*another name"):
-        follow(config_for(tmp_path, target="y", id="row"), tmp_path / "run", show_progress=False)
-    assert not (tmp_path / "run").exists() and not (tmp_path / "p.csv").exists()
 
 
 def test_the_key_is_no_input(tmp_path, capsys):
@@ -396,16 +323,9 @@ def test_standard_output_has_the_table_alone(tmp_path, capsys, monkeypatch):
     assert out == (tmp_path / "p.csv").read_text() and "accuracy" in err
 
 
-def test_a_forecast_needs_a_horizon(tmp_path, capsys):
-    write_source(tmp_path / "a.csv")
-    arguments = ["stream", str(tmp_path / "a.csv"), "--target", "y", "--forecast"]
-    assert cli.main(arguments) == 2
-    assert "--horizon" in capsys.readouterr().err
-
-
 def test_predictions_of_more_rows_are_the_same_table(tmp_path, capsys):
     write_source(tmp_path / "a.csv")
-    follow(config_for(tmp_path, target="c"), tmp_path / "run", show_progress=False)
+    quiet(config_for(tmp_path, target="c"), tmp_path / "run")
     words = ["predict", str(tmp_path / "run"), str(tmp_path / "a.csv"), "--rows", "3"]
     assert cli.main(words) == 0
     header = (tmp_path / "p.csv").read_text().splitlines()[0]
@@ -482,13 +402,3 @@ def test_a_reader_may_leave_after_some_rows(tmp_path):
         err = process.stderr.read().decode()
         assert process.wait() == 141 and "foretrace resume run" in err.splitlines()[-1], err
     assert lines[0] == b"row,c,probability\n" and lines[2].startswith(b"2,")
-
-
-def test_a_disk_that_is_full_loses_no_prediction(tmp_path):
-    write_source(tmp_path / "a.csv")
-    config = config_for(tmp_path, target="c", checkpoint_every=7)
-    kill_while_writing(config, tmp_path / "run", 30, error=OSError)
-    follow(config, tmp_path / "run", resume=True, show_progress=False)
-    other = dataclasses.replace(config, predictions=str(tmp_path / "q.csv"))
-    follow(other, tmp_path / "other", show_progress=False)
-    assert (tmp_path / "p.csv").read_text() == (tmp_path / "q.csv").read_text()

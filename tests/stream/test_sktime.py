@@ -12,7 +12,6 @@ pd = pytest.importorskip("pandas")
 from foretrace.stream import ModelConfig, SktimeForecaster  # noqa: E402
 from foretrace.stream._next_steps import NextSteps  # noqa: E402
 
-pytestmark = pytest.mark.usefixtures("standard_promotion")
 FEW = ModelConfig(experts=("baselines", "short"))
 BASELINES = ModelConfig(experts=("baselines",))
 

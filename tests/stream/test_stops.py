@@ -1,39 +1,24 @@
 """A run that ends anywhere, by a kill or an error, and the effect of `resume` after it."""
 
 import dataclasses
-import io
 import json
-import os
 import shutil
 import sys
 import threading
 import time
 
-import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
-from jax import numpy_dtype_promotion
-from safetensors.numpy import load_file
+from streams import FEW, assert_same_run, kill_behind, quiet, rows_in
 
-from foretrace import read_extra
 from foretrace._rows.lines import SourceError
 from foretrace._runs.directory import RunError
 from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
 from foretrace.stream import _first_look, _loop
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._run import follow
 
-pytestmark = pytest.mark.usefixtures("standard_promotion")
-MODEL = ModelConfig(experts=("baselines", "row"))
 ROWS = 60
-MACHINE = ("seconds", "rows_per_second", "resident_mib", "microseconds")
-
-
-class Killed(BaseException):
-    """The end of a process at once: nothing is saved any more."""
 
 
 @pytest.fixture(scope="module")
@@ -41,43 +26,9 @@ def whole(tmp_path_factory):
     """Return a configuration and the folder of its undisturbed run."""
     folder = tmp_path_factory.mktemp("whole")
     (folder / "a.csv").write_text("x,y\n" + "".join(f"{i % 3},{i * i % 2}\n" for i in range(ROWS)))
-    config = StreamConfig(
-        str(folder / "a.csv"), target="y", model=MODEL, log_every=10, look_ahead=20
-    )
-    with numpy_dtype_promotion("standard"):
-        follow(config, folder / "run", show_progress=False)
+    config = StreamConfig(str(folder / "a.csv"), target="y", model=FEW, log_every=10, look_ahead=20)
+    quiet(config, folder / "run")
     return config, folder / "run"
-
-
-def kill_behind(config, folder, row, **options):
-    """Follow a stream up to a row, and be killed there."""
-    learn = _loop.StreamLoop._learn
-
-    def learn_or_die(self, chunk, **more):
-        if self.position.row >= row:
-            raise Killed
-        learn(self, chunk, **more)
-
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(_loop.StreamLoop, "_learn", learn_or_die)
-        follow(config, folder, show_progress=False, **options)
-
-
-def rows_in(folder):
-    return read_extra(folder / "checkpoint.safetensors")["position"][0]
-
-
-def record(run):
-    lines = read_metrics(run / "metrics.jsonl")
-    return [{key: value for key, value in line.items() if key not in MACHINE} for line in lines]
-
-
-def assert_same_run(found, expected):
-    assert record(found) == record(expected)
-    one, two = (load_file(run / "checkpoint.safetensors") for run in (found, expected))
-    assert {*one} == {*two}
-    for name in {*one} - {"__extra__"}:
-        np.testing.assert_array_equal(one[name], two[name], err_msg=name)
 
 
 STATES = {
@@ -112,7 +63,7 @@ def test_every_state_that_a_kill_leaves_goes_on_to_the_same_end(whole, tmp_path,
         if state == "checkpoint and a longer record":
             with open(run / "metrics.jsonl", "a") as file:
                 file.write(json.dumps({"kind": "stream", "step": 40}) + '\n{"kind": "str')
-    follow(config, run, resume=True, show_progress=False)
+    quiet(config, run, resume=True)
     assert_same_run(run, expected)
 
 
@@ -128,18 +79,13 @@ def test_a_record_without_its_checkpoint_is_not_erased(whole, tmp_path, capsys, 
     with pytest.raises(
         RunError, match="record but no checkpoint.*back.*new run.*remove metrics.jsonl"
     ):
-        follow(config, run, resume=True, show_progress=False)
+        quiet(config, run, resume=True)
     assert cli.main(["predict", str(run), config.source]) == 2
     assert "record but no checkpoint" in capsys.readouterr().err
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
     (run / "metrics.jsonl").unlink()  # the choice that the message names
-    follow(config, run, resume=True, show_progress=False)
+    quiet(config, run, resume=True)
     assert_same_run(run, expected)
-
-
-def test_an_empty_directory_holds_no_run(whole, tmp_path):
-    with pytest.raises(RunError, match="no run at"):
-        follow(whole[0], tmp_path, resume=True, show_progress=False)
 
 
 def test_without_a_checkpoint_the_plan_stays_that_of_the_configuration(whole, tmp_path):
@@ -150,7 +96,7 @@ def test_without_a_checkpoint_the_plan_stays_that_of_the_configuration(whole, tm
         (run / name).unlink()
     (tmp_path / "a.csv").write_text("x,y\n1,0\n2,1\n" + "".join(f"a,{i}\n" for i in range(18)))
     for _ in range(2):  # the second time from its own checkpoint
-        assert follow(config, run, resume=True, show_progress=False).position.row == 20
+        assert quiet(config, run, resume=True).position.row == 20
 
 
 def test_a_pipe_whose_first_rows_are_lost_goes_on_only_where_its_columns_are_named(
@@ -183,35 +129,7 @@ def test_a_damaged_plan_is_said(whole, tmp_path):
     data = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps(data | {"plan": {"columns": [1]}}))
     with pytest.raises(ValueError, match="must be Column"):
-        follow(config, run, resume=True, show_progress=False)
-
-
-@given(
-    stops=st.lists(st.integers(0, ROWS - 1), min_size=1, max_size=3),
-    every=st.sampled_from([1e-9, 1e9]),
-)
-def test_killed_anywhere_and_saved_at_any_time_it_ends_the_same(
-    whole, tmp_path_factory, stops, every
-):
-    config, expected = whole
-    config = dataclasses.replace(config, checkpoint_seconds=every)
-    run = tmp_path_factory.mktemp("killed") / "run"
-    for i, row in enumerate(sorted(stops)):
-        kill_behind(config, run, row, resume=i > 0)
-        assert rows_in(run) == (row if every < 1 else 0), (
-            "saved after every row, or only before the first"
-        )
-    follow(config, run, resume=True, show_progress=False)
-    assert_same_run(run, expected)
-
-
-@pytest.fixture
-def pipe(monkeypatch):
-    """Return the end of a pipe that is written to; standard input is the other end."""
-    into, out = os.pipe()
-    with os.fdopen(into, "rb") as file, os.fdopen(out, "wb", buffering=0) as writer:
-        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(file))
-        yield writer
+        quiet(config, run, resume=True)
 
 
 def when(condition, action):
@@ -242,7 +160,7 @@ def test_rows_of_a_pipe_are_saved_while_it_is_silent(whole, tmp_path, pipe):
         return seen[-1:] == [30]
 
     thread = when(all_are_saved, pipe.close)
-    result = follow(piped(whole[0], checkpoint_seconds=0.3), run, show_progress=False)
+    result = quiet(piped(whole[0], checkpoint_seconds=0.3), run)
     thread.join()
     assert seen[-1] == 30 and result.position.row == 31 and result.position.is_torn
 
@@ -261,7 +179,7 @@ def test_an_error_of_saving_while_a_pipe_is_silent_is_not_called_one_of_the_pipe
     monkeypatch.setattr(_loop.StreamLoop, "_save", fail)
     pipe.write(b"x,y\n" + b"1,0\n2,1\n" * 15)
     with pytest.raises(OSError, match="No space left") as error:
-        follow(piped(whole[0], checkpoint_seconds=0.3), tmp_path / "run", show_progress=False)
+        quiet(piped(whole[0], checkpoint_seconds=0.3), tmp_path / "run")
     assert not isinstance(error.value, SourceError) and told
 
 
@@ -290,15 +208,3 @@ def test_a_slow_pipe_is_told_what_the_run_waits_for(
         == is_slow
     )
     assert err.count("waiting") == is_slow and ("--look-ahead" in err) == is_slow
-
-
-@pytest.mark.parametrize("seconds", [0.0, -1.0, float("nan")])
-def test_seconds_between_checkpoints_are_positive(seconds):
-    with pytest.raises(ValueError, match="checkpoint_seconds=.* must be positive"):
-        StreamConfig("a.csv", target="y", checkpoint_seconds=seconds)
-
-
-def test_a_negative_number_of_rows_is_refused(whole, tmp_path):
-    with pytest.raises(ValueError, match="rows=-1 must not be negative"):
-        follow(whole[0], tmp_path / "run", rows=-1, show_progress=False)
-    assert not (tmp_path / "run").exists()

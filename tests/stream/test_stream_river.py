@@ -3,7 +3,6 @@
 import contextlib
 import importlib.util
 import os
-import pickle
 import signal
 import subprocess
 import sys
@@ -12,13 +11,12 @@ import warnings
 
 import numpy as np
 import pytest
-from river import checks, evaluate, metrics, preprocessing
+from river import checks
 
 import foretrace as ft
 from foretrace._experts.mixture import network_in
 from foretrace.stream import _river as stream
 
-pytestmark = pytest.mark.usefixtures("standard_promotion")
 MODELS = {
     "classifier": stream.Classifier,
     "regressor": stream.Regressor,
@@ -57,45 +55,6 @@ def rows(count=150):
     return xs, [i > 1 and xs[i - 2]["x"] > 0 for i in range(count)]
 
 
-@pytest.mark.program
-def test_rivers_evaluation_also_with_late_labels():
-    xs, ys = rows(100)
-    data = list(zip(xs, ys, strict=True))
-    for options in ({}, {"delay": 3}):
-        model = stream.Classifier("tiny")
-        assert (
-            evaluate.progressive_val_score(data, model, metrics.Accuracy(), **options).get() > 0.3
-        )
-    piped = preprocessing.StandardScaler() | stream.Regressor("tiny")
-    numbers = [({"x": x["x"]}, x["x"]) for x in xs]
-    assert evaluate.progressive_val_score(numbers, piped, metrics.MAE()).get() < 2
-
-
-@pytest.mark.program
-def test_arrays():
-    rng = np.random.default_rng(0)
-    X = rng.normal(size=(30, 3))
-    model = (
-        stream.Classifier("tiny")
-        .partial_fit(X[:15], X[:15, 0] > 0)
-        .partial_fit(X[15:], X[15:, 0] > 0)
-    )
-    assert model.predict(X[:4]).shape == (4,) and set(model.predict(X)) <= {True, False}
-    assert stream.Regressor("tiny").partial_fit(X, X[:, 0]).predict(X[:4]).shape == (4,)
-
-
-@pytest.mark.program
-def test_forecasts_are_bounded_by_what_is_learned():
-    model = stream.Forecaster(3, "tiny")
-    assert model.forecast(2) == [0.0, 0.0]
-    with pytest.raises(ValueError, match=r"forecast\(horizon=4\): steps 1 to 3 are learned"):
-        model.forecast(4)
-    for i in range(60):
-        model.learn_one(float(i % 2))
-    after = pickle.loads(pickle.dumps(model))
-    assert after.forecast(3) == model.forecast(3)
-
-
 @pytest.mark.full
 def test_bad_values_do_not_poison():
     model = stream.Regressor("tiny")
@@ -105,18 +64,6 @@ def test_bad_values_do_not_poison():
         with said if i == 6 else contextlib.nullcontext():  # once
             model.learn_one(x, [1.0, np.nan, 2.0, np.inf][i % 4])
         assert np.isfinite(model.predict_one(x))
-
-
-def test_x_is_a_dictionary():
-    for model in (stream.Classifier("tiny"), stream.Regressor("tiny")):
-        with pytest.raises(
-            TypeError, match="x is a list, expected a dictionary from feature to value.*partial_fit"
-        ):
-            model.learn_one([1.0, 2.0], 1)
-        with pytest.raises(TypeError, match="x is a list"):
-            model.predict_one([1.0, 2.0])
-    with pytest.raises(TypeError, match="x is a tuple"):
-        stream.Forecaster(2, "tiny").learn_one(1.0, (1.0,))
 
 
 @pytest.mark.program

@@ -4,7 +4,6 @@ import copy
 import pickle
 import threading
 
-import jax
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -15,7 +14,6 @@ from foretrace.stream import _river as stream
 from foretrace.stream._model_config import ModelConfig
 
 pd = pytest.importorskip("pandas")
-pytestmark = pytest.mark.usefixtures("standard_promotion")
 FEW = ("baselines", "row")
 MAKE = {
     "mixture": lambda: stream.Classifier(model=ModelConfig(experts=FEW)),
@@ -48,8 +46,7 @@ def in_threads(*works):
     def run(work):
         start.wait()
         try:
-            with jax.numpy_dtype_promotion("standard"):  # the fixture's is that of its thread alone
-                work()
+            work()
         except BaseException as error:
             errors.append(error)
 

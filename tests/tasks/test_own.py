@@ -17,8 +17,6 @@ XS = RANDOM.normal(3.0, 2.0, (20, 5, 2)).astype(np.float32)
 LABELS = RANDOM.integers(0, 3, 20)
 LENGTHS = np.arange(20) % 4 + 2
 
-pytestmark = pytest.mark.usefixtures("standard_promotion")
-
 
 @pytest.fixture
 def task_of(tmp_path):

@@ -1,0 +1,156 @@
+"""What streams and estimators refuse: a call, and words of its message; nothing is written."""
+
+import numpy as np
+import pytest
+import test_frozen as frozen
+from streams import FEW
+
+from foretrace import stream
+from foretrace.cli import _main as cli
+from foretrace.stream._config import StreamConfig
+from foretrace.stream._model_config import ModelConfig
+
+pd = pytest.importorskip("pandas")
+OTHER_ROLE = "cannot be the --member, the --reset or the --id"
+
+COMMANDS = {
+    "stream": "STR",
+    "stream a.csv": "--target COLUMN",
+    "stream a.csv --target kk": "no column 'kk', only t, a, b, c, who, start, empty, y, k; did you",
+    "stream a.csv --target k --time colour": "no column 'colour'",
+    "stream a.csv --target k --time a --numeric a": "'a' is named twice",
+    "stream a.csv --target k --horizon 2 --task classification": "--horizon predicts numbers",
+    "stream a.csv --target y --forecast": "--horizon",
+    "stream a.txt --target x": "next character",
+    "stream a.csv --target k --chunk 0": "chunk=0",
+    "stream a.csv --target k --delay -1": "delay=-1",
+    "stream a.csv --target k --rule spatial(depth=1)": "use it with ONLINE",
+    "stream a.csv --target y --delay 100000000": "delay=100000000",
+    "stream absent.csv --target k": "absent.csv cannot be read: No such file",
+    "stream - --target k": "--format csv",
+    "stream bad.csv --target b": "bad.csv, line 3: 3 fields",
+    "stream header.csv --target b": "header.csv has no rows",
+    "stream a.csv --target k --rule other": "other",
+    "stream a.csv --target k --size tiny --cell lstm": "elementwise-lstm",
+    "stream a.csv --target k --cell gru": "cell=gru is an option of the network, which takes no pa",
+    "stream a.csv --target k --member whom": "no column 'whom'",
+    "stream a.csv --target k --member k": f"'k' {OTHER_ROLE}",
+    "stream a.csv --target k --member who --categorical who": f"'who' {OTHER_ROLE}",
+    "stream a.csv --target k --member who --members 0": "members=0 must be at least 1",
+    "stream a.csv --target k --member who --members 100000000": "there is room for",
+    "predict absent a.csv": "no run at absent",
+    "predict absent a.csv --rows -1": "rows=-1 must not be negative",
+}
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    frozen.write_files(tmp_path)
+    (tmp_path / "bad.csv").write_text("a,b\n1,2\n1,2,3\n")
+    (tmp_path / "header.csv").write_text("a,b\n")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.mark.parametrize("words", COMMANDS)
+def test_a_command_that_cannot_be_is_one_clear_message(words, folder, capsys):
+    there = sorted(folder.iterdir())
+    try:
+        code = cli.main(words.split())
+    except SystemExit as stop:
+        code = stop.code
+    out, err = capsys.readouterr()
+    assert code == 2 and COMMANDS[words] in " ".join(err.split())
+    assert "Traceback" not in err and out == "" and sorted(folder.iterdir()) == there
+
+
+NO_NETWORK = "is an option of the network, which takes no part: choose a size"
+WHOLE = r"=\S+, expected a whole number, at least"
+OPTIONS = [
+    (lambda: StreamConfig("a.csv", target="y", predictions="out.txt"), "expected a file NAME.csv"),
+    (lambda: StreamConfig("a.csv", target="y", id="y"), f"'y' {OTHER_ROLE}"),
+    (lambda: StreamConfig("a.csv", target="y", id="x", numeric=("x",)), f"'x' {OTHER_ROLE}"),
+    *(
+        (
+            lambda seconds=seconds: StreamConfig("a.csv", checkpoint_seconds=seconds),
+            "checkpoint_seconds=.* must be positive",
+        )
+        for seconds in (0.0, -1.0, float("nan"))
+    ),
+    (lambda: StreamConfig(pd.DataFrame({"a": [1.0]})), "source is a DataFrame, .*Classifier"),
+    (lambda: ModelConfig(depth=2), f"depth=2 {NO_NETWORK}"),
+    (lambda: ModelConfig(experts=("else",)), "must name some of baselines"),
+    (lambda: ModelConfig("tiny", cell="lstm"), "cell='lstm' must be one of lru, linear-rnn, gru"),
+    (lambda: ModelConfig("huge"), "size='huge' must be one of auto, fast, tiny"),
+    (lambda: stream.Classifier(model=ModelConfig(cell="gru")), f"cell=gru {NO_NETWORK}"),
+    (lambda: stream.Classifier(size="huge"), "size='huge' must be one of auto"),
+    (
+        lambda: stream.Classifier(size="tiny", model=FEW),
+        r"size='tiny' beside a model.*ModelConfig\(size='tiny', …\)",
+    ),
+    (lambda: stream.Classifier(model="tiny"), r"model='tiny', expected a ModelConfig"),
+    (lambda: stream.Classifier(model={"size": "tiny"}), "expected a ModelConfig"),
+    (lambda: stream.Classifier(classes=1), f"classes{WHOLE}"),
+    (lambda: stream.Regressor(features=-1), f"features{WHOLE}"),
+    (lambda: stream.Regressor(member="who", members=0), f"members{WHOLE}"),
+    (lambda: stream.Regressor(delay=-1), f"delay{WHOLE}"),
+    (lambda: stream.Regressor(delay=1.5), f"delay{WHOLE}"),
+    (lambda: stream.Forecaster(horizon=0), f"horizon{WHOLE}"),
+    (lambda: stream.Forecaster(horizon=1.5), f"horizon{WHOLE}"),
+]
+
+
+@pytest.mark.parametrize(("make", "words"), OPTIONS)
+def test_options_that_do_not_fit_are_refused_at_once(make, words):
+    with pytest.raises((ValueError, TypeError), match=words):
+        make()
+
+
+BAD_TIME = r'none of the 20 values.*in ISO format.*give the format, --time "on=%d.%m.%Y"'
+RUNS = [
+    ("a.csv", {"reset": "c"}, r"column 'c' holds '\w+'; the column of --reset must be true or 1"),
+    (
+        "a.csv",
+        {"member": "who", "members": 2, "when_full": "stop"},
+        "one member more than the 2 slots; raise --members",
+    ),
+    ("a.csv", {"rows": -1}, "rows=-1 must not be negative"),
+    ("a.csv", {"resume": True}, "no run at"),
+    ("row.csv", {"id": "row"}, "two columns 'row'.*another name"),
+    ("dates.csv", {"time": ("on",)}, BAD_TIME),
+    (
+        "dates.csv",
+        {"time": ("on=%Y/%m/%d",)},
+        "is a date as %Y/%m/%d, such as '11.01.2025'",
+    ),
+    ("dates.csv", {"time": ("on=%Q%d",)}, "'%Q%d' is no format of a date"),
+    ("dates.csv", {"time": ("off",)}, "no column 'off'"),
+    ("none.csv", {"look_ahead": 10}, "the first 10 rows have no value of 'y'.*--task"),
+    ("texts.csv", {"task": "regression"}, "rows have no number in 'y', but texts such as '2%'"),
+    ({"y": [1.0]}, {"target": None}, "no target is given.*a frame in memory"),
+    ({"y": [1.0]}, {"target": "z"}, "no column 'z', only y"),
+    ({"x": [], "y": []}, {}, "a frame in memory has no rows"),
+    ({0: [1], "y": [2]}, {}, "column 0 of the frame is named by a int"),
+    (pd.DataFrame([[1, 2]], columns=["y", "y"]), {}, "two columns 'y'"),
+    ({"x": [[1]], "y": [1]}, {}, "row 1.*'x' holds a list"),
+    (pd.Series([1.0]), {}, r"not from a Series.*series.to_frame\(\)"),
+    (np.zeros((3, 2)), {}, "not from a ndarray.*pd.DataFrame"),
+    ({"y": [1]}, {"tagret": "x"}, "no such option.*did you mean target"),
+    (StreamConfig("a.csv", target="y"), {}, "target, model, look_ahead: options beside a conf"),
+]
+
+
+@pytest.mark.parametrize(("source", "options", "words"), RUNS)
+def test_a_stream_that_cannot_be_is_refused(source, options, words, folder):
+    (folder / "row.csv").write_text("row,y\n" + "".join(f"{i},{i % 2}\n" for i in range(30)))
+    (folder / "dates.csv").write_text(
+        "on,y\n" + "".join(f"{i}.01.2025,{i % 7 / 2}\n" for i in range(11, 31))
+    )
+    (folder / "none.csv").write_text("x,y\n" + "1,\n" * 20 + "1,0.5\n" * 20)
+    (folder / "texts.csv").write_text("x,y\n" + "1,2%\n" * 20)
+    options = {"target": "y", "model": FEW, "look_ahead": 20} | options
+    source = pd.DataFrame(source) if isinstance(source, dict) else source
+    with pytest.raises((ValueError, TypeError), match=words):
+        stream.run(source, folder / "run", **options)
+    is_begun = {"reset", "member"} & options.keys()  # a later row stops it
+    assert (folder / "run").exists() == bool(is_begun)
