@@ -11,7 +11,6 @@ from foretrace._experts.by_name import EXPERTS, REMEMBERING
 from foretrace._experts.mixture import Mixture, mixture
 from foretrace._experts.rows import RawRow, pack
 from foretrace._experts.shape import Shape
-from foretrace._rows.values import MAX_ABS_VALUE
 
 CLASSES = Shape(2, (0, 1), 2, classes=True)
 NUMBERS = Shape(2, (0,), 1)
@@ -56,17 +55,6 @@ def test_random_labels_stay_at_chance(delay):
     assert abs(hits[200:].mean() - 0.5) < 0.05
 
 
-def test_a_chunk_is_its_rows_one_by_one():
-    draw = np.random.default_rng(0)
-    xs = draw.normal(size=(60, 2))
-    for shape in (dataclasses.replace(NUMBERS, delay=2), CLASSES):
-        labels = (xs[:, 0] > 0).astype(int).tolist() if shape.classes else xs.sum(1).tolist()
-        rows, model = packed(shape, xs, labels), mixture(shape, FEW)
-        whole, single = run(model, rows, 20), run(model, rows, 1)
-        for a, b in zip(leaves(whole), leaves(single), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-12)
-
-
 def test_a_late_label_teaches_the_row_that_it_belongs_to():
     shape = dataclasses.replace(CLASSES, delay=3)
     draw = np.random.default_rng(0)
@@ -77,46 +65,6 @@ def test_a_late_label_teaches_the_row_that_it_belongs_to():
     # Labels of the neighbour row teach nothing: so the test above can fail.
     wrong = run(mixture(shape, FEW), packed(shape, np.roll(xs, 4, axis=0), labels.tolist()), 100)[1]
     assert (wrong.newest.argmax(1) == labels)[300:].mean() < 0.7
-
-
-@pytest.mark.full
-def test_rows_without_labels_move_the_past_alone():
-    draw = np.random.default_rng(0)
-    for shape in (NUMBERS, CLASSES):
-        labels = draw.integers(0, 2, 40).tolist()
-        rows, model = packed(shape, draw.normal(size=(40, 2)), labels), mixture(shape, FEW)
-        state, _ = run(model, rows)
-        before = leaves((state.experts, state.weights))
-        rows[:, 0] = np.nan
-        state, _ = model.step(state, rows)
-        for a, b in zip(leaves((state.experts, state.weights)), before, strict=True):
-            np.testing.assert_array_equal(a, b)
-
-
-@pytest.mark.full
-def test_missing_rows_change_no_stream():
-    draw = np.random.default_rng(0)
-    model = mixture(NUMBERS)
-    rows = packed(NUMBERS, draw.normal(size=(20, 2)), draw.normal(size=20).tolist())
-    state, _ = run(model, rows)
-    before = leaves(jax.tree.map(lambda leaf: leaf[:1], state.pasts)) + leaves(state.experts)
-    state, _ = model.step(state, pack(NUMBERS, [], 20))
-    after = leaves(jax.tree.map(lambda leaf: leaf[:1], state.pasts)) + leaves(state.experts)
-    for a, b in zip(after, before, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-@pytest.mark.parametrize("bad", [np.nan, np.inf, 1e300, -1e300])
-def test_no_value_poisons_the_state(bad):
-    draw = np.random.default_rng(0)
-    xs, labels = draw.normal(size=(40, 2)), draw.normal(size=40)
-    xs[10] = xs[25, 0] = bad
-    rows = packed(NUMBERS, xs, labels.tolist())
-    rows[12, 0] = np.clip(bad, -MAX_ABS_VALUE, MAX_ABS_VALUE)
-    state, step = run(mixture(NUMBERS), rows, 20)
-    assert np.isfinite(step.newest).all()
-    # Infinite distances stand for rows that are not there yet.
-    assert not any(np.isnan(leaf).any() for leaf in leaves((state.experts, state.weights)))
 
 
 @pytest.mark.full
@@ -147,19 +95,6 @@ def test_the_mixture_follows_a_switch_of_the_best_expert():
     for part in range(3):
         here = slice(1000 * part + 200, 1000 * part + 1000)
         assert errors[here].mean() < 1.15 * step.errors[here].mean(0).min()
-
-
-def test_predicting_changes_nothing_and_equals_the_next_step():
-    draw = np.random.default_rng(0)
-    for shape in (NUMBERS, CLASSES):
-        rows = packed(shape, draw.normal(size=(30, 2)), draw.integers(0, 2, 30).tolist())
-        model = mixture(shape, FEW)
-        state, _ = run(model, rows[:20])
-        before = leaves(state)
-        predicted = np.asarray(model.predict(state, rows[20]).newest)[None]
-        for a, b in zip(leaves(state), before, strict=True):
-            np.testing.assert_array_equal(a, b)
-        np.testing.assert_allclose(predicted, model.step(state, rows[20:21])[1].newest, rtol=1e-12)
 
 
 def test_experts_can_be_left_out_and_what_is_too_large_says_so():

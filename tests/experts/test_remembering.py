@@ -104,48 +104,6 @@ def test_late_labels_count_as_few_only_as_far_as_their_losses_repeat(repeats):
     assert bool(state.is_open[0]) is not repeats
 
 
-def test_a_chunk_is_its_rows_one_by_one_and_rows_without_labels_move_carries_alone():
-    draw = np.random.default_rng(0)
-    shape = dataclasses.replace(LONG, delay=2)
-    xs, labels = stored(draw, 60)
-    rows, model = packed(shape, xs, labels.tolist()), mixture(shape, ALL)
-    whole, single = run(model, rows, 20), run(model, rows, 1)
-    for a, b in zip(leaves(whole), leaves(single), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)  # the experts are in float32
-    state = whole[0]
-    learned, moving = (state.experts, state.weights), state.carries
-    before, carries = leaves(learned), leaves(moving)
-    rows[:, 0] = np.nan
-    state, _ = model.step(state, rows[:20])
-    for a, b in zip(leaves((state.experts, state.weights)), before, strict=True):
-        np.testing.assert_array_equal(a, b)
-    assert any((a != b).any() for a, b in zip(leaves(state.carries), carries, strict=True))
-
-
-@pytest.mark.full
-def test_each_stream_has_carries_of_its_own():
-    shape = dataclasses.replace(LONG, members=2)
-    draw = np.random.default_rng(0)
-    xs, labels = stored(draw, 40)
-    model = mixture(shape, ALL)
-    state, _ = run(model, packed(shape, xs, labels.tolist(), [i % 2 for i in range(40)]), 20)
-    before = leaves(jax.tree.map(lambda leaf: leaf[1], state.carries))
-    state, _ = model.step(state, packed(shape, xs[:20], labels[:20].tolist(), [0] * 20))
-    for a, b in zip(leaves(jax.tree.map(lambda leaf: leaf[1], state.carries)), before, strict=True):
-        np.testing.assert_array_equal(a, b)
-
-
-@pytest.mark.parametrize("bad", fast([np.nan, 1e300]))
-def test_no_value_poisons_a_memory(bad):
-    xs, labels = stored(np.random.default_rng(0), 200)
-    xs[10] = xs[25, 0] = bad
-    rows = packed(LONG, xs, labels.tolist())
-    rows[120, 0] = 1e6  # a label
-    state, step = run(mixture(LONG, ALL), rows, 20)
-    assert np.isfinite(step.newest).all()
-    assert all(np.isfinite(leaf).all() for leaf in leaves((state.experts, state.carries)))
-
-
 def test_carries_with_late_labels_are_those_of_the_newest_row_and_of_the_row_to_be_learned():
     xs, labels = stored(np.random.default_rng(0), 30)
     carries = {}
