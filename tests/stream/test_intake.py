@@ -55,9 +55,12 @@ def fed(intake, state, rows):
     return state, found
 
 
-@pytest.mark.parametrize(("members", "delay"), fast([(2, 3), (None, 0)]))
-def test_room_for_classes_that_come_late_is_as_if_it_had_always_been_there(members, delay):
-    options = {"members": members, "delay": delay, "size": "auto"}
+FEW = ("baselines", "contexts", "row", "neighbours", "gradient")
+
+
+@pytest.mark.parametrize(("members", "delay", "experts"), fast([(2, 3, FEW), (None, 0, None)]))
+def test_room_for_classes_that_come_late_is_as_if_it_had_always_been_there(members, delay, experts):
+    options = {"members": members, "delay": delay, "size": "auto", "experts": experts}
     small = make_intake(target=ClassTarget(2, grows=True), **options)
     large = make_intake(target=ClassTarget(8), begun_with=2, **options)
     state, found = fed(small, small.mixture.init(), range(60))
