@@ -122,7 +122,7 @@ def _beside(streams, libraries):
         score = "accuracy" if stream.classes else "mae"
         best = max if stream.classes else min
         mine = of_stream(records("streams", "streams_deep_river"), name)
-        mine = {way: line["found"] for way, line in mine.items()}
+        mine = {way: line["found"] | {"is busy": busy(line)} for way, line in mine.items()}
         ours = mine.pop("mixture of experts (default)", None)
         peers = [[way for way in mine if way.startswith(library)] for library in libraries]
         counts = [least[not stream.classes] for least in libraries.values()]
@@ -139,9 +139,10 @@ def _beside(streams, libraries):
         values[0] = f"**{values[0]}**" if level else values[0]
         for library, way in zip(libraries, ways, strict=True):
             values += [_text(mine[way][score], score), way.removeprefix(f"{library} ")]
-        times = [one["cpu_us_per_row"] for one in (ours, *(mine[way] for way in ways))]
+        shown = (ours, *(mine[way] for way in ways))
+        times = ["–" if one["is busy"] else number(one["cpu_us_per_row"]) for one in shown]
         plain = [_text(value, score) for value in plain]
-        lines.append([name, f"{ours['rows']:,}", *values, *plain, ", ".join(map(number, times))])
+        lines.append([name, f"{ours['rows']:,}", *values, *plain, ", ".join(times)])
     level = "Ahead of all of these, or level with the best (one point, or one per cent): "
     return "\n".join([table(head, lines), "", f"{level}{sum(ahead)} of {len(ahead)}."])
 
@@ -223,11 +224,11 @@ def row_parts():
 
 
 def busy(record):
-    """Say whether a record was made beside much other work, and its times tell little.
+    """Say whether a record was made beside other work on two cores: its times tell little.
 
     Records that do not say their commit are older than this rule.
     """
-    return "commit" in record["surroundings"] and record["surroundings"]["load"] > 4
+    return "commit" in record["surroundings"] and record["surroundings"]["load"] > 2
 
 
 def number(value):

@@ -103,7 +103,7 @@ def progressive(model, data, limit=None):
         if limit is not None and time.process_time() - began > limit:
             break
     seconds, done, length = time.process_time() - began, len(scores), max(data.count // 10, 1)
-    kept = model.size() if hasattr(model, "size") else len(pickle.dumps(model))
+    kept = model.size() if callable(getattr(model, "size", None)) else len(pickle.dumps(model))
     return {
         "accuracy" if data.classes else "mae": _mean(scores) or 0.0,
         "parts": [_mean(scores[i : i + length]) for i in range(0, done - length + 1, length)],
