@@ -1,10 +1,12 @@
 """Tasks that others have defined."""
 
 import dataclasses
+import statistics
+from functools import cached_property
 
 from benchmarks.agents.own import learned
 from foretrace.experiment import GRU, LRU, NetworkConfig
-from foretrace.rl import AgentConfig, Gymnax, RepeatFirst, RepeatPrevious
+from foretrace.rl import AgentConfig, Gymnasium, Gymnax, RepeatFirst, RepeatPrevious
 from foretrace.rl._config import TASKS
 
 UPDATES = {
@@ -29,6 +31,38 @@ def repeat(cell):
     return result(
         "repeat-first", cell, {}, environment=REPEAT[cell["environment"]], network=network
     )
+
+
+def popgym(cell):
+    """Return the result in an environment of POPGym; its score is the return from 0 to 1."""
+    # No episode is cut: the longest has 103 steps.
+    environment = Gymnasium(f"benchmarks.agents.popgym:{cell['stream']}-v0", limit=104)
+    found = result("memory-chain", cell, {}, environment=environment, network=CELLS[cell["cell"]])
+    return found | {"score": (found["mean"] + 1) / 2}
+
+
+def chain(cell):
+    """Return the result on gymnax's memory chain; its score is the share of seeds above .5."""
+    environment = GymnaxChain(length=cell["length"])
+    found = result("memory-chain", cell, {}, environment=environment, network=CELLS[cell["cell"]])
+    return found | {"score": statistics.mean(one > 0.5 for one in found["each"])}
+
+
+@dataclasses.dataclass(frozen=True)
+class GymnaxChain(Gymnax):
+    """The memory chain of bsuite as gymnax has it, with a clock.
+
+    Args:
+        length: number of steps from the cue to the answer.
+    """
+
+    name: str = "MemoryChain-bsuite"
+    length: int = 128
+
+    @cached_property
+    def _made(self):
+        environment, params = super()._made
+        return environment, params.replace(memory_length=self.length)
 
 
 def result(task, cell, options, **changes):

@@ -6,12 +6,18 @@
     python -m benchmarks.agents.run windows    a feed-forward agent and rolling windows
     python -m benchmarks.agents.run control    CartPole and Acrobot, also without velocities
     python -m benchmarks.agents.run repeat     RepeatFirst and RepeatPrevious of POPGym, Easy
+    popgym/bin/python -m benchmarks.agents.run popgym --seeds 0    four tasks of POPGym itself
+    python -m benchmarks.agents.run chains --seeds 0               gymnax's memory chain
     python -m benchmarks.agents.run ppo        recurrent PPO, an upper reference
     python -m benchmarks.agents.run squares    values by least squares on untrained modules
     python -m benchmarks.agents.run sizes      operations, memory and time of a step, by rule
     python -m benchmarks.agents.run memory     memory and live arrays over a million steps
 
-Finished cells stay in records/rl.jsonl, rl_baselines.jsonl, rl_tasks.jsonl, rl_ppo.jsonl.
+Finished cells stay in records/rl.jsonl, rl_baselines.jsonl, rl_tasks.jsonl, rl_ppo.jsonl, and of
+the boards `popgym` and `chains` in boards.jsonl. Their settings were written down before the first
+run: the agent of the part `repeat` with the cell that docs/agents.md advises, 300,000 steps of
+POPGym 1.0.7 and, as published, 500,000 of the chain. Seeds are run in order, from 0 to 9 and from
+0 to 15, all tasks of a seed before the next, and every finished one counts.
 """
 
 from benchmarks import ledger
@@ -83,6 +89,22 @@ def repeat():
     return grid(**place, **previous) + grid(**place, **first)
 
 
+def popgym():
+    """Return the cells of POPGym's own environments: the setting of all four is one."""
+    tasks = ["RepeatFirst", "RepeatPrevious", "CountRecall", "Autoencode"]
+    place = {"board": "POPGym", "task": "popgym", "stream": tasks, "way": "foretrace"}
+    return grid(**place, cell="GRU", rule="online", **USUAL, steps=300_000)
+
+
+def chains():
+    """Return the cells of gymnax's memory chain."""
+    place = {"board": "gymnax", "task": "chains", "way": "foretrace", "cell": "LRU"}
+    return [
+        cell | {"stream": f"chain of {cell['length']}"}
+        for cell in grid(**place, length=[128, 256, 512], rule="online", **USUAL, steps=500_000)
+    ]
+
+
 def ppo_cells():
     """Return two tasks with the same options, steps counted over all environments."""
     settings = {"discount": 0.99, "entropy": 0.01, "learning_rate": 1e-3, "environments": 16}
@@ -120,6 +142,8 @@ LEARNED = {
     "squares": ("rl_baselines", own.learn, squares()),
     "control": ("rl_tasks", others.control, control()),
     "repeat": ("rl_tasks", others.repeat, repeat()),
+    "popgym": ("boards", others.popgym, popgym()),
+    "chains": ("boards", others.chain, chains()),
     "ppo": ("rl_ppo", ppo.learn, ppo_cells()),
 }
 """Record, measurement and cells of each part."""
