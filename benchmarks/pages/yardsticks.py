@@ -1,5 +1,7 @@
 """`docs/yardsticks.md`: scores on boards that others made, beside the ones that they publish."""
 
+from statistics import mean
+
 from benchmarks.pages.template import bold_best, by_columns, percent, records, table
 from benchmarks.streams.boards import RIVER
 from benchmarks.streams.rows import ANY
@@ -8,9 +10,13 @@ OURS = "foretrace"
 
 
 def scores():
-    """Return the scores by board and stream, then by learner; published ones come first."""
+    """Return the scores by board and stream, then by learner; published ones come first.
+
+    The score of a learner with several seeds is their mean.
+    """
     found = {}
     for name in ("published", "boards"):
+        several = {}
         for line in records(name):
             cell, one = line["cell"], line["found"]
             (score,) = (one[key] for key in ("accuracy", "mae", "score") if key in one)
@@ -18,7 +24,9 @@ def scores():
             # Published Electricity has two columns more.
             less = (cell["stream"], name) == ("elec2", "boards") and OURS not in way
             way = f"{way}, six columns" if less else way
-            found.setdefault((cell["board"], cell["stream"]), {}).setdefault(way, score)
+            several.setdefault((cell["board"], cell["stream"], way), []).append(score)
+        for (*task, way), some in several.items():
+            found.setdefault(tuple(task), {}).setdefault(way, mean(some))
     return found
 
 
@@ -28,17 +36,19 @@ def measure(stream):
         return min, "{:.4g}".format, "error, lower is better"
     if stream in ANY or stream == "ElectricityTiny":
         return max, percent, "accuracy, higher is better"
-    return max, "{:.1f}".format, "score, higher is better"
+    if stream == "standard profile":
+        return max, "{:.1f}".format, "score, higher is better"
+    return max, "{:.2f}".format, "return from 0 to 1, higher is better"
 
 
 def summary():
     """Return a row for each task, the one where we are farthest behind first."""
     lines = []
     for (board, stream), found in scores().items():
-        if found.get(OURS) is None:
+        others = {way: score for way, score in found.items() if not way.startswith(OURS)}
+        if OURS not in found or not others:
             continue
         best, shown, what = measure(stream)
-        others = {way: score for way, score in found.items() if not way.startswith(OURS)}
         first = best(others, key=others.get)
         values = bold_best([found[OURS], others[first]], shown, best)
         gain = found[OURS] / others[first]
@@ -47,18 +57,18 @@ def summary():
     return table(["board", "task", "measure", "ours", "best of theirs", "which is"], lines)
 
 
-def learners(board, kind):
+def learners(board, *names):
     """Return every learner's score on a board's tasks, ours first and the best of each in bold.
 
     Those of one task are in the order of their scores, of several in that of their names.
 
     Args:
         board: name of the board.
-        kind: `classes` or `numbers`, of river's board, or the name of a task.
+        names: names of tasks; of river's board, `classes` or `numbers`.
     """
-    every, names = scores(), [kind]
+    every = scores()
     if board == "river":
-        names = [name for name in RIVER if ANY[name].classes == (kind == "classes")]
+        names = [name for name in RIVER if ANY[name].classes == (names == ("classes",))]
     found, (best, shown, _) = [every[board, name] for name in names], measure(names[0])
     ways = sorted({way for one in found for way in one}, key=str.lower)
     if len(names) == 1:
