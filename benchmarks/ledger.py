@@ -62,7 +62,7 @@ def run(doc, record, cells, measure):
             files.setdefault(asked.records / f"{file}.jsonl", []).append(cell)
     for path, some in files.items():
         if asked.table:
-            print_table([_flat(one) for one in read(path)])
+            print_table([row for one in read(path) for row in _flat(one)])
         else:
             each(path, some, measure)
 
@@ -90,9 +90,11 @@ def _names(word, cell):
 
 
 def _flat(record):
-    """Return a record as a row of a table, without its curves."""
-    row = record["cell"] | record["found"]
-    return {name: value for name, value in row.items() if name not in ("curves", "parts")}
+    """Return the rows of a record, or the record as a row, without its curves."""
+    rows, left = record["found"].get("rows"), ("curves", "parts")
+    # In some records it is a number.
+    rows = rows if isinstance(rows, list) else [record["found"]]
+    return [record["cell"] | {k: v for k, v in row.items() if k not in left} for row in rows]
 
 
 def read(path):

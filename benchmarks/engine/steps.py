@@ -1,17 +1,14 @@
 """Time and memory of a step by every way of running, beside the matrix products alone.
 
-    python -m benchmarks.engine.steps [--parts whole memory] [--rounds 15] [--out FILE]
+    python -m benchmarks.engine.steps [--parts whole memory] [--rounds 15] [--table]
 
 What is compared takes turns in one process, and ratios are medians of the ratios of rounds, so
-that a noisy machine disturbs both sides alike. Run it on a machine that does nothing else. The
-record is one JSON file, `bench.json` of this folder if no other is named; the tables are printed.
+that a noisy machine disturbs both sides alike. Run it on a machine that does nothing else. Each
+part is a line of records/steps.jsonl.
 """
 
-import argparse
-import json
 import statistics
 from functools import partial
-from pathlib import Path
 from typing import NamedTuple
 
 import jax
@@ -187,21 +184,19 @@ def memory(rounds):
 PARTS = {"whole": whole, "streaming": streaming, "memory": memory}
 
 
-def main():
-    """Measure the parts, write the record and print its tables."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--parts", nargs="+", choices=list(PARTS), default=list(PARTS))
-    parser.add_argument("--rounds", type=int, default=15, help="timed rounds")
-    parser.add_argument("--out", type=Path, default=Path(__file__).with_name("bench.json"))
-    asked = parser.parse_args()
-    record = {"surroundings": ledger.surroundings(), "rounds": asked.rounds, "parts": {}}
-    for part in asked.parts:
-        ledger.say(f"measuring {part}")
-        record["parts"][part] = list(PARTS[part](asked.rounds))
-        print(f"\n## {part}\n")
-        ledger.print_table(record["parts"][part])
-    asked.out.write_text(json.dumps(record, indent=1) + "\n")
+def cells(parts=PARTS, rounds=15):
+    """Return the cells.
+
+    Args:
+        rounds: timed rounds.
+    """
+    return ledger.grid(part=parts, rounds=rounds)
+
+
+def measure(cell):
+    """Return the rows of a part."""
+    return {"rows": list(PARTS[cell["part"]](cell["rounds"]))}
 
 
 if __name__ == "__main__":
-    main()
+    ledger.run(__doc__, "steps", cells, measure)

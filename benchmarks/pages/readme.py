@@ -1,12 +1,12 @@
 """The table of the README beside other libraries, from the committed records."""
 
 from benchmarks.pages import paper, streams, yardsticks
-from benchmarks.pages.template import percent, table
+from benchmarks.pages.template import found_rows, percent, table
 
 
 def text():
     """Return the table, those rows first in which we are behind."""
-    times = {(row["peer"].split()[0], row["foretrace"]): row for row in streams.beside_peers()}
+    times = {(row["peer"].split()[0], row["foretrace"]): row for row in found_rows("peer_times")}
     elec2, boards = streams.best_of("elec2", first=False), yardsticks.scores()
     online = paper.cells("table1", "paper")["online", "LRU x 4"]
 

@@ -1,15 +1,12 @@
 """`docs/rules_compared.md`: the rules on streamed tasks and on the paper's, and their cost."""
 
-import json
-from functools import cache
 from statistics import mean
 
 import foretrace as ft
-from benchmarks import ledger
 from benchmarks.networks import lru_network
 from benchmarks.pages import paper
 from benchmarks.pages.suite import ONLINE, ORDER, by_rule, mean_of
-from benchmarks.pages.template import by_columns, percent, records, table
+from benchmarks.pages.template import by_columns, found_rows, percent, records, table
 
 TASKS = {
     "copy": ("copy, bits recalled", "accuracy", max, percent),
@@ -49,17 +46,11 @@ def costs():
     return table(["rule", "memory, KiB", "10³ operations", "CPU time, ratio"], rows)
 
 
-@cache
-def bench():
-    """Return the record of `benchmarks/engine/steps.py`."""
-    return json.loads((ledger.ROOT / "benchmarks" / "engine" / "bench.json").read_text())["parts"]
-
-
 def whole():
     """Return time and memory of a step on whole sequences, relative to BPTT."""
     rows = [
         [row["rule"], f"{row['time_over_bptt']:.2f}", f"{row['memory_over_bptt']:.2f}"]
-        for row in bench()["whole"]
+        for row in found_rows("steps", part="whole")
         if row["shape"] == "copy"
     ]
     return table(["rule, whole sequences", "time / BPTT", "memory / BPTT"], rows)
@@ -67,7 +58,7 @@ def whole():
 
 def memory():
     """Return the memory of a step for sequences of several lengths."""
-    ways = {row["way"]: row for row in bench()["memory"]}
+    ways = {row["way"]: row for row in found_rows("steps", part="memory")}
     shown = ("BPTT, whole sequences", "online, chunks of 64", "online, row by row")
     lengths = [key for key in ways[shown[0]] if key.startswith("T=")]
     head = ["MiB", *(f"{int(key[2:-4]):,} steps" for key in lengths)]

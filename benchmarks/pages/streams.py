@@ -4,7 +4,15 @@ from operator import itemgetter
 from statistics import mean
 
 from benchmarks.pages import learners
-from benchmarks.pages.template import bold_best, by_columns, grouped, percent, records, table
+from benchmarks.pages.template import (
+    bold_best,
+    by_columns,
+    found_rows,
+    grouped,
+    percent,
+    records,
+    table,
+)
 from benchmarks.streams import rows
 
 REACH = {
@@ -127,16 +135,11 @@ def speed():
     return table(["", "µs a row", "rows per CPU second"], lines)
 
 
-def beside_peers():
-    """Return times of single steps beside other libraries."""
-    return [row for line in records("peer_times") for row in line["found"]["rows"]]
-
-
 def peers():
     """Return the table of these times."""
     lines = [
         [row["peer"], row["foretrace"], f"{row['foretrace_us']:,.0f}", f"{row['peer_us']:,.0f}"]
-        for row in beside_peers()
+        for row in found_rows("peer_times")
     ]
     return table(["peer", "step", "foretrace, µs", "peer, µs"], lines)
 

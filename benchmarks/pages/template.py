@@ -40,6 +40,12 @@ def records(*names):
     return [line for name in names for line in ledger.read(ledger.RECORDS / f"{name}.jsonl")]
 
 
+def found_rows(name, **where):
+    """Return the rows that the cells of a record with some settings have found."""
+    lines = [line for line in records(name) if line["cell"] | where == line["cell"]]
+    return [row for line in lines for row in line["found"]["rows"]]
+
+
 def grouped(lines, key):
     """Return lists of results by what a function of their cells returns."""
     groups = {}

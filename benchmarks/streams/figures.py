@@ -1,12 +1,10 @@
 """Figures of `docs/` and `results/`, from the records: `python -m benchmarks.streams.figures`.
 
-Memory against the length is that of `benchmarks/engine/bench.json`, as XLA states it for the
+Memory against the length is that of `benchmarks/records/steps.jsonl`, as XLA states it for the
 compiled step (`python -m benchmarks.engine.steps --parts memory`). Returns of agents are those of
 `python -m benchmarks.agents.run`. A learned memory, the same one untrained, and the default mixture
 with and without the experts that remember are run here, on a made stream.
 """
-
-import json
 
 import jax
 import numpy as np
@@ -14,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from benchmarks import ledger
-from benchmarks.pages.template import records
+from benchmarks.pages.template import found_rows, records
 from benchmarks.streams import guarded, memory
 from benchmarks.streams.held import SPACING
 
@@ -146,8 +144,7 @@ def readme():
     """Draw memory against the length of a sequence, and returns at equal memory."""
     page = Figure(figsize=(8.4, 4), layout="constrained")
     memory_axes, returns = page.subplots(1, 2)
-    found = json.loads((ledger.ROOT / "benchmarks/engine/bench.json").read_text())["parts"]
-    rows = {row["way"]: row for row in found["memory"]}
+    rows = {row["way"]: row for row in found_rows("steps", part="memory")}
     for way, (label, colour) in README_WAYS.items():
         sizes = {int(key[2:-4]): value for key, value in rows[way].items() if key.startswith("T=")}
         memory_axes.loglog(sizes.keys(), sizes.values(), "o-", color=colour, label=label, base=2)

@@ -76,3 +76,15 @@ def test_generalised_advantages_by_their_definition(benchmark):
                 )
                 weight *= goes_on * ppo.GAE
             np.testing.assert_allclose(found[t, stream], total)
+
+
+def test_gymnax_asks_for_the_cue_of_so_many_steps_ago(benchmark):
+    pytest.importorskip("gymnax", reason="pip install 'foretrace[rl]'")
+    chain = benchmark("agents.others").GymnaxChain(length=3)
+    state, observation = chain.reset(jax.random.key(0))
+    cue, rewards = observation[2], []
+    for _ in range(4):
+        state, step = chain.step(state, (cue > 0).astype(int), jax.random.key(1))
+        rewards.append((float(step.reward), bool(step.terminated)))
+    assert abs(cue) == 1
+    assert rewards == [(0.0, False)] * 3 + [(1.0, True)]
