@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from benchmarks.pages.template import bold_best, percent, records, table
+from benchmarks.pages.template import bold_best, percent, records, results, table
 from benchmarks.streams import rows
 from benchmarks.streams.cues import LABELS
 
@@ -29,10 +29,8 @@ def reach():
 def reached():
     """Return the results of each way by task and delay, of the first seed."""
     found = {}
-    for line in records("reach", "reach_deep_river"):
-        cell = line["cell"]
-        if cell["seed"] == 0:
-            found.setdefault(_peer(cell), {})[cell["task"], cell["delay"]] = line["found"]
+    for cell, one in results("reach", "reach_deep_river", seed=0):
+        found.setdefault(_peer(cell), {})[cell["task"], cell["delay"]] = one
     return found
 
 
@@ -75,10 +73,8 @@ def long():
     """Return a row for each way on each long stream: first, fifth, ninth tenth, and all."""
     head = ["", "rows", "labels", "first tenth", "fifth", "ninth", "all", "log loss", "µs/row"]
     found, lines = {}, []
-    for line in records("long_streams"):
-        cell = line["cell"]
-        mine = found.setdefault((cell["stream"], cell["rows"]), [])
-        mine.append((cell["way"], line["found"]))
+    for cell, one in results("long_streams"):
+        found.setdefault((cell["stream"], cell["rows"]), []).append((cell["way"], one))
     for (name, _), mine in sorted(found.items()):
         score, of = ("mae", min) if "mae" in mine[0][1] else ("accuracy", max)
         shown = partial(_text, score=score)
@@ -186,10 +182,10 @@ def latency():
         "inference": "inference, µs",
     }
     single, command = [], []
-    for cell, one in of_kind("latency", "one row"):
+    for cell, one in results("latency", what="one row"):
         times = [number(one[f"{name}_us"]) for name in columns]
         single.append([cell["size"], *times, f"{one['step_over_inference']:.1f}"])
-    for cell, one in of_kind("latency", "foretrace stream"):
+    for cell, one in results("latency", what="foretrace stream"):
         per_second = f"{one['rows_per_cpu_second']:,.0f}"
         name = f"{cell['size']}, `--chunk {cell['chunk']}`"
         command.append([name, number(one["cpu_us_per_row"]), per_second])
@@ -197,17 +193,11 @@ def latency():
     return first + "\n\n" + table(["`foretrace stream`", "µs/row", "rows per CPU second"], command)
 
 
-def of_kind(name, kind):
-    """Return the cells and results of one kind of a record."""
-    found = [(line["cell"], line["found"]) for line in records(name)]
-    return [(cell, one) for cell, one in found if cell["what"] == kind]
-
-
 def timed_parts():
     """Return the times of the parts of a row by stream, size and chunk, by the last record."""
     return {
         (cell["stream"], cell["size"], cell["chunk"]): one["now"]
-        for cell, one in of_kind("latency", "parts")
+        for cell, one in results("latency", what="parts")
     }
 
 

@@ -1,11 +1,10 @@
 """`results/memory.md`: a learned memory beside untrained ones and other models."""
 
 import tomllib
-from operator import itemgetter
 from pathlib import Path
 from statistics import mean
 
-from benchmarks.pages.template import bold_best, grouped, records, table
+from benchmarks.pages.template import bold_best, grouped, results, table
 from benchmarks.streams import rows
 
 LABELS = tomllib.loads(Path(__file__).with_suffix(".toml").read_text())
@@ -40,14 +39,14 @@ def held():
 
 def _runs(stream):
     """Return which of two scores of a stream is better, and the runs of each method."""
-    mine = [line for line in records("memory") if line["cell"]["stream"] == stream]
-    better = min if mine[0]["found"]["score"] == "error" else max
+    mine = results("memory", stream=stream)
+    better = min if mine[0][1]["score"] == "error" else max
     rates = {method: {} for method in LABELS["methods"]}
-    for line in mine:
-        said = line["cell"]["method"]
+    for cell, one in mine:
+        said = cell["method"]
         method = said.rpartition(" ")[0] if said.rpartition(" ")[0] in RATED else said
         if method in rates:
-            rates[method].setdefault(said, []).append(line["found"]["last 30 %"])
+            rates[method].setdefault(said, []).append(one["last 30 %"])
     return better, {
         method: better(found.values(), key=mean, default=[]) for method, found in rates.items()
     }
@@ -56,8 +55,7 @@ def _runs(stream):
 def mixture(group):
     """Return the scores of the default mixture without and with the experts that remember."""
     streams = LABELS[group]
-    scored = [line for line in records("guarded") if "whole" in line["found"]]
-    found = grouped(scored, itemgetter("stream"))
+    found = grouped((one for one in results("guarded") if "whole" in one[1]), "stream")
     columns = [(part, who) for part in ("whole", "last 30 %") for who in ("without", "with")]
     alone = [("last 30 %", who) for who in ("memory", "reservoir", "distant")]
     lines = []

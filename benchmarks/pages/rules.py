@@ -6,7 +6,7 @@ import foretrace as ft
 from benchmarks.networks import lru_network
 from benchmarks.pages import paper
 from benchmarks.pages.suite import ONLINE, ORDER, by_rule, mean_of
-from benchmarks.pages.template import by_columns, found_rows, percent, records, table
+from benchmarks.pages.template import by_columns, found_rows, percent, results, table
 
 TASKS = {
     "copy": ("copy, bits recalled", "accuracy", max, percent),
@@ -79,13 +79,11 @@ def stale():
     """Return the table of `docs/streaming.md`: how stale sensitivities are at two rates."""
     layers = {"tiny": "one layer of 16 modules", "small": "two layers of 32 modules"}
     found = {}
-    for line in records("stale"):
-        cell = line["cell"]
-        if cell["policy"] == "keep":
-            runs = [[cosine for cosine, _ in run] for run in line["found"]["cosine_and_error"]]
-            # Every seed has as many values, so that the mean of all is that of the means.
-            late = [cosine for run in runs for cosine in run[len(run) // 2 :]]
-            found[cell["size"], cell["rate"]] = mean(late), min(map(min, runs))
+    for cell, one in results("stale", policy="keep"):
+        runs = [[cosine for cosine, _ in run] for run in one["cosine_and_error"]]
+        # Every seed has as many values, so that the mean of all is that of the means.
+        late = [cosine for run in runs for cosine in run[len(run) // 2 :]]
+        found[cell["size"], cell["rate"]] = mean(late), min(map(min, runs))
     head = ["network", "rate", "mean of the second half", "lowest of all"]
     lines = [
         [layers[size], f"{rate:g}", *(f"{value:.2f}" for value in found[size, rate])]

@@ -1,6 +1,5 @@
 """`docs/streams_compared.md`: foretrace beside other libraries on streams of rows."""
 
-from operator import itemgetter
 from statistics import mean
 
 from benchmarks.pages import learners
@@ -10,7 +9,7 @@ from benchmarks.pages.template import (
     found_rows,
     grouped,
     percent,
-    records,
+    results,
     table,
 )
 from benchmarks.streams import rows
@@ -110,7 +109,7 @@ def library_of(way):
 def ordinary():
     """Return errors on ordinary columns: one row a stream, the mean over its seeds."""
     lines = []
-    for stream, runs in grouped(records("ordinary"), itemgetter("stream")).items():
+    for stream, runs in grouped(results("ordinary"), "stream").items():
         means = [mean(one[way] for one in runs) for way in runs[0]]
         lines.append([stream, *bold_best(means, "{:.3g}".format)])
     return table(["columns", *runs[0]], lines)
@@ -119,7 +118,7 @@ def ordinary():
 def memory():
     """Return resident memory after the first and the last rows of a long run."""
     lines = []
-    for cell, one in learners.of_kind("flat_memory", "foretrace stream"):
+    for cell, one in results("flat_memory", what="foretrace stream"):
         ends = (f"{one[key]:.0f} MiB" for key in ("mib_at_first", "mib_at_last"))
         lines.append([f"`--size {cell.get('size', 'small')}`", *ends])
     return table(["`foretrace stream`", "after 10,000 rows", "after 1,000,000 rows"], lines)
@@ -146,7 +145,7 @@ def peers():
 
 def soak():
     """Say how often runs were stopped, and whether they ended as undisturbed ones."""
-    runs = [line["found"] for line in records("soak")]
+    runs = [one for _, one in results("soak")]
     kills, stops, same = (sum(one[name] for one in runs) for name in ("kills", "stops", "same"))
     return (
         f"In all there were {kills} times `kill -9` and {stops} times SIGTERM.\n"

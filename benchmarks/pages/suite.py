@@ -1,6 +1,5 @@
 """`results/suite.md`: every rule on five streamed tasks, seed by seed."""
 
-from operator import itemgetter
 from statistics import mean
 
 from benchmarks.pages.template import bold_best, grouped, percent, records, table
@@ -41,10 +40,9 @@ def by_rule(task, lines=None):
         lines: lines of the record; the committed ones if not given.
     """
     lines = records("suite") if lines is None else lines
-    mine = [line for line in lines if line["cell"]["task"] == task]
-    most = max((line["cell"]["batches"] for line in mine), default=0)
-    found = [line for line in mine if line["cell"]["batches"] == most]
-    found = grouped(found, itemgetter("rule"))
+    mine = [(line["cell"], line["found"]) for line in lines if line["cell"]["task"] == task]
+    most = max((cell["batches"] for cell, _ in mine), default=0)
+    found = grouped((one for one in mine if one[0]["batches"] == most), "rule")
     return {name: found[name] for name in ORDER if name in found}
 
 

@@ -40,17 +40,22 @@ def records(*names):
     return [line for name in names for line in ledger.read(ledger.RECORDS / f"{name}.jsonl")]
 
 
+def results(*names, **where):
+    """Return pairs of cell and result of some records, of cells with some settings."""
+    pairs = [(line["cell"], line["found"]) for line in records(*names)]
+    return [(cell, found) for cell, found in pairs if cell | where == cell]
+
+
 def found_rows(name, **where):
     """Return the rows that the cells of a record with some settings have found."""
-    lines = [line for line in records(name) if line["cell"] | where == line["cell"]]
-    return [row for line in lines for row in line["found"]["rows"]]
+    return [row for _, found in results(name, **where) for row in found["rows"]]
 
 
-def grouped(lines, key):
-    """Return lists of results by what a function of their cells returns."""
+def grouped(pairs, name):
+    """Return lists of results by a setting of their cells."""
     groups = {}
-    for line in lines:
-        groups.setdefault(key(line["cell"]), []).append(line["found"])
+    for cell, found in pairs:
+        groups.setdefault(cell[name], []).append(found)
     return groups
 
 

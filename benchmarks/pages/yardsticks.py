@@ -2,7 +2,7 @@
 
 from statistics import mean
 
-from benchmarks.pages.template import bold_best, by_columns, percent, records, table
+from benchmarks.pages.template import bold_best, by_columns, percent, results, table
 from benchmarks.streams.boards import RIVER
 from benchmarks.streams.rows import ANY
 
@@ -17,8 +17,7 @@ def scores():
     found = {}
     for name in ("published", "boards"):
         several = {}
-        for line in records(name):
-            cell, one = line["cell"], line["found"]
+        for cell, one in results(name):
             (score,) = (one[key] for key in ("accuracy", "mae", "score") if key in one)
             way = cell["way"].removeprefix("river ").removeprefix("CapyMOA ")
             # Published Electricity has two columns more.

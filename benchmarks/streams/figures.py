@@ -12,7 +12,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from benchmarks import ledger
-from benchmarks.pages.template import found_rows, records
+from benchmarks.pages.template import found_rows, results
 from benchmarks.streams import guarded, memory
 from benchmarks.streams.held import SPACING
 
@@ -56,11 +56,7 @@ def save(page, path, dpi=80):
 
 def records_of(name, key, **where):
     """Return cells and results with the largest number of a key, of cells with some settings."""
-    found = [
-        (line["cell"], line["found"])
-        for line in records(name)
-        if key in line["cell"] and line["cell"] | where == line["cell"]
-    ]
+    found = [one for one in results(name, **where) if key in one[0]]
     most = max(cell[key] for cell, _ in found)
     return [one for one in found if one[0][key] == most]
 
