@@ -149,11 +149,7 @@ def readme():
     memory_axes.set_xticks(list(sizes), [f"{size // 1024} k" for size in sizes])
     memory_axes.set(ylim=(1, 1e5), title="memory against length")
     for label, (record, cell, colour) in AGENTS.items():
-        (each,) = [
-            line["found"]["curves"]
-            for line in records(record)
-            if line["cell"].items() >= cell.items()
-        ]
+        (each,) = [found["curves"] for _, found in results(record, **cell)]
         each = np.array(each[:3]).reshape(3, -1, 5).mean(axis=2)
         steps = 15 * (1 + np.arange(each.shape[1]))
         returns.plot(steps, each.mean(axis=0), color=colour, label=label)
