@@ -209,6 +209,8 @@ def _differs(path: str | os.PathLike[str], name: str, array: Any, leaf: Any) -> 
 
 
 def _read(path: Path) -> tuple[_Extra, dict[str, np.ndarray]]:
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder; give the path of a file in it")
     if not path.is_file():
         raise FileNotFoundError(f"no checkpoint at {path}")
     try:

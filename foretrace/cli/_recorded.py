@@ -18,11 +18,12 @@ from foretrace._options.cells import OPTIONS
 from foretrace._options.network import NetworkConfig
 from foretrace._runs.checkpoint import load, restoring
 from foretrace._runs.directory import Run, read_config_as
+from foretrace._runs.session import read_saved
 from foretrace.cli._kinds import known_in
 from foretrace.cli._options import COMMANDS, Align, Subcommand, Sweep
 from foretrace.experiment._build import build
 from foretrace.experiment._config import TASKS, Config
-from foretrace.experiment._train import read_config
+from foretrace.experiment._train import KIND, Progress, read_config
 from foretrace.rl._config import TASKS as RL_TASKS
 from foretrace.rl._config import RLConfig, without_network
 from foretrace.stream._config import StreamConfig
@@ -113,9 +114,11 @@ def network_in(run_dir: Path, config: Config) -> Network:
 
     Raises:
         CheckpointError: the arrays do not fit the configuration.
+        RunError: the configuration was changed since the checkpoint was written.
         DataError: the data of its task are missing, which is no fault of the checkpoint.
     """
     checkpoint = Run(run_dir).checkpoint
+    read_saved(Run(run_dir), config, Progress, KIND)
     with restoring(checkpoint):
         try:
             return load(checkpoint, _Described(config)).network

@@ -20,7 +20,7 @@ from tyro.conf import Positional
 from foretrace._learner.state import UntrainedParameters
 from foretrace._runs.config_json import check_types
 from foretrace._runs.directory import Run, RunError, TakenError, begin, record_config, reopen
-from foretrace._runs.files import locked
+from foretrace._runs.files import LockedError, locked
 from foretrace._runs.loop import DivergenceError
 from foretrace._runs.many import many, run_in
 from foretrace._runs.session import RunKind
@@ -117,7 +117,7 @@ def run(
         try:
             result = train(job.config, place.path, resume=resume, show_progress=show_progress)
             scores = result.scores
-        except TakenError as error:
+        except (LockedError, TakenError) as error:
             raise RunError(str(error)) from error  # `many` would wait for another process
         except DivergenceError:
             scores = Scores(*[math.nan] * 3)

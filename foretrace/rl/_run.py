@@ -15,7 +15,7 @@ from foretrace._runs.directory import Run, read_config_as
 from foretrace._runs.follow import Program, Result, follow
 from foretrace._runs.loop import DivergenceError, Schedule
 from foretrace._runs.metrics import read_metrics
-from foretrace._runs.session import RunKind, Session
+from foretrace._runs.session import RunKind, Saved, Session, read_saved
 from foretrace.rl._agent import Agent
 from foretrace.rl._config import AgentConfig, RLConfig
 from foretrace.rl._live import errors_of_python
@@ -66,14 +66,16 @@ def agent_of(run_dir: str | os.PathLike[str]) -> tuple[Agent, AgentState]:
     """Return the agent of a run and its latest saved state.
 
     Raises:
-        RunError: there is no run, it cannot be read, or it is of another command.
+        RunError: there is no run, it cannot be read, is of another command, or was changed since
+            its checkpoint was written.
         CheckpointError: the checkpoint is damaged or of another configuration.
         OSError: there is no checkpoint yet.
     """
-    config = read_config_as(run_dir, RLConfig)
+    config, run = read_config_as(run_dir, RLConfig), Run(Path(run_dir))
+    read_saved(run, config, Saved, KIND)
     agent = build(config)
     like = SimpleNamespace(init=partial(_begun, config, agent))
-    return agent, load(Run(Path(run_dir)).checkpoint, like).agent
+    return agent, load(run.checkpoint, like).agent
 
 
 def _begun(config: RLConfig, agent: Agent) -> World:

@@ -108,7 +108,7 @@ def study(folder: str | os.PathLike[str]) -> "optuna.Study":
         folder: directory of the sweep.
 
     Raises:
-        ValueError: no Optuna, or no such database.
+        ValueError: no Optuna, a damaged journal, or no such database.
         RunError: no sweep.
     """
     optuna, address = library(), os.environ.get(STORAGE)
@@ -121,7 +121,12 @@ def study(folder: str | os.PathLike[str]) -> "optuna.Study":
             direction="minimize" if sweep.sign > 0 else "maximize",
             load_if_exists=True,
         )
-    except Exception as error:  # of a driver, whose message may hold the password
+    except Exception as error:
+        if not address:
+            raise ValueError(
+                f"{folder}/study.log cannot be opened as the study of a sweep ({error})"
+            ) from error
+        # The message of a driver may hold the password.
         raise ValueError(
             f"{STORAGE} must be the address of a database that can be opened, such as "
             f"postgresql://host/name ({type(error).__name__}); FORETRACE_DEBUG=1 shows the message "

@@ -17,7 +17,7 @@ from foretrace.tasks._cache import cached, digest
 VARIABLE = "FORETRACE_DATA"
 """Environment variable that names the data directory."""
 
-HOW = f"the environment variable {VARIABLE}, or by --data-dir"
+HOW = f"the environment variable {VARIABLE}, or by --data-dir of `foretrace train`"
 
 _FORMAT = "1"  # changes with what `decode` functions return
 _log = logging.getLogger(__name__)

@@ -229,3 +229,23 @@ def test_of_two_processes_that_begin_at_once_the_first_one_wins(tmp_path, monkey
     with pytest.raises(TakenError):
         directory.create(run.path, KINDS["rl"].config)
     assert run.config.read_bytes() == before
+
+
+def test_a_configuration_that_was_changed_gives_no_network(made, tmp_path, capsys):
+    run, whole = made
+    path = shutil.copytree(whole, tmp_path / "run")
+    written = json.loads((path / "config.json").read_text())
+    config = written["config"]
+    if "model" in config:
+        config["model"]["seed"] = 7
+    else:
+        config["network"]["norm"] = "post"
+    (path / "config.json").write_text(json.dumps(written))
+    out = tmp_path / "graph"
+    commands = [["export", path, "--format", "c", "--out", out / "a.c"]]
+    if run.kind.run is experiment.train:
+        commands.append(["align", path])
+    for words in commands:
+        assert cli.main([*map(str, words)]) == 2
+        assert "was changed since the run began" in capsys.readouterr().err
+        assert not out.exists()

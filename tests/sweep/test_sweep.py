@@ -274,6 +274,9 @@ def test_a_study_may_be_in_a_database(pretend, tmp_path, monkeypatch):
     monkeypatch.delenv("FORETRACE_SWEEP_STORAGE")
     code, _, err = said("report", str(tmp_path / "one"))
     assert code == 2 and "FORETRACE_SWEEP_STORAGE" in err
+    (tmp_path / "one" / "study.log").write_text("{damaged\n")
+    code, _, err = said("report", str(tmp_path / "one"))
+    assert code == 2 and "study.log cannot be opened" in err and "STORAGE" not in err
 
 
 def test_workers_need_file_locks(tmp_path, monkeypatch):
