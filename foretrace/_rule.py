@@ -228,6 +228,11 @@ def _with_options(found: LearningRule, options: str) -> LearningRule:
         given[pair[1]] = pair[2] == "true" if pair[2] in ("true", "false") else int(pair[2])
     if given == {"depth": 0}:
         return found
+    if not given.get("depth"):
+        raise ValueError(
+            f"{options.strip()} is a part of credit in depth, which needs a depth of at least 1, "
+            "as depth=1"
+        )
     return dataclasses.replace(found, credit=Depth(**{"depth": 0} | given))
 
 

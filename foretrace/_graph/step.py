@@ -65,6 +65,7 @@ def inference_graph(
     Raises:
         ValueError: a network that runs on whole sequences only.
     """
+    _check_network(network)
     start = Carry(init_carry(network, BPTT).h, None)
 
     def step(carry: Carry, x: Array) -> tuple[list[Array], Carry]:
@@ -177,8 +178,17 @@ def _target(learner: Learner, dtype: Any) -> jax.ShapeDtypeStruct:
     )
 
 
+def _check_network(network: AbstractNetwork) -> None:
+    if network.cumulative_mean:
+        raise ValueError(
+            "a network with cumulative_mean=True decodes a mean over the whole sequence and has no "
+            "single step to export; train one with cumulative_mean=False"
+        )
+
+
 def check_learner(learner: Learner) -> None:
     """Raise a ValueError that names what keeps the learning step from being a plain graph."""
+    _check_network(learner.network)
     masks = jax.eval_shape(learner.network.dropout_masks, jax.random.key(0))
     for what, is_set in {
         "accumulate=True": learner.accumulate,

@@ -39,18 +39,19 @@ RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
 def check_ranges(owner: object, form: str = "") -> None:
     """Check the options of an object whose names are in `RANGES`, in this form of a message.
 
-    A function has no range, nor has None as the default.
+    A schedule has no range, nor has None as the default, nor what follows from other options.
 
     Raises:
         TypeError: an option that is no number.
         ValueError: an option out of its range.
     """
     form = form or f"{type(owner).__name__}({{}})"
-    for names in RANGES:
+    for names, (_, expected) in RANGES.items():
         for name in filter(partial(hasattr, owner), names.split()):
-            value = getattr(owner, name)
-            is_default = value is None and getattr(type(owner), name, None) is None
-            if not is_default and not callable(value):
+            value, of_class = getattr(owner, name), getattr(type(owner), name, None)
+            is_default = isinstance(of_class, property) or (value is None and of_class is None)
+            is_schedule = callable(value) and "integer" not in expected
+            if not is_default and not is_schedule:
                 check_range(name, value, form)
 
 

@@ -14,7 +14,7 @@ from foretrace.rl._task import Task
 
 @dataclasses.dataclass(frozen=True)
 class Gymnax(Task):
-    """An environment of gymnax with its default parameters. A run needs discrete actions.
+    """An environment of gymnax with discrete actions, with its default parameters.
 
     Observations are flattened. Needs gymnax: `pip install 'foretrace[rl]'`.
 
@@ -22,7 +22,7 @@ class Gymnax(Task):
         name: name of the environment, such as CartPole-v1.
 
     Raises:
-        ValueError: an unknown name, or gymnax is not installed.
+        ValueError: an unknown name, actions that are not discrete, or gymnax is not installed.
     """
 
     name: str = "CartPole-v1"
@@ -47,7 +47,13 @@ class Gymnax(Task):
                 f"Gymnax(name={self.name!r}) is unknown; choose one of "
                 f"{', '.join(gymnax.registered_envs)}"
             )
-        return gymnax.make(self.name)
+        environment, params = gymnax.make(self.name)
+        if not hasattr(environment.action_space(params), "n"):
+            raise ValueError(
+                f"Gymnax(name={self.name!r}) has continuous actions; agents choose among discrete "
+                "ones"
+            )
+        return environment, params
 
     @property
     def observation_size(self) -> int:
@@ -56,10 +62,10 @@ class Gymnax(Task):
         return math.prod(environment.observation_space(params).shape)
 
     @property
-    def action_count(self) -> int | None:
-        """Number of actions; None for continuous ones."""
+    def action_count(self) -> int:
+        """Number of actions."""
         environment, params = self._made
-        return getattr(environment.action_space(params), "n", None)
+        return int(environment.action_space(params).n)
 
     def reset(self, key: PRNGKeyArray) -> tuple[Any, Float[Array, "I"]]:
         """Begin an episode."""

@@ -13,6 +13,7 @@ Then the effect of an update enters the next error as if it were news: predictio
 stream diverged (dev/LOG.md).
 """
 
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -142,8 +143,11 @@ class LearningStep:
 
     def _each(self, function: Any, in_axes: Any = 0, out_axes: Any = 0) -> Any:
         """Apply a function of one stream to all streams."""
-        is_single = self.batch_size is None
-        return function if is_single else jax.vmap(function, in_axes, out_axes)
+        if self.batch_size is None:
+            return function
+        if self.batch_size > 1:
+            return jax.vmap(function, in_axes, out_axes)
+        return _only(function, in_axes, out_axes)
 
     def _noises(self, key: PRNGKeyArray, state: AgentState) -> Float[Array, "*B K"]:
         """Draw the random part of each stream's next action."""
@@ -246,3 +250,22 @@ def _sensitivity_norm(carry: Carry, none: Float[Array, ""]) -> Float[Array, ""]:
     """Return the norm of all sensitivities; `none` under a rule that carries none."""
     sensitivities = eqx.filter(carry.e, eqx.is_inexact_array)
     return norm(sensitivities) if jax.tree.leaves(sensitivities) else none
+
+
+def _only(function: Callable, in_axes: Any, out_axes: Any) -> Callable:
+    """Return `jax.vmap(function)` for one stream, without its axis: it slows XLA down on a CPU."""
+
+    def apply(*args: Any) -> Any:
+        axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
+        inner = [
+            jax.tree.map(lambda leaf, axis=axis: jnp.squeeze(leaf, axis), arg)
+            for arg, axis in zip(args, axes, strict=True)
+        ]
+        found = function(*inner)
+        return jax.tree.map(
+            lambda axis, part: jax.tree.map(lambda leaf: jnp.expand_dims(leaf, axis), part),
+            out_axes,
+            found,
+        )
+
+    return apply

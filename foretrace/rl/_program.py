@@ -131,13 +131,13 @@ def advance(
     environment: Environment, agent: Agent, world: World, steps: Int[Array, ""] | int
 ) -> tuple[World, Tally]:
     """Act and learn for a number of steps."""
+    h = world.agent.carry.h
 
     def step(_: Any, now: tuple[World, Tally, Any]) -> tuple[World, Tally, Any]:
         world, tally = _step(environment, agent, *now[:2])
-        moved = has_moved(now[0].agent.carry.h, world.agent.carry.h)
+        moved = has_moved(h, world.agent.carry.h)
         return world, tally, jax.tree.map(jnp.logical_or, now[2], moved)
 
-    h = world.agent.carry.h
     start = (world, empty(world.total.dtype), has_moved(h, h))
     after, tally, moved = lax.fori_loop(0, steps, step, start)
     return after, ended(tally, Block(world.agent, after.agent, after.transition.observation, moved))

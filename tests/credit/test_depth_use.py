@@ -56,11 +56,14 @@ REFUSALS = [
     (partial(Depth, 1, modules=-1), "modules=-1"),
     (partial(Depth, 1, modules=True), "modules=True"),
     (partial(Depth, 1, modules=2, by_memory=1), "by_memory=1 must be True or False"),
-    (partial(ft.rule, "online(groups=1)"), "rule='online(groups=1)': depth=0 must be"),
+    (
+        partial(ft.rule, "online(groups=1)"),
+        "groups=1 is a part of credit in depth, which needs a depth",
+    ),
     (partial(CHANGED, rule="online(depth=-1)"), "rule='online(depth=-1)': 'depth=-1' is not an"),
     (partial(CHANGED, rule="bptt(depth=1)"), "carries none"),
     (partial(CHANGED, rule="online(depth=1, by_memory=true)"), "by_memory=True says how modules"),
-    (partial(CHANGED, rule="online(modules=3)"), "depth=0 must be an integer of at least 1"),
+    (partial(CHANGED, rule="online(modules=3)"), "modules=3 is a part of credit in depth"),
     (
         lambda: experiment.build(CHANGED(rule="online(depth=1, modules=3)", chunk=None)),
         "modules are for runs in chunks",

@@ -3,6 +3,7 @@
 from pathlib import Path
 
 import pytest
+from tiers import fast
 
 from foretrace._runs.config_json import from_json, to_json
 from foretrace.rl._config import TASKS, RLConfig, task_name
@@ -23,7 +24,13 @@ def test_the_page_shows_how_each_is_run_and_what_it_asks_for(name):
     assert f"| `{name}` |" in page
 
 
-def test_an_environment_without_a_choice_is_one_of_prediction():
-    for name in TASKS.keys() - {"gymnax", "gymnasium"}:
-        environment = TASKS[name].environment
-        assert environment.predicts == (environment.action_count == 1), name
+@pytest.mark.parametrize("name", fast([n for n in TASKS if n not in ("gymnax", "gymnasium")]))
+def test_references_are_those_of_a_prediction_or_of_the_best_return(name):
+    environment = TASKS[name].environment
+    found = environment.references
+    assert found == (
+        {"the best constant prediction": 1.0}
+        if environment.predicts
+        else {"the best possible": environment.best_return}
+    )
+    assert environment.predicts == (environment.action_count == 1)

@@ -50,7 +50,7 @@ def test_a_text_is_a_rule_wherever_one_is_given():
         ("online(columns=2)", "'columns=2' is not an option"),
         ("online(sketches=2)", "'sketches=2' is not an option of ONLINE"),
         ("bptt(depth=2)", "use it with ONLINE"),
-        ("online(groups=2)", "depth=0 must be an integer of at least 1"),
+        ("online(groups=2)", "groups=2 is a part of credit in depth"),
         ("online(depth=2, by_memory=True)", "set modules"),
         ("online(depth=2, modules=true)", "modules=True must be an integer"),
     ],
