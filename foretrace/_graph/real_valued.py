@@ -222,9 +222,7 @@ def _unrolled(params: dict[str, Any], operands: list[Any]) -> list[Any]:
         carry = out[:carried]
         rows.append(out[carried:])
     rows = rows[::-1] if params["reverse"] else rows
-    if not rows:
-        return carry
-    stacked = jax.tree.map(lambda *ys: jnp.concatenate([y[None] for y in ys]), *rows)
+    stacked = rows and jax.tree.map(lambda *ys: jnp.concatenate([y[None] for y in ys]), *rows)
     return [*carry, *stacked]
 
 
@@ -245,8 +243,7 @@ def _apply_to_pairs(eqn: Any, operands: list[Any]) -> list[Any]:
         sides = [[v[i] if isinstance(v, Pair) else v for v in operands] for i in range(2)]
         return [Pair(*both) for both in zip(*(_bound(eqn, side) for side in sides), strict=True)]
     if name == "dot_general":
-        parts = jnp.finfo(eqn.outvars[0].aval.dtype).dtype
-        real = params | {"preferred_element_type": parts}
+        real = params | {"preferred_element_type": jnp.finfo(eqn.outvars[0].aval.dtype).dtype}
         return [
             _product(operands[0], operands[1], lambda a, b: lax.dot_general_p.bind(a, b, **real))
         ]

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import CELLS
+from gradients import make_network
 from learners import LEARNERS, OPTIMIZERS, make_learner
 from safetensors.numpy import load_file
 
@@ -159,6 +160,11 @@ def test_a_matrix_that_is_not_positive_has_no_root():
     assert np.isnan(jax.jit(real_valued(lambda a: [jnp.linalg.cholesky(a)], [a]))(a)[0]).any()
 
 
+def test_a_loop_of_no_steps_changes_nothing():
+    function = real_valued(lambda a: [jax.lax.fori_loop(0, 0, lambda _, b: 2 * b, a)], [np.ones(3)])
+    np.testing.assert_array_equal(function(np.ones(3))[0], np.ones(3))
+
+
 def to(path, format="stablehlo", learn=True, **options):
     return lambda folder: ft.export(make_learner(**options), folder / path, format, learn=learn)
 
@@ -166,6 +172,11 @@ def to(path, format="stablehlo", learn=True, **options):
 REFUSED = {
     "batches": (to("a", batch_size=2), ValueError, "batch_size=2"),
     "sums": (to("a", accumulate=True), ValueError, "accumulate=True"),
+    "a mean": (
+        lambda folder: ft.export(make_network(cumulative_mean=True), folder / "a.stablehlo"),
+        ValueError,
+        "cumulative_mean=True decodes a mean over the whole sequence",
+    ),
     "sequences": (to("a", whole_sequences=True), ValueError, "whole_sequences=True"),
     "samples": (to("a", rule=ft.rule("online(depth=1, modules=2)")), ValueError, "which samples"),
     "a loss of outputs": (to("a", loss=lambda output, y: output), ValueError, "target=…"),
