@@ -226,14 +226,15 @@ def _with_options(found: LearningRule, options: str) -> LearningRule:
                 f"{known[0]}=2, among {', '.join(known)}"
             )
         given[pair[1]] = pair[2] == "true" if pair[2] in ("true", "false") else int(pair[2])
-    if given == {"depth": 0}:
-        return found
     if not given.get("depth"):
+        if list(given) == ["depth"]:
+            return found
+        name, value = next(item for item in given.items() if item[0] != "depth")
         raise ValueError(
-            f"{options.strip()} is a part of credit in depth, which needs a depth of at least 1, "
-            "as depth=1"
+            f"{name}={value} is a part of credit in depth, which needs a depth of at least 1, as "
+            "depth=1"
         )
-    return dataclasses.replace(found, credit=Depth(**{"depth": 0} | given))
+    return dataclasses.replace(found, credit=Depth(**given))
 
 
 def as_rule(given: LearningRule | str) -> LearningRule:

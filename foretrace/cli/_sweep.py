@@ -22,6 +22,6 @@ def sweep(command: Sweep) -> int:
         return report(folder)
     workers = None if command.workers == 1 else command.workers
     place = f"after {planned - left} of {planned} trials; the state is saved"
-    if sweeps.STORAGE in os.environ:
+    if os.environ.get(sweeps.STORAGE):
         place += f"; leave {sweeps.STORAGE} as it is"
     return stopped(place, again(folder, workers=workers))

@@ -206,9 +206,9 @@ def test_a_stream_is_the_same_in_every_format_and_what_is_missing_may_be_absent(
     frame = pd.DataFrame(rows)
     frame.to_parquet(tmp_path / "a.parquet")
     sources = {"csv": tmp_path / "a.csv", "parquet": tmp_path / "a.parquet", "frame": frame}
-    for form, told in FORMATS.items():
+    for form, changed in FORMATS.items():
         sources[form] = tmp_path / f"{form}.jsonl"
-        sources[form].write_text("\n".join(map(json.dumps, told(rows))) + "\n")
+        sources[form].write_text("\n".join(map(json.dumps, changed(rows))) + "\n")
     options, found = OFTEN | STREAMS[name], {}
     options["ignore"] = options["ignore"][:-1]  # `empty` is the last
     for form, source in sources.items():
