@@ -39,6 +39,14 @@ REACH = {
     "rolling BPTT, equal memory": ("BPTT, equal memory", "tab:gray"),
 }
 """Label and colour of the learners of a dependency many rows back that are drawn."""
+TO_THE_LEFT = (
+    "ONLINE",
+    "depth=2, groups=1, modules=8",
+    "depth=2, groups=1",
+    "depth=1",
+    "depth=4, groups=2",
+)
+"""Methods whose name stands on the left of their point, where there is room."""
 LEARNERS = {
     "rule": "online rule, encoder trained",
     "default": "online rule, the default",
@@ -110,29 +118,29 @@ def _over_rows(axes, cell, parts, label):
 
 
 def tradeoff():
-    """Draw the loss at the end over what each step of a stream costs, one point for a method."""
-    costs = {
-        "carry": "numbers carried for a stream",
-        "operations_per_step": "operations for a step, chunks of 8",
-        "seconds_per_streamed_step": "seconds for a step, chunks of 8",
-    }
-    page = Figure(figsize=(15, 5), layout="constrained")
-    panels = page.subplots(1, len(costs), sharey=True)
-    for number, (cell, found) in enumerate(records_of("credit", "steps")):
+    """Draw the loss at the end over the memory of a stream, one point for a method."""
+    page = Figure(figsize=(11, 6.5), layout="constrained")
+    axes = page.subplots()
+    for cell, found in records_of("credit", "steps"):
         name, losses = cell["rule"], np.array(found["losses"])
         middle = np.exp(np.log(losses).mean())
         spread = [[middle - losses.min()], [losses.max() - middle]]
-        style = {"color": f"C{number % 10}", "marker": "os^vDP"[number // 10 % 6], "capsize": 3}
-        for axes, key in zip(panels, costs, strict=True):
-            if name == "BPTT":
-                axes.axhline(middle, color="0.5", linestyle=":", label="BPTT, whole sequences")
-            else:
-                axes.errorbar(found[key], middle, spread, label=name, linestyle="none", **style)
-    for axes, label in zip(panels, costs.values(), strict=True):
-        axes.set(xscale="log", yscale="log", xlabel=label)
-        axes.grid(alpha=0.3)
-    panels[0].set_ylabel("final training loss, geometric mean and range of the seeds")
-    page.legend(*panels[0].get_legend_handles_labels(), loc="outside right upper", fontsize=8)
+        colour = "tab:orange" if name.startswith("BPTT") else "tab:blue"
+        if name == "BPTT":
+            axes.axhline(middle, color=colour, linestyle=":")
+            name = "BPTT, whole sequences"
+            axes.text(0.01, middle, name, transform=axes.get_yaxis_transform(), va="bottom")
+            continue
+        axes.errorbar(found["carry"], middle, spread, fmt="o", color=colour, capsize=3)
+        name = name.replace("ONLINE(", "").rstrip(")").replace("=8, modules", "=8,\nmodules")
+        side = "left" if name in TO_THE_LEFT else "right"
+        place = (-7 if side == "left" else 7, 0)
+        words = {"textcoords": "offset points", "va": "center", "fontsize": 9}
+        ha = "right" if side == "left" else "left"
+        axes.annotate(name, (found["carry"], middle), place, ha=ha, **words)
+    axes.set(xscale="log", yscale="log", xlabel="numbers carried for a stream", xlim=(150, 3e7))
+    axes.set_ylabel("final training loss, geometric mean and range of the seeds")
+    axes.grid(alpha=0.3)
     save(page, "results/credit/tradeoff.png")
 
 

@@ -178,7 +178,9 @@ def _compile(command: list[str], source: str, header: str, name: str) -> bytes:
         call = [*command, "-shared", "-fPIC", "-o", str(target), f"{name}.c", "-lm"]
         done = _run(call, folder)
         if done.returncode or not target.exists():
-            raise CompilerError(f"{shlex.join(call)} failed:\n{done.stderr.strip()[-2000:]}")
+            stopped = f"it was stopped by signal {-done.returncode}" if done.returncode < 0 else ""
+            told = done.stderr.strip()[-2000:] or stopped or f"exit status {done.returncode}"
+            raise CompilerError(f"{shlex.join(call)} failed:\n{told}")
         return target.read_bytes()
 
 
