@@ -39,7 +39,7 @@ SCORES = {
 """The scores of a stream by the names under which they are reported."""
 
 BASELINES = {
-    "no_change_": "predicting the last one known",
+    "no_change_": "the last one known",
     "majority_": "the most frequent class",
     "mean_": "the mean",
 }

@@ -10,8 +10,19 @@ from foretrace._runs.escape import for_rich
 from foretrace._runs.session import read_run
 from foretrace.stream._config import StreamConfig
 
-OWN_NAME = "the mixture"
+OWN_NAME = "this run"
 """Title of what a run predicts."""
+
+_GROUPS = {
+    "simple answers": ("last", "mean", "season", "majority"),
+    "the columns of the row": ("row", "raw row", "waves", "steps"),
+    "earlier rows": ("short", "lags", "raw lags", "wide", "gradient", "softmax"),
+    "similar rows": ("neighbours", "row neighbours"),
+    "labels that followed the last ones": ("context",),
+    "unusual rows": ("events", "wide events"),
+    "memory of many rows": ("memory", "distant"),
+}
+"""Names of experts by what they look at, without their target and number."""
 
 
 def table(run_dir: str | os.PathLike[str]) -> Any:
@@ -32,31 +43,55 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
         SCORES[name].title.replace(" ", "\n") if narrow else SCORES[name].title for name in names
     )
     grid = Table("", *columns, title=for_rich(title(config)))
-    grid.add_row(f"this run, {OWN_NAME}", *(SCORES[name].text(total[name]) for name in names))
-    for prefix, what in BASELINES.items():
-        if any(prefix + name in total for name in names):
-            cells = [
-                SCORES[name].text(total[prefix + name]) if prefix + name in total else ""
-                for name in names
-            ]
-            grid.add_row(what, *cells)
+    grid.add_row(OWN_NAME, *(SCORES[name].text(total[name]) for name in names))
     score = main_score(total)
-    experts = last.get("experts", {})
-    for name in sorted(experts, key=lambda name: experts[name], reverse=score == "accuracy"):
-        weight = f"expert {name}, weight {last['weights'][name]:.2f}"
-        grid.add_row(
-            weight,
-            *(SCORES[score].text(experts[name]) if other == score else "" for other in names),
-        )
+    simple = simple_answers(last)
+    for what, scores in simple.items():
+        cells = (SCORES[name].text(scores[name]) if name in scores else "" for name in names)
+        grid.add_row(what, *cells)
+    grid.add_section()
+    for group, (weight, best) in by_group(last).items():
+        cells = (SCORES[name].text(best) if name == score else "" for name in names)
+        grid.add_row(f"{group}, weight {weight:.2f}", *cells)
     counts = ", ".join(f"{count} {name}" for name, count in last["counts"].items()) or "nothing"
     intervals = _intervals(config, last) if "coverage" in total else ""
     grid.caption = (
-        f"{_not_better(last, total)}Each of {last['scored']} rows was predicted before its label "
-        f"was used. {intervals}Missing, masked or clipped: {counts}; steps refused: "
+        f"{_not_better(last, total) or _gain(total, simple)}"
+        f"Each of {last['scored']} rows was predicted before its label was used. {intervals}"
+        f"Missing, masked or clipped: {counts}; steps refused: "
         f"{last['refused']}. {_members(last)}{_reach(last)}{last['seconds']:.0f} s. "
         f"{_parts(records)}"
     )
     return grid
+
+
+def simple_answers(record: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Return the scores of the simplest predictions by their titles, of all rows."""
+    total = record.get("total", record)
+    found = {
+        what: {name: total[prefix + name] for name in SCORES if prefix + name in total}
+        for prefix, what in BASELINES.items()
+    }
+    if "season" in (experts := record.get("experts", {})):
+        found["the last value of the best season"] = {"mae": experts["season"]}
+    return {what: scores for what, scores in found.items() if scores}
+
+
+def by_group(record: dict[str, Any]) -> dict[str, tuple[float, float]]:
+    """Return the weight of each group of experts and its best expert's score, heaviest first."""
+    experts, best = record.get("experts", {}), min if "mae" in record else max
+    groups = {name: _group_of(name) for name in experts}
+    found = {}
+    for group in dict.fromkeys(groups.values()):
+        inside = [name for name in experts if groups[name] == group]
+        weight = sum(record["weights"][name] for name in inside)
+        found[group] = weight, best(experts[name] for name in inside)
+    return dict(sorted(found.items(), key=lambda one: -one[1][0]))
+
+
+def _group_of(expert: str) -> str:
+    name = expert.partition(" from ")[0].rstrip("0123456789. ")
+    return next((group for group, names in _GROUPS.items() if name in names), expert)
 
 
 def read(run_dir: str | os.PathLike[str]) -> tuple[StreamConfig, list[dict[str, Any]]]:
@@ -101,6 +136,22 @@ def _intervals(config: StreamConfig, record: dict[str, Any]) -> str:
     if recent is None:
         return f"{asked}{of_member}. "
     return f"{asked}; they held {recent:.1%} of the last {record['recent_labels']:,}{of_member}. "
+
+
+def _gain(total: dict[str, float], simple: dict[str, dict[str, float]]) -> str:
+    """Return by how much a run is better than the best simple answer."""
+    score = main_score(total)
+    known = {what: scores[score] for what, scores in simple.items() if score in scores}
+    if not known:
+        return ""
+    is_accuracy = score == "accuracy"
+    what = (max if is_accuracy else min)(known, key=lambda what: known[what])
+    before, now = (1 - value if is_accuracy else value for value in (known[what], total[score]))
+    if not before:
+        return f"The best simple answer, {what}, makes no error. "
+    errors = "Wrong answers" if is_accuracy else "The mean absolute error"
+    change = f"{abs(1 - now / before):.0%} {'less' if now <= before else 'more'}"
+    return f"{errors}: {change} than by the best simple answer, {what}. "
 
 
 def _not_better(record: dict[str, Any], total: dict[str, float]) -> str:

@@ -27,13 +27,27 @@ def write(path, names, *columns):
     return str(path)
 
 
-def test_the_report_shows_each_expert(files, tmp_path):
+def test_the_report_shows_the_simple_answers_and_the_groups_of_experts(files, tmp_path):
     config = StreamConfig(str(files / "a.csv"), target="k", model=ModelConfig(experts=SOME))
-    quiet(config, tmp_path / "run", rows=120)
-    first = list(_report.table(tmp_path / "run").columns[0].cells)
-    assert first[0] == "this run, the mixture"
-    # Of the groups in turn.
-    assert sum(cell.startswith("expert ") for cell in first) == 2 + 6 + 1 + 2
+    result = quiet(config, tmp_path / "run", rows=120)
+    table = _report.table(tmp_path / "run")
+    names = list(table.columns[0].cells)
+    assert names[:3] == ["this run", "the last one known", "the most frequent class"]
+    shares = dict(name.rsplit(", weight ") for name in names[3:])
+    groups = {
+        "simple answers",
+        "labels that followed the last ones",
+        "earlier rows",
+        "similar rows",
+    }
+    assert shares.keys() == groups
+    assert sum(map(float, shares.values())) == pytest.approx(1, abs=0.03)
+    assert float(shares["earlier rows"]) == pytest.approx(result.weights["short"], abs=0.005)
+    shown = dict(zip(names, table.columns[1].cells, strict=True))
+    assert max(map(float, (result.experts["last"], result.experts["majority"]))) == pytest.approx(
+        float(shown[f"simple answers, weight {shares['simple answers']}"].rstrip("%")) / 100,
+        abs=1e-4,
+    )
 
 
 def test_the_number_of_members_that_is_advised_fits():
@@ -149,4 +163,9 @@ def test_numbers_are_compared_with_the_last_one(tmp_path, noise):
     xs, walk = draw.normal(size=600), np.cumsum(draw.normal(size=600))
     last, caption = compared(tmp_path, "x,y", xs, walk if noise else xs, task="regression")
     assert last["not_better_than"] == (["no_change_"] if noise else [])
-    assert ("is not better than predicting the last one known (" in caption) == noise
+    assert ("is not better than the last one known (" in caption) == noise
+    if not noise:
+        total = last.get("total", last)
+        best = min(total["no_change_mae"], total["mean_mae"], last["experts"]["season"])
+        less = f"{1 - total['mae'] / best:.0%} less than by the best simple answer"
+        assert caption.startswith(f"The mean absolute error: {less}, ")
