@@ -55,9 +55,9 @@ def _runs(stream):
 def mixture(group):
     """Return the scores of the default mixture without and with the experts that remember."""
     streams = LABELS[group]
-    found = grouped((one for one in results("guarded") if "whole" in one[1]), "stream")
+    found = grouped((one for one in results("remembering") if "whole" in one[1]), "stream")
     columns = [(part, who) for part in ("whole", "last 30 %") for who in ("without", "with")]
-    alone = [("last 30 %", who) for who in ("memory", "reservoir", "distant")]
+    alone = [("last 30 %", who) for who in ("memory", "distant")]
     lines = []
     for stream, name in streams.items():
         if runs := found.get(stream):

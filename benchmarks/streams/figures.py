@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from benchmarks import ledger
 from benchmarks.pages.template import found_rows, results
-from benchmarks.streams import guarded, memory
+from benchmarks.streams import memory, remembering
 from benchmarks.streams.held import SPACING
 
 README_WAYS = {
@@ -190,7 +190,7 @@ def learned_memory():
         for name, how in (("learned", "learned"), ("untrained", "frozen"))
     }
     with jax.enable_x64(False):
-        _, mixture = guarded.errors(cell)
+        _, mixture = remembering.errors(cell)
     lines["foretrace stream"] = mixture["with"]
     lines["the same without its memory"] = mixture["without"]
     page = Figure(figsize=(6, 4), layout="constrained")

@@ -1,7 +1,7 @@
 """Real streams whose label depends on something that earlier rows wrote, held and cleared.
 
     FORETRACE_DATA=... python -m benchmarks.streams.memory --streams dialogue code wind
-    FORETRACE_DATA=... python -m benchmarks.streams.guarded --streams dialogue code wind
+    FORETRACE_DATA=... python -m benchmarks.streams.remembering --streams dialogue code wind
 
 Each function returns the columns by name, numbers or texts; the labels (T,); and the number of
 classes, 0 for numbers. `random` says where the stream begins.

@@ -21,7 +21,7 @@ MAX_COEFFICIENTS = 2**14
 """Number of coefficients of an expert beyond which it is left out."""
 
 REMEMBERING = {"memory": memory, "distant": distant}
-"""Groups of experts behind the guard: each a function of the shape."""
+"""Experts with a memory of their own: each a function of the shape, None if too large for it."""
 
 EXPERTS = (
     "baselines",
@@ -39,8 +39,8 @@ EXPERTS = (
 
 def experts_of(
     shape: Shape, wanted: tuple[str, ...], network: Learner | None = None
-) -> tuple[tuple[AbstractExpert, ...], tuple[AbstractExpert, ...], tuple[str, ...]]:
-    """Return the experts of a shape, those behind the guard, and the names of left out groups.
+) -> tuple[tuple[AbstractExpert, ...], tuple[str, ...]]:
+    """Return the experts of a shape, and the names of left out groups.
 
     The baselines come first. A group is left out if it would be too large.
 
@@ -93,6 +93,6 @@ def experts_of(
         found += groups[name]
     if network is not None:
         found.append(RecurrentNetwork(network, answer))
-    guarded = {name: make(shape) for name, make in REMEMBERING.items() if name in wanted}
-    left_out += [name for name, expert in guarded.items() if expert is None]
-    return tuple(found), tuple(filter(None, guarded.values())), tuple(left_out)
+    remembering = {name: make(shape) for name, make in REMEMBERING.items() if name in wanted}
+    left_out += [name for name, expert in remembering.items() if expert is None]
+    return (*found, *filter(None, remembering.values())), tuple(left_out)

@@ -28,7 +28,6 @@ from foretrace._experts.arrivals import Arrivals, Arrived, Outliers, Row
 from foretrace._experts.by_name import EXPERTS, experts_of
 from foretrace._experts.expert import Lesson, Remembered
 from foretrace._experts.features import Maps, Past, Seen, expand, look, maps, new_past, new_seen
-from foretrace._experts.guard import Compared, guarded
 from foretrace._experts.intervals import Intervals, Member, Tracked
 from foretrace._experts.mix_classes import ClassMixture, ClassWeights
 from foretrace._experts.mix_numbers import NumberMixture, NumberWeights
@@ -112,7 +111,7 @@ class MixtureState(NamedTuple):
     rings: Waiting | None
     turns: Int[Array, "P"]
     experts: tuple[Any, ...]
-    weights: NumberWeights | ClassWeights | Compared
+    weights: NumberWeights | ClassWeights
     num_labels: Int[Array, ""]
     members: Float[Array, ""] | None
     sums: Float[Array, "3 T"] | None
@@ -190,13 +189,10 @@ class Mixture:
         self.shape = shape
         self.scores = OF_CLASSES if shape.classes else OF_NUMBERS
         self.network = network
-        plain, behind, self.left_out = experts_of(shape, experts, network)
-        self.experts = (*plain, *behind)
+        self.experts, self.left_out = experts_of(shape, experts, network)
         self.groups = tuple(name for name in experts if name not in self.left_out)
-        names = tuple(name for expert in plain for name in expert.names)
-        self.guarded = tuple(name for expert in behind for name in expert.names)
-        self.names = (*names, *self.guarded)
-        self.sums = sums_of(self.scores, self.names)
+        self.names = names = tuple(name for expert in self.experts for name in expert.names)
+        self.sums = sums_of(self.scores, names)
         count, baselines = len(names), len(self.experts[0].names)
         if shape.classes:
             self.mixture: Any = ClassMixture(count, baselines, shape.outputs, shape.delay)
@@ -204,8 +200,6 @@ class Mixture:
             delays = tuple(shape.delays.tolist())
             raw = names.index("raw row") if "raw row" in names else None
             self.mixture = NumberMixture(count, baselines, shape.outputs, delays, raw)
-        if self.guarded:
-            self.mixture = guarded(self.mixture, len(self.guarded))
         self.arrivals = Arrivals(shape)
         self.intervals: Any = None
         if not shape.classes:

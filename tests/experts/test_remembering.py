@@ -1,4 +1,4 @@
-"""Experts with a memory of their own, and the guard in front of them."""
+"""Experts with a memory of their own."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -6,15 +6,13 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pytest
-from test_mixture import CLASSES, NUMBERS, leaves, packed, run
+from test_mixture import CLASSES, leaves, packed, run
 from tiers import fast
 
 from foretrace._experts.by_name import REMEMBERING
 from foretrace._experts.distant import distant
 from foretrace._experts.expert import Remembered
-from foretrace._experts.guard import guarded
 from foretrace._experts.memory import memory
-from foretrace._experts.mix_numbers import NumberMixture
 from foretrace._experts.mixture import Mixture, mixture
 from foretrace._experts.shape import Shape
 
@@ -63,45 +61,6 @@ def test_a_category_of_a_row_long_ago_is_found(reach):
     rows = packed(shape, xs, np.roll(keys, reach).tolist())
     _, step = run(mixture(shape, (*FEW, "distant")), rows, 500)
     assert (step.newest.argmax(1) == np.roll(keys, reach))[-1000:].mean() > 0.95
-
-
-@pytest.mark.parametrize("shape", fast([NUMBERS, CLASSES]))
-def test_until_the_guard_opens_predictions_are_those_of_the_other_experts(shape):
-    draw = np.random.default_rng(0)
-    labels = draw.integers(0, 2, 600).tolist()
-    rows = packed(shape, draw.normal(size=(600, 2)), labels)
-    state, step = run(mixture(shape, ALL), rows, 200)
-    assert not np.any(state.weights.is_open)
-    np.testing.assert_allclose(
-        step.newest, run(mixture(shape, FEW), rows, 200)[1].newest, rtol=1e-9, atol=1e-12
-    )
-    model = mixture(shape, ALL)
-    weights = dict(zip(model.names, model.report(state).weights, strict=True))
-    assert {weights[name] for name in REMEMBERING} == {0.0}
-
-
-def test_the_guard_opens_when_the_mixture_becomes_better_and_shuts_when_it_becomes_worse():
-    model = guarded(NumberMixture(3, 3, 1, (0,)), 1)
-    draw = np.random.default_rng(0)
-    with jax.enable_x64(True):
-        compared, state, is_open = jax.jit(model._compared), model.init(), []
-        for i in range(1200):
-            better = draw.normal(loc=0.5 if i < 300 else -0.5, size=1)
-            state = compared(state, np.clip(better, -4, 4), np.ones(1, bool))
-            is_open.append(bool(state.is_open[0]))
-    assert not any(is_open[:49]) and is_open[299] and not is_open[-1]
-
-
-@pytest.mark.parametrize("repeats", [True, False])
-def test_late_labels_count_as_few_only_as_far_as_their_losses_repeat(repeats):
-    model = guarded(NumberMixture(3, 3, 1, (72,)), 1)
-    draw = np.random.default_rng(0)
-    found = np.full(200, 0.5) if repeats else draw.normal(0.5, 0.5, size=200)
-    with jax.enable_x64(True):
-        compared, state = jax.jit(model._compared), model.init()
-        for better in found:
-            state = compared(state, better[None], np.ones(1, bool))
-    assert bool(state.is_open[0]) is not repeats
 
 
 def test_carries_with_late_labels_are_those_of_the_newest_row_and_of_the_row_to_be_learned():

@@ -1,23 +1,18 @@
-"""The default mixture with and without the experts that remember: `memory`, `reservoir`, `distant`.
+"""The default mixture with and without the experts that remember, `memory` and `distant`.
 
-    FORETRACE_DATA=... python -m benchmarks.streams.guarded [--streams hold co2]
+    FORETRACE_DATA=... python -m benchmarks.streams.remembering [--streams hold co2]
 
-Each row is predicted before it is learned. The mixture without these experts is a part of the one
-with them, and makes its own prediction of each row: one run scores both. Made streams have a label
-on each fifth row, which is no input, and at least four columns, the last ones noise. The guard's
-two settings were chosen on seeds 0 and 1 of flipflop, toggle, hold, alarm and gear, and on elec2,
-bananas, ETTh1 and sunspots.
+Each row is predicted before it is learned. Made streams have a label on each fifth row, which is no
+input, and at least four columns, the last ones noise.
 
 Scores are accuracy in per cent for classes and mean absolute error for numbers, of the whole stream
 and of the last 30 % of its labels.
 """
 
 import tempfile
-from functools import cache
 from pathlib import Path
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from benchmarks import ledger
@@ -25,7 +20,7 @@ from benchmarks.streams import rows as real
 from benchmarks.streams.followed import follow, write
 from benchmarks.streams.held import HELD, SPACING
 from benchmarks.streams.made import MADE
-from foretrace._experts.mixture import Mixture
+from foretrace._experts.mixture import Mixture, mixture
 from foretrace._experts.rows import pack
 from foretrace.stream._model_config import AUTO
 
@@ -35,29 +30,7 @@ REAL = [
     if name not in real.TEXTS
 ]
 CHUNK = 500
-ALONE = ("memory", "reservoir", "distant")
-
-
-class Both(Mixture):
-    """The default mixture, with predictions and scores' needs instead of experts' errors."""
-
-    def _learned(self, state, row, old, features, experts, has_row):
-        state, carries, scored = super()._learned(state, row, old, features, experts, has_row)
-        place, count = self.mixture.without.num_candidates, self.mixture.joint.experts - 1
-        known = row.known & has_row
-        mean, scale = old.seen.moments
-        # The prediction without the experts that remember, then theirs alone.
-        found = jnp.concatenate([old.candidates.T[place][None], old.predicted.T[-count:]])
-        found = found if self.shape.classes else mean + scale * found
-        found = jnp.concatenate([old.mixed[None], found])
-        if self.shape.classes:
-            errors = 100.0 * (found.argmax(axis=1) == row.label[0])
-        else:
-            errors = jnp.abs(found - row.label[None]).mean(axis=1)
-        return state, carries, scored | {"errors": jnp.append(errors, known)}
-
-
-mixture_of = cache(lambda shape: Both(shape, AUTO))
+ALONE = ("memory", "distant")
 
 
 def cells(streams=(*MADE, *HELD, *REAL), seeds=(2, 3), rows=None):
@@ -98,18 +71,25 @@ def errors(cell):
     """
     with tempfile.TemporaryDirectory() as folder:
         shape, rows = packed_rows(cell, Path(folder))
-    mixture = mixture_of(shape)
-    if not mixture.guarded:
-        return shape.classes, {}
+    found, ways = {}, {"with": AUTO, "without": tuple(name for name in AUTO if name not in ALONE)}
     # Equal chunks are one program.
     missing = pack(shape, [], -len(rows) % CHUNK)
-    state, found = mixture.init(), []
-    for chunk in np.split(np.concatenate([rows, missing]), (len(rows) + len(missing)) // CHUNK):
-        state, step = mixture.step(state, chunk)
-        found.append(np.asarray(step.errors))
-    found = np.concatenate(found)
-    found = found[found[:, -1] > 0, :-1]
-    return shape.classes, dict(zip(("with", "without", *mixture.guarded), found.T, strict=True))
+    chunks = np.split(np.concatenate([rows, missing]), (len(rows) + len(missing)) // CHUNK)
+    for way, experts in ways.items():
+        model = mixture(shape, experts)
+        if way == "with" and not set(ALONE) & set(model.names):
+            return shape.classes, {}
+        state, steps = model.init(), []
+        for chunk in chunks:
+            state, step = model.step(state, chunk)
+            steps.append(np.column_stack([step.scores[:, 0], step.errors]))
+        scores, *wrong = np.concatenate(steps).T
+        known = np.isfinite(scores)
+        found[way] = 100 * scores[known] if shape.classes else scores[known]
+        for name, each in zip(model.names, wrong, strict=True):
+            if name in ALONE:
+                found[name] = 100 * (1 - each[known]) if shape.classes else each[known]
+    return shape.classes, found
 
 
 def packed_rows(cell, folder):
@@ -154,4 +134,4 @@ def written(cell, folder):
 
 
 if __name__ == "__main__":
-    ledger.run(__doc__, "guarded", cells, measure)
+    ledger.run(__doc__, "remembering", cells, measure)
