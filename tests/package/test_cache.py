@@ -1,10 +1,10 @@
 """What commands compile is kept for the next one, in a folder that nobody else can write to."""
 
 import os
-import subprocess
 import sys
 
 import pytest
+from processes import printed
 
 from foretrace import _cache
 
@@ -19,17 +19,12 @@ print(jax.jit(lambda x: 2 * x + 1)(1.0), jax.config.jax_compilation_cache_dir)
 
 
 def ran(cache, **variables):
+    """Return the folder that a process keeps its programs in; it prints nothing else."""
     kept = {name: value for name, value in os.environ.items() if "CACHE" not in name}
-    done = subprocess.run(
-        [sys.executable, "-c", PROGRAM],
-        env=kept | {"FORETRACE_CACHE": str(cache)} | variables,
-        check=True,
-        capture_output=True,
-        text=True,
-    )
-    value, folder = done.stdout.split()
+    env = kept | {"FORETRACE_CACHE": str(cache)} | variables
+    value, folder = printed(sys.executable, "-c", PROGRAM, env=env).split()
     assert value == "3.0"
-    return folder, done.stderr
+    return folder
 
 
 def programs(cache):
@@ -37,26 +32,23 @@ def programs(cache):
 
 
 def test_the_second_process_compiles_nothing(tmp_path):
-    folder, said = ran(tmp_path)
-    kept = programs(tmp_path)
-    assert folder.startswith(str(tmp_path)) and kept and not said
-    assert ran(tmp_path) == (folder, "") and programs(tmp_path) == kept
+    folder, kept = ran(tmp_path), programs(tmp_path)
+    assert folder.startswith(str(tmp_path)) and kept
+    assert ran(tmp_path) == folder and programs(tmp_path) == kept
 
 
 def test_a_cache_that_jax_was_told_of_stays(tmp_path):
     chosen = tmp_path / "chosen"
-    assert ran(tmp_path, JAX_COMPILATION_CACHE_DIR=str(chosen))[0] == str(chosen)
+    assert ran(tmp_path, JAX_COMPILATION_CACHE_DIR=str(chosen)) == str(chosen)
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="Windows does not say who may write")
 def test_a_folder_that_others_can_write_to_is_not_used(tmp_path):
-    folder, _ = ran(tmp_path)
-    before = programs(tmp_path)
-    os.chmod(folder, 0o777)
-    assert ran(tmp_path)[0] == "None" and programs(tmp_path) == before
-    os.chmod(folder, 0o700)
-    os.chmod(tmp_path, 0o777)
-    assert ran(tmp_path)[0] == "None" and programs(tmp_path) == before
+    folder, before = ran(tmp_path), programs(tmp_path)
+    for place, mode in ((folder, 0o702), (folder, 0o720), (tmp_path, 0o777)):
+        os.chmod(place, mode)
+        assert ran(tmp_path) == "None" and programs(tmp_path) == before
+        os.chmod(place, 0o700)
 
 
 def test_the_oldest_programs_go(tmp_path, monkeypatch):
