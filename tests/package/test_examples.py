@@ -3,49 +3,40 @@
 import functools
 import gzip
 import http.server
-import json
 import os
 import re
 import runpy
 import shutil
-import subprocess
 import sys
 import threading
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+from processes import printed, rows_of_table
 from quick import FLAGS
 
 import foretrace as ft
 
-PYTHON = f"PYTHON={sys.executable}"
 FOLDER = Path(__file__).parents[2] / "examples"
+PLAIN = os.environ | {"XLA_FLAGS": ""}
+"""With the compiler's own settings, as a reader runs it."""
 
 
-def printed(*command, cwd, env=None):
-    """Run a command, or Python with a script; return what it prints."""
-    command = [str(word) for word in command]
-    command = command if command[0] in ("make", "node") else [sys.executable, *command]
-    done = subprocess.run(
-        command,
-        cwd=cwd,
-        env=os.environ | (env or {}),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=500,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    return done.stdout
+def python(*words, cwd, env=None):
+    """Run Python on a script; return what it prints."""
+    return printed(sys.executable, *words, cwd=cwd, env=env)
+
+
+def make(target, cwd, **variables):
+    words = [f"{name}={value}" for name, value in variables.items()]
+    return printed("make", f"PYTHON={sys.executable}", *words, *target.split(), cwd=cwd)
 
 
 @pytest.fixture
 def run(tmp_path):
-    return lambda name, *words: printed(
-        FOLDER / name, *words, cwd=tmp_path, env={"XLA_FLAGS": FLAGS}
-    )
+    env = os.environ | {"XLA_FLAGS": FLAGS}
+    return lambda name, *words: python(FOLDER / name, *words, cwd=tmp_path, env=env)
 
 
 def skip_without(*programs):
@@ -58,18 +49,9 @@ def numbers(text, pattern):
 
 
 def test_every_example_is_tested_and_short():
-    names = sorted(path.name for path in FOLDER.glob("*.py"))
-    numbered = [
-        "01_stream",
-        "02_copy_task",
-        "03_custom_cell",
-        "04_compare_rules",
-        "05_learn_elsewhere",
-        "06_many_sensors",
-    ]
-    assert names == [*(f"{name}.py" for name in numbered), "sensors.py"]
-    for name in names:
-        assert len((FOLDER / name).read_text().splitlines()) < 90
+    for path in FOLDER.glob("*.py"):
+        assert f'"{path.name}"' in Path(__file__).read_text()
+        assert len(path.read_text().splitlines()) < 90
 
 
 @pytest.mark.program
@@ -84,12 +66,17 @@ def test_the_stream_that_ships_is_what_its_script_makes(run, tmp_path):
 
 
 @pytest.mark.program
-def test_memory_beats_the_last_label_on_it(tmp_path):
-    command = f"-m foretrace stream {FOLDER / 'sensors.csv.gz'} --target reject --run-dir run"
-    printed(*command.split(), cwd=tmp_path, env={"XLA_FLAGS": ""})  # optimised: many rows
-    lines = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
-    total = [line["total"] for line in lines if "total" in line][-1]
-    assert total["accuracy"] > 0.8 > 0.7 > total["majority_accuracy"] > total["no_change_accuracy"]
+def test_the_table_in_the_readme_is_what_the_command_prints(tmp_path):
+    words = f"-m foretrace stream {FOLDER / 'sensors.csv.gz'} --target reject --run-dir run"
+    env = PLAIN | {"COLUMNS": "120", "NO_COLOR": "1"}
+    table = rows_of_table(python(*words.split(), cwd=tmp_path, env=env))
+    shown = rows_of_table((FOLDER.parent / "README.md").read_text())
+    assert len(shown) == 3
+    # Another machine rounds sums of float32 in another order. The learned memory magnifies that:
+    # settings of the compiler gave 98.06 to 98.20 %, .0462 to .0468, .46 to .72 %.
+    for name, numbers in shown.items():
+        for number, found, far in zip(numbers, table[name], (0.15, 0.002, 0.3), strict=False):
+            assert abs(number - found) <= far, name
 
 
 @pytest.mark.program
@@ -102,7 +89,7 @@ def test_a_graph_learns_without_jax(run, tmp_path):
         (absent / name).mkdir(parents=True)
         (absent / name / "__init__.py").write_text("raise ImportError('not at run time')")
     command = "05_learn_elsewhere.py", "learn", tmp_path / "model.onnx", "sensors.csv.gz"
-    said = printed(*command, cwd=FOLDER, env={"PYTHONPATH": str(absent)})
+    said = python(*command, cwd=FOLDER, env=os.environ | {"PYTHONPATH": str(absent)})
     right = numbers(said, r"1000 rows ([\d.]+)")
     assert len(right) == 5 and max(right[1:]) > 0.8
 
@@ -135,17 +122,10 @@ def test_custom_cell(run):
 def test_compare_rules(run):
     names = ["SPATIAL", "ONLINE", "BPTT"]
     out = run("04_compare_rules.py", "--steps", 60, "--rules", *names)
-    rows = {
-        line.split("│")[1].strip(): line.split("│")[2:-1]
-        for line in out.splitlines()
-        if line.count("│") > 3
-    }
-    loss = {rule: float(cells[0]) for rule, cells in rows.items()}
-    assert list(rows) == names
-    assert loss["BPTT"] < loss["ONLINE"] < loss["SPATIAL"] < 0.693
-    assert (
-        float(rows["BPTT"][1]) == 1.0 and float(rows["SPATIAL"][1]) < float(rows["ONLINE"][1]) < 1.0
-    )
+    rows = rows_of_table(out)
+    assert [name for name in rows if name in names] == names
+    (spatial, near), (online, nearer), (bptt, same) = (rows[name][:2] for name in names)
+    assert bptt < online < spatial < 0.693 and near < nearer < same == 1.0
 
 
 MACHINES = {
@@ -170,7 +150,7 @@ for weight, temperature, reject in rows[:100]:
     state, info = learner.step(state, x, jnp.array([reject]))
 print(*(info.outputs[0] * 1e6).tolist())
 """
-    said = printed("-c", script, "../sensors.csv.gz", cwd=folder)
+    said = python("-c", script, "../sensors.csv.gz", cwd=folder)
     return folder, [float(number) for number in said.split("\n")[-2].split()]
 
 
@@ -179,7 +159,7 @@ print(*(info.outputs[0] * 1e6).tolist())
 def test_a_model_learns_on_a_microcontroller(microcontroller, machine):
     folder, expected = microcontroller
     skip_without("make", *MACHINES[machine])
-    said = printed("make", PYTHON, f"run-{machine}", cwd=folder)
+    said = make(f"run-{machine}", folder)
     outputs = numbers(said, r"millionths (-?\d+)") + numbers(said, r"millionths -?\d+ (-?\d+)")
     assert outputs == pytest.approx(expected, abs=10)
     assert numbers(said, r"row 5000: ([\d.]+) %")[0] > 70
@@ -191,9 +171,9 @@ def test_a_run_of_a_stream_learns_on_a_microcontroller(microcontroller):
     skip_without("make", "cc", *MACHINES["cortex-m4"])
     folder, _ = microcontroller
     words = "../sensors.csv.gz --target temperature --ignore reject --experts row short --rows 300"
-    printed(*f"-m foretrace stream {words} --run-dir run".split(), cwd=folder)
-    given = "RUN=run", "CSV=../sensors.csv.gz", "run-stream-desktop", "run-stream-cortex-m4"
-    said = printed("make", PYTHON, *given, cwd=folder)
+    python(*f"-m foretrace stream {words} --run-dir run".split(), cwd=folder)
+    targets = "run-stream-desktop run-stream-cortex-m4"
+    said = make(targets, folder, RUN="run", CSV="../sensors.csv.gz")
     errors = numbers(said, r"row 5000: mean absolute error in thousandths (\d+)")
     assert len(errors) == 2 and errors[0] == pytest.approx(errors[1], abs=1) and errors[0] < 60
     # The mixture compares all of its predictions with each other.
@@ -203,7 +183,7 @@ def test_a_run_of_a_stream_learns_on_a_microcontroller(microcontroller):
 @pytest.mark.program
 def test_its_code_fits_a_small_flash(microcontroller):
     skip_without("make", "arm-none-eabi-gcc")
-    sizes = printed("make", PYTHON, "sizes", cwd=microcontroller[0])
+    sizes = make("sizes", microcontroller[0])
     assert int(sizes.split("\n")[-2].split()[0]) <= 16 * 1024
 
 
@@ -213,7 +193,7 @@ def page(tmp_path):
     pytest.importorskip("ziglang", reason="pip install 'foretrace[native]'")
     folder = tmp_path / "browser"
     shutil.copytree(FOLDER / "browser", folder)
-    printed("write.py", cwd=folder)
+    python("write.py", cwd=folder)
     return folder
 
 
@@ -237,10 +217,10 @@ def test_the_page_learns_in_a_browser(page, tmp_path):
         options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
         options += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=60000"]
         command = [browser, *options, f"http://127.0.0.1:{server.server_port}/#demo"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+        shown = printed(*command, timeout=120)
         server.shutdown()
-    assert numbers(done.stdout, r"(\d+) learned")[0] > 1000, done.stdout + done.stderr
-    assert numbers(done.stdout, r'id="network">([\d.]+) %')[0] > 90
+    assert numbers(shown, r"(\d+) learned")[0] > 1000, shown
+    assert numbers(shown, r'id="network">([\d.]+) %')[0] > 90
 
 
 def test_parts_of_many_sensors_hold_each_row_once_and_go_on(tmp_path):
@@ -251,7 +231,6 @@ def test_parts_of_many_sensors_hold_each_row_once_and_go_on(tmp_path):
     paths = list(counts)
     parts = [path.read_text().splitlines()[1:] for path in paths]
     assert sorted(sum(parts, [])) == sorted(rows)
-    assert all(len({row.split(",")[0] for row in part}) >= 1 for part in parts)
     names = [{row.split(",")[0] for row in part} for part in parts]
     assert sum(map(len, names)) == len(set.union(*names)) == 17
     assert list(counts.values()) == [len(found) for found in names]

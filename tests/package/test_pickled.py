@@ -2,7 +2,6 @@
 
 import concurrent.futures
 import copy
-import inspect
 import io
 import multiprocessing
 import pickle
@@ -15,10 +14,12 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from cases import CELLS
+from learners import make_learner
+from tiers import slower
 
 import foretrace as ft
 from foretrace import experiment, rl, stream
-from foretrace._cells import registry
 
 joblib = pytest.importorskip("joblib")
 cloudpickle = pytest.importorskip("cloudpickle")
@@ -30,26 +31,13 @@ TABLE = {
     for line in PAGE.split("| object |")[1].split("\n\n")[0].splitlines()[2:]
     if (cells := [cell.strip() for cell in line.strip("|").split("|")])
 }
-ROW, STEP = {"x": 1.0}, (jnp.ones((1, 2)), jnp.ones((1, 1)))
-
-
-def network():
-    cell = ft.LRU.factory(state_size=4)
-    return ft.Network(2, 1, model_size=4, depth=1, cell=cell, key=jax.random.key(0))
+ROW, STEP = {"x": 1.0}, (jnp.ones((1, 3)), jnp.ones((1, 1)))
+learner = cache(partial(make_learner, outputs=1))
 
 
 @cache
-def learner(optimizer=None):
-    return ft.Learner(
-        network(),
-        rule=ft.ONLINE,
-        optimizer=optimizer or ft.adamw(1e-2),
-        loss=ft.losses.squared_error,
-    )
-
-
 def agent():
-    return rl.Agent(network(), rl.ValuePrediction(), rule=ft.ONLINE)
+    return rl.Agent(learner().network, rl.ValuePrediction(), rule=ft.ONLINE)
 
 
 def estimators():
@@ -82,17 +70,10 @@ def native():
 
 
 def networks():
-    key, cell = jax.random.key(0), ft.LRU.factory(state_size=4)
-    of_modules = ft.ModuleNetwork(2, 1, key=key)
-    kinds = [getattr(ft, name) for name in registry.__all__]
-    factories = [
-        kind.factory(
-            **{"state_size": 4} if "state_size" in inspect.signature(kind).parameters else {}
-        )
-        for kind in kinds
-    ]
+    key = jax.random.key(0)
     own = ft.FromModule.factory(module=make_module, call=call_module, state_size=3)
-    return [network(), of_modules, cell(3, key=key), own, *factories]
+    cell = CELLS["lru"](3, key=key)
+    return [learner().network, ft.ModuleNetwork(2, 1, key=key), cell, own, *CELLS.values()]
 
 
 def make_module(size, *, key):
@@ -104,10 +85,9 @@ def call_module(module, h, x):
 
 
 def states():
-    trained, agents = learner(), agent()
-    state, info = trained.step(trained.init(), *STEP)
-    first = rl.Transition(jnp.ones(2), first=True)
-    return [state, info, state.carry, agents.step(agents.init(), first)[1]]
+    state, info = learner().step(learner().init(), *STEP)
+    first = rl.Transition(jnp.ones(3), first=True)
+    return [state, info, state.carry, agent().step(agent().init(), first)[1]]
 
 
 OBJECTS = {
@@ -125,7 +105,7 @@ OBJECTS = {
         *(stream.ModelConfig("tiny"), stream.StreamConfig("a.csv", target="y")),
     ],
     "`ft.adamw`, Optax optimiser": lambda: [ft.adamw(1e-3), optax.adam(1e-3)],
-    "`Learner`, `Agent`": lambda: [learner(), learner(ft.kalman()), agent()],
+    "`Learner`, `Agent`": lambda: [learner(), learner(optimizer=ft.kalman()), agent()],
     "`ft.native`": native,
 }
 
@@ -164,19 +144,11 @@ def assert_same(a, b):
             assert one == other
 
 
-def by_pickle(one):
-    return pickle.loads(pickle.dumps(one))
-
-
 def by_joblib(one):
     file = io.BytesIO()
     joblib.dump(one, file)
     file.seek(0)
     return joblib.load(file)
-
-
-def by_cloudpickle(one):
-    return pickle.loads(cloudpickle.dumps(one))
 
 
 @pytest.fixture(scope="module")
@@ -186,12 +158,16 @@ def spawned():
         yield lambda one: pool.submit(copy.copy, one).result()
 
 
-WAYS = {"pickle": (0, by_pickle), "joblib": (0, by_joblib), "process pool": (0, "spawned")}
-WAYS |= {"cloudpickle": (1, by_cloudpickle), "deepcopy": (2, copy.deepcopy)}
-SLOW = [pytest.param(way, marks=pytest.mark.program) for way in WAYS]
+WAYS = {
+    "pickle": (0, lambda one: pickle.loads(pickle.dumps(one))),
+    "deepcopy": (2, copy.deepcopy),
+    "joblib": (0, by_joblib),
+    "process pool": (0, "spawned"),
+    "cloudpickle": (1, lambda one: pickle.loads(cloudpickle.dumps(one))),
+}
 
 
-@pytest.mark.parametrize("way", ["pickle", "deepcopy", *SLOW[1:-1]])
+@pytest.mark.parametrize("way", slower(WAYS, ("joblib", "process pool", "cloudpickle")))
 @pytest.mark.parametrize("row", TABLE)
 def test_objects_are_saved_as_the_table_says(row, way, request):
     column, sent = WAYS[way]
