@@ -6,26 +6,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from stored import LABELS, LENGTHS, RANDOM, XS, write_parquet
 
 from foretrace import experiment
 from foretrace.cli import _main as cli
 from foretrace.experiment._config import TASKS
 from foretrace.tasks.own import OwnSequences
-
-RANDOM = np.random.default_rng(0)
-XS = RANDOM.normal(3.0, 2.0, (20, 5, 2)).astype(np.float32)
-LABELS = RANDOM.integers(0, 3, 20)
-LENGTHS = np.arange(20) % 4 + 2
-
-
-@pytest.fixture
-def task_of(tmp_path):
-    def make(**arrays):
-        path = tmp_path / f"{len(list(tmp_path.iterdir()))}.npz"
-        np.savez(path, **arrays)
-        return OwnSequences(str(path))
-
-    return make
 
 
 def every_row(task, split="training"):
@@ -35,84 +21,90 @@ def every_row(task, split="training"):
     return np.sort(members), jax.tree.map(np.asarray, task.expand(rows))
 
 
-def test_a_class_for_each_sequence_is_the_target_at_every_step(task_of):
-    task = task_of(xs=XS, ys=LABELS, lengths=LENGTHS)
+STEPS = np.arange(5)[None]
+THERE, LAST = LENGTHS[:, None] > STEPS, LENGTHS[:, None] - 1 == STEPS
+NUMBERS = RANDOM.normal(100.0, 7.0, (20, 5))
+ASKED = {
+    "class": (LABELS, THERE),
+    "classes": (np.where(STEPS == 2, -1, LABELS[:, None]), THERE & (STEPS != 2)),
+    "number": (NUMBERS[:, 0], LAST),
+    "numbers": (NUMBERS, THERE),
+    "some": (np.where(LABELS == 0, np.nan, NUMBERS[:, 0]), LAST & (LABELS != 0)[:, None]),
+}
+"""Targets of sequences and of steps, and the steps that are asked for them."""
+
+
+def in_parquet(data, ys):
+    """Return the task with a sequence in each row, of its own length."""
+
+    def cut(rows):
+        return [row[:n].tolist() for row, n in zip(rows, LENGTHS, strict=True)]
+
+    columns = {"xs": cut(XS), "ys": cut(ys) if ys.ndim == 2 else ys.tolist()}
+    write_parquet(data.root / "my.parquet", columns)
+    return OwnSequences(str(data.root / "my.parquet"))
+
+
+@pytest.mark.parametrize("name", ASKED)
+@pytest.mark.parametrize("suffix", ["npz", "parquet"])
+def test_steps_that_are_asked_share_the_weight_of_their_sequence(data, name, suffix):
+    ys, asked = ASKED[name]
+    padded = {"xs": XS, "ys": ys, "lengths": LENGTHS}
+    task = in_parquet(data, ys) if suffix == "parquet" else data.own(**padded)
+    members, batch = every_row(dataclasses.replace(task, standardise=False))
+    assert task.sizes == {"training": 16, "validation": 2, "test": 2}
+    assert task.labels == ("sequence" if name == "class" else "step")
+    assert task.output_size == (3 if "class" in name else 1)
+    asked = asked[members]
+    np.testing.assert_array_equal(batch.xs, np.where(THERE[..., None], XS, 0)[members])
+    np.testing.assert_allclose(batch.mask, asked / np.maximum(asked.sum(1, keepdims=True), 1))
+    of_steps = ys if ys.ndim == 2 else np.repeat(ys[:, None], 5, 1)
+    targets = batch.ys.reshape(asked.shape)
+    np.testing.assert_allclose(targets[asked], of_steps[members][asked], rtol=1e-6)
+    assert np.isfinite(targets).all() and (targets >= 0).all()
+
+
+def test_training_sequences_are_standardised(data):
+    """The mean of the targets explains nothing of their variance, the targets all of it."""
+    task = data.own(xs=XS, ys=NUMBERS[:, 0], lengths=LENGTHS)
     members, batch = every_row(task)
-    assert task.sizes == {"training": 16, "validation": 2, "test": 2} and task.output_size == 3
-    assert (task.labels, task.loss.__class__.__name__) == ("sequence", "SoftmaxCrossEntropy")
-    there = np.arange(5)[None] < LENGTHS[members][:, None]
-    np.testing.assert_array_equal(batch.ys, np.repeat(LABELS[members][:, None], 5, 1))
-    np.testing.assert_allclose(batch.mask, there / LENGTHS[members][:, None], rtol=1e-6)
-    rows = XS[members][there].astype(float)
-    want = (XS[members] - rows.mean(0)) / rows.std(0)
-    np.testing.assert_allclose(batch.xs, np.where(there[..., None], want, 0), rtol=1e-4, atol=1e-5)
-
-
-def test_labels_of_steps_may_be_missing(task_of):
-    ys = np.where(np.arange(5)[None] == 2, -1, LABELS[:, None])
-    task = dataclasses.replace(task_of(xs=XS, ys=ys), standardise=False)
-    members, batch = every_row(task)
-    np.testing.assert_array_equal(batch.xs, XS[members])
-    assert task.labels == "step" and task.output_size == 3
-    np.testing.assert_allclose(batch.mask, np.tile([0.25, 0.25, 0, 0.25, 0.25], (16, 1)))
-    assert (batch.ys >= 0).all()
-
-
-def test_a_number_for_each_sequence_is_the_target_of_its_last_step(task_of):
-    ys = RANDOM.normal(100.0, 7.0, 20)
-    members, batch = every_row(task := task_of(xs=XS, ys=ys, lengths=LENGTHS))
-    assert (task.output_size, task.score_name) == (1, "variance explained")
-    np.testing.assert_array_equal(batch.mask, np.arange(5)[None] == LENGTHS[members][:, None] - 1)
-    targets = (ys[members] - ys[members].mean()) / ys[members].std()
-    np.testing.assert_allclose((batch.ys[..., 0] * batch.mask).sum(1), targets, rtol=1e-4)
-    # The mean of the targets explains nothing of their variance, the targets all of it.
-    at_mean = [float(task.score(jnp.zeros(1), jnp.array([y]))) for y in targets]
-    assert (
-        np.mean(at_mean) == pytest.approx(0, abs=1e-5) and task.score(jnp.ones(1), jnp.ones(1)) == 1
+    there = THERE[members]
+    rows, ys = XS[members][there].astype(float), NUMBERS[members, 0]
+    np.testing.assert_allclose(
+        batch.xs[there], (rows - rows.mean(0)) / rows.std(0), rtol=1e-4, atol=1e-5
     )
+    targets = (batch.ys[..., 0] * batch.mask).sum(1)
+    np.testing.assert_allclose(targets, (ys - ys.mean()) / ys.std(), rtol=1e-4)
+    at_mean = [float(task.score(jnp.zeros(1), jnp.array([y]))) for y in targets]
+    assert np.mean(at_mean) == pytest.approx(0, abs=1e-5)
+    assert task.score(jnp.ones(1), jnp.ones(1)) == 1 and task.score_name == "variance explained"
 
 
-def test_test_sequences_of_the_file_are_the_test(task_of):
-    task = task_of(xs=XS, ys=LABELS, xs_test=XS[:4] + 1, ys_test=LABELS[:4])
+def test_test_sequences_of_the_file_are_the_test(data):
+    task = data.own(xs=XS, ys=LABELS, xs_test=XS[:4] + 1, ys_test=LABELS[:4])
     assert task.sizes == {"training": 18, "validation": 2, "test": 4}
     members, batch = every_row(dataclasses.replace(task, standardise=False), "test")
     np.testing.assert_array_equal(batch.xs, XS[:4] + 1)
 
 
-def test_parquet_holds_a_sequence_in_each_row(tmp_path):
-    arrow, parquet = (pytest.importorskip(name) for name in ("pyarrow", "pyarrow.parquet"))
-    rows = [x[:n].tolist() for x, n in zip(XS, LENGTHS, strict=True)]
-    for ys in (LABELS.tolist(), [[int(y)] * int(n) for y, n in zip(LABELS, LENGTHS, strict=True)]):
-        parquet.write_table(arrow.table({"xs": rows, "ys": ys}), tmp_path / "my.parquet")
-        task = OwnSequences(str(tmp_path / "my.parquet"))
-        members, batch = every_row(task)
-        np.testing.assert_array_equal((batch.mask > 0).sum(1), LENGTHS[members])
-        asked = batch.mask > 0
-        np.testing.assert_array_equal(batch.ys[asked], np.repeat(LABELS[members], LENGTHS[members]))
-
-
-def test_targets_that_are_partly_unknown_are_learned(task_of):
-    ys = np.where(LABELS == 0, np.nan, LABELS.astype(float))
-    members, batch = every_row(task_of(xs=XS, ys=ys))
-    np.testing.assert_array_equal(batch.mask[:, -1] > 0, ~np.isnan(ys[members]))
-    assert np.isfinite(batch.ys).all()
-
-
 def test_the_command_line_takes_the_file_and_short_names():
     line = "train --data my.npz --lr 0.1 --depth 3 --cell gru --steps 5"
-    command = cli._parse(line.split())
-    config = command.config
+    config = cli._parse(line.split()).config
     assert config.task == OwnSequences("my.npz")
     assert (config.optimizer.learning_rate, config.network.depth, config.steps) == (0.1, 3, 5)
     assert type(config.network.cell).__name__ == "GRU"
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("ys", [LABELS, RANDOM.normal(size=(20, 5))], ids=["classes", "numbers"])
-def test_an_experiment_on_it_has_scores(task_of, tmp_path, ys):
+@pytest.mark.parametrize("name", ["class", "numbers"])
+def test_an_experiment_on_it_has_scores(data, tmp_path, name):
     small = experiment.NetworkConfig(depth=1, model_size=4, cell=experiment.LRU(state_size=2))
     config = dataclasses.replace(
-        TASKS["own"], task=task_of(xs=XS, ys=ys).pinned(), network=small, steps=4, batch_size=4
+        TASKS["own"],
+        task=data.own(xs=XS, ys=ASKED[name][0]).pinned(),
+        network=small,
+        steps=4,
+        batch_size=4,
     )
     result = experiment.train(config, tmp_path / "run", show_progress=False)
     assert result.scores is not None and np.isfinite(result.scores).all()

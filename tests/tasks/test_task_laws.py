@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from stored import Data
 
 STORED = ["mnist", "imdb", "listops", "own"]
 DRAWN = ["copy", "selective"]
@@ -82,6 +83,22 @@ def test_the_loss_of_a_network_that_knows_nothing_is_the_logarithm_of_the_classe
     losses = jax.vmap(jax.vmap(task.loss))(zeros, ys)
     classes = task.output_size // max(int(np.prod(ys.shape[2:])), 1)
     np.testing.assert_allclose((losses * mask).sum(axis=1), np.log(classes), rtol=1e-5)
+
+
+@pytest.mark.parametrize("make", [lambda data: data.imdb(max_length=30), Data.listops])
+def test_inputs_are_unit_vectors_of_the_stored_symbols(data, make):
+    """Its class is the target of a sequence, whose valid steps have equal weights."""
+    task = make(data)
+    split, count = task.split("test"), task.sizes["test"]
+    xs, ys, mask = task.evaluation("test", 0, 0, count + 3)
+    for row, member in enumerate(split.members):
+        symbols = split.symbols[split.offsets[member] : split.offsets[member + 1]][: task.length]
+        want, steps = np.zeros(xs.shape[1:]), len(symbols)
+        want[np.arange(steps), symbols] = 1
+        np.testing.assert_array_equal(xs[row], want)
+        np.testing.assert_allclose(mask[row], want.sum(1) / steps, rtol=1e-6)
+        assert set(ys[row].tolist()) == {int(split.labels[member])}
+    assert not xs[count:].any() and not mask[count:].any()
 
 
 @pytest.mark.parametrize("size", [0, 1000])

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from stored import write_parquet
+from stored import LABELS, LENGTHS, XS, write_parquet
 
 from foretrace._runs.machine import peak_bytes
 from foretrace.tasks._listops import Grammar
@@ -16,65 +16,24 @@ from foretrace.tasks.listops import ListOps
 from foretrace.tasks.own import OwnSequences
 from foretrace.tasks.selective_copy import SelectiveCopy
 
-RANDOM = np.random.default_rng(0)
-XS = RANDOM.normal(3.0, 2.0, (20, 5, 2)).astype(np.float32)
-LABELS = RANDOM.integers(0, 3, 20)
-LENGTHS = np.arange(20) % 4 + 2
 GOOD = {"xs": XS, "ys": LABELS}
 
-OPTIONS = [
-    *((Copy, {name: 0}) for name in ("pattern_length", "bits", "samples")),
-    (Copy, {"padding": -1}),
-    *((SelectiveCopy, {name: 0}) for name in ("span", "count", "samples")),
-    (SelectiveCopy, {"count": 49}),
-    (SelectiveCopy, {"symbols": 1}),
-    (ListOps, {"samples": 0}),
-    (ListOps, {"held_out": 0}),
-    (ListOps, {"data_seed": -1}),
-    (ListOps, {"max_length": 500}),
-    (IMDB, {"max_length": 0}),
-    (SequentialCIFAR10, {"pool": 3}),
-    (SequentialMNIST, {"pool": 3}),
-    (Grammar, {"min_length": 2}),
-    (Grammar, {"max_length": 501}),
-    (Grammar, {"max_depth": 1}),
-    (Grammar, {"max_arguments": 1}),
-]
-
-
-@pytest.mark.parametrize(("kind", "options"), OPTIONS)
-def test_options_out_of_range_are_named(kind, options):
-    ((name, value),) = options.items()
-    with pytest.raises(ValueError, match=f"{name}={value}"):
-        kind(**options)
-
-
-FILES = {
-    "has no array ys, only xs": {"xs": XS},
-    "expected 20 targets": GOOD | {"ys": LABELS[:3]},
-    "expected xs of shape": GOOD | {"xs": XS[0, 0]},
-    "holds the label -1": GOOD | {"ys": LABELS - 1},
-    "expected 1 to 5": GOOD | {"lengths": LENGTHS + 9},
-    "xs holds NaN, infinity or a number beyond 1e+18": GOOD | {"xs": np.where(XS > 5, np.nan, XS)},
-    "xs holds NaN, infinity or a number beyond": GOOD | {"xs": XS.astype(float) * 1e200},
-    "at least 3": {"xs": XS[:2], "ys": LABELS[:2]},
-    "at least two classes": GOOD | {"ys": np.zeros(20, int)},
-    "cannot read": GOOD | {"xs": np.array([object()] * 20)},
-    "but at most 65536 classes": GOOD | {"ys": LABELS + 2**16},
-    "at most 65536 classes are learned": GOOD | {"ys": LABELS + 2**31},
-    "ys holds infinity or a number": GOOD | {"ys": np.where(LABELS == 0, np.inf, 1.5)},
-    "ys holds infinity or a number beyond": GOOD | {"ys": np.where(LABELS == 0, 1e300, 1.5)},
-    "training sequences are NaN, so that": GOOD | {"ys": np.full(20, np.nan)},
-    "training sequences are NaN": GOOD | {"ys": np.stack([np.ones(20), np.full(20, np.nan)], 1)},
-    "training sequences are -1": GOOD | {"ys": np.full((20, 5), -1)},
+OPTIONS = {
+    Copy: [("pattern_length", 0), ("bits", 0), ("samples", 0), ("padding", -1)],
+    SelectiveCopy: [("span", 0), ("count", 0), ("count", 49), ("samples", 0), ("symbols", 1)],
+    ListOps: [("samples", 0), ("held_out", 0), ("data_seed", -1), ("max_length", 500)],
+    IMDB: [("max_length", 0)],
+    SequentialCIFAR10: [("pool", 3)],
+    SequentialMNIST: [("pool", 3)],
+    Grammar: [("min_length", 2), ("max_length", 501), ("max_depth", 1), ("max_arguments", 1)],
 }
 
 
-@pytest.mark.parametrize("words", list(FILES))
-def test_the_fault_of_a_file_is_named(words, tmp_path):
-    np.savez(tmp_path / "my.npz", **FILES[words])
-    with pytest.raises(ValueError, match=re.escape(words)):
-        _ = OwnSequences(str(tmp_path / "my.npz")).input_size
+@pytest.mark.parametrize("kind", OPTIONS)
+def test_options_out_of_range_are_named(kind):
+    for name, value in OPTIONS[kind]:
+        with pytest.raises(ValueError, match=f"{name}={value}"):
+            kind(**{name: value})
 
 
 def without(data, task, name):
@@ -92,6 +51,12 @@ def damaged(data, text):
         path.with_suffix("").write_bytes(text)
         path.unlink()
     return task
+
+
+def read_before(data, _):
+    """Return a task whose arrays are in the cache, unverified."""
+    data.mnist().batch(0, 0, 1)
+    return data.mnist(verify=True)
 
 
 def of_columns(data, **columns):
@@ -125,6 +90,14 @@ def of_text(data):
     return OwnSequences(str(data.root.with_suffix(".csv")))
 
 
+def short_parquet(data, _):
+    """Return a task whose file of a few bytes would fill the memory."""
+    arrow = pytest.importorskip("pyarrow")
+    rows = arrow.array([[0.0] * 1000], arrow.list_(arrow.float32())).take(arrow.array([0] * 20_000))
+    write_parquet(data.root / "my.parquet", {"xs": rows, "ys": arrow.array([0, 1] * 10_000)})
+    return OwnSequences(str(data.root / "my.parquet"))
+
+
 def changed(data):
     task = data.own().pinned()
     assert re.fullmatch("[0-9a-f]{64}", task.digest) and task.pinned() == task
@@ -132,7 +105,24 @@ def changed(data):
     return task
 
 
-PLACES = {
+FAULTS = {
+    "has no array ys, only xs": {"xs": XS},
+    "expected 20 targets": GOOD | {"ys": LABELS[:3]},
+    "expected xs of shape": GOOD | {"xs": XS[0, 0]},
+    "holds the label -1": GOOD | {"ys": LABELS - 1},
+    "expected 1 to 5": GOOD | {"lengths": LENGTHS + 9},
+    "xs holds NaN, infinity or a number beyond 1e.18": GOOD | {"xs": np.where(XS > 5, np.nan, XS)},
+    "xs holds NaN, infinity or a number beyond": GOOD | {"xs": XS.astype(float) * 1e200},
+    "at least 3": {"xs": XS[:2], "ys": LABELS[:2]},
+    "at least two classes": GOOD | {"ys": np.zeros(20, int)},
+    "cannot read": GOOD | {"xs": np.array([object()] * 20)},
+    "but at most 65536 classes": GOOD | {"ys": LABELS + 2**16},
+    "at most 65536 classes are learned": GOOD | {"ys": LABELS + 2**31},
+    "ys holds infinity or a number": GOOD | {"ys": np.where(LABELS == 0, np.inf, 1.5)},
+    "ys holds infinity or a number beyond": GOOD | {"ys": np.where(LABELS == 0, 1e300, 1.5)},
+    "training sequences are NaN, so that": GOOD | {"ys": np.full(20, np.nan)},
+    "training sequences are NaN": GOOD | {"ys": np.stack([np.ones(20), np.full(20, np.nan)], 1)},
+    "training sequences are -1": GOOD | {"ys": np.full((20, 5), -1)},
     "the environment variable FORETRACE_DATA, or by --data-dir": unnamed,
     r"nowhere does not exist; name another by": elsewhere,
     r"train-labels-idx1-ubyte.* does not exist. Get the four .* into .*mnist": lambda data, _: (
@@ -141,9 +131,7 @@ PLACES = {
     "train-00001-of-00002.parquet does not exist. Get .*uoft-cs/cifar10": lambda data, _: without(
         data, data.cifar(), "train-00001*"
     ),
-    r"(?s)not the public .*verify=False.*images-idx3-ubyte: sha256 .*expected": lambda data, _: (
-        data.mnist(verify=True)
-    ),
+    r"(?s)not the public .*verify=False.*images-idx3-ubyte: sha256 .*expected": read_before,
     "cannot read .*train-images-idx3-ubyte.gz": lambda data, _: damaged(data, None),
     "train-images-idx3-ubyte is not an idx file": lambda data, _: damaged(data, b"no idx file"),
     r"pip install 'foretrace\[data\]'": without_arrow,
@@ -154,15 +142,19 @@ PLACES = {
     "name it with --data": lambda data, _: OwnSequences(),
     "cannot read .*absent.npz": lambda data, _: OwnSequences(str(data.root / "absent.npz")),
     "foretrace stream": lambda data, _: of_text(data),
+    r"would take 160,\d+,\d+ in memory": short_parquet,
     "has changed since the run began": lambda data, _: changed(data),
 }
 
 
-@pytest.mark.parametrize("words", list(PLACES))
+@pytest.mark.parametrize("words", FAULTS)
 def test_what_is_wrong_with_the_files_is_named(words, data, monkeypatch):
-    pytest.importorskip("pyarrow", reason="reading parquet needs the extra `data`")
+    make = FAULTS[words]
+    if callable(make):
+        pytest.importorskip("pyarrow", reason="reading parquet needs the extra `data`")
     with pytest.raises(ValueError, match=words):
-        PLACES[words](data, monkeypatch).batch(0, 0, 1)
+        task = make(data, monkeypatch) if callable(make) else data.own(**make)
+        task.batch(0, 0, 1)
 
 
 def test_a_short_file_that_would_fill_the_memory_is_refused_by_its_header(tmp_path):
@@ -175,11 +167,3 @@ def test_a_short_file_that_would_fill_the_memory_is_refused_by_its_header(tmp_pa
     assert peak_bytes() - before < 5e7
     np.savez_compressed(path, xs=np.zeros((20, 1000, 10), np.float32), ys=np.arange(20) % 3)
     assert OwnSequences(str(path)).input_size == 10
-
-
-def test_a_short_parquet_file_that_would_fill_the_memory_is_refused(tmp_path):
-    arrow = pytest.importorskip("pyarrow")
-    rows = arrow.array([[0.0] * 1000], arrow.list_(arrow.float32())).take(arrow.array([0] * 20_000))
-    write_parquet(tmp_path / "my.parquet", {"xs": rows, "ys": arrow.array([0, 1] * 10_000)})
-    with pytest.raises(ValueError, match=r"would take 160,\d+,\d+ in memory"):
-        _ = OwnSequences(str(tmp_path / "my.parquet")).input_size
