@@ -2,15 +2,16 @@
 
 import re
 from functools import partial
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from tiers import fast
 
 import foretrace as ft
+from foretrace._cells import registry
 from foretrace._recurrence.sensitivity import init_sensitivity
 from foretrace.testing._definitions import plain_states
 
@@ -181,7 +182,7 @@ def test_gates_begin_at_their_time_constants():
     np.testing.assert_allclose(np.log1p(np.exp(a)), rates, rtol=1e-10)
 
 
-@pytest.mark.parametrize("make", fast([ft.Rotation, ft.SetReset]), ids=lambda make: make.__name__)
+@pytest.mark.parametrize("make", [ft.Rotation, ft.SetReset])
 def test_two_outputs_for_each_module_are_as_wide_as_any_input(make):
     for size, modules in ((6, 3), (5, 3), (1, 1)):
         cell = make(size, key=KEY)
@@ -190,13 +191,8 @@ def test_two_outputs_for_each_module_are_as_wide_as_any_input(make):
     assert make(5, 2, key=KEY).output_size == 4
 
 
-@pytest.mark.full
-def test_the_sensitivity_of_lif_is_the_leaky_sum_of_its_inputs_and_its_surrogate_a_triangle():
+def test_the_surrogate_of_a_spike_is_a_triangle():
     cell = ft.LIF(3, 4, threshold=0.5, key=KEY)
-    alpha = np.exp(-1 / 20)
-    e = ft.testing.snap1_by_definition(cell, jnp.asarray(XS)).feedforward["W"]
-    want = sum(alpha ** (4 - s) * XS[s] for s in range(5))
-    np.testing.assert_allclose(e[-1], np.tile(want, (4, 1)), atol=1e-12)
     v = jnp.array([-0.1, 0.0, 0.25, 0.5, 0.75, 1.0, 1.1])
     slope = jax.grad(lambda v: cell.readout(v, jnp.zeros(3)).sum())(v)
     np.testing.assert_allclose(slope, np.array([0, 0, 0.5, 1, 0.5, 0, 0]) * 0.3 / 0.5, atol=1e-12)
@@ -223,17 +219,14 @@ def test_saturated_gates_give_finite_states_and_gradients(make):
 
 def time_constants(cell):
     """Return the modules' time constants at zero input, in steps."""
-    x = jnp.zeros(cell.input_size)
-    ones = jax.tree.map(jnp.ones_like, cell.init_state())
-    if isinstance(cell, ft.RTU):
-        u, v = cell.step(cell.coefficients(), ones, ones, x)
-        decay = np.hypot(u, v) / np.sqrt(2)
-    else:
-        zeros = jax.tree.map(jnp.zeros_like, ones)
-        decay = np.abs(
-            cell.step(cell.coefficients(), ones, ones, x)
-            - cell.step(cell.coefficients(), zeros, zeros, x)
-        )
+
+    def after(value):
+        h = jax.tree.map(partial(jnp.full_like, fill_value=value), cell.init_state())
+        return jnp.stack(jax.tree.leaves(cell.step(theta, h, h, jnp.zeros(cell.input_size))))
+
+    theta, dimensions = cell.coefficients(), len(jax.tree.leaves(cell.init_state()))
+    moved = jnp.abs(after(1) - after(0))
+    decay = np.sqrt(np.sum(moved**2, axis=0) / dimensions)
     assert decay.shape == (cell.state_size,)
     return -1 / np.log(decay)
 
@@ -252,10 +245,29 @@ def test_time_constants_cover_their_range(make):
     np.testing.assert_allclose(time_constants(one), 7.0, rtol=1e-9)
 
 
-def test_the_gain_of_an_lru_with_time_constants_is_that_of_its_decay():
-    cell = ft.LRU(1, 50, timescales=(1.0, 1e4), key=KEY)
+@pytest.mark.parametrize("options", [{"r_min": 0.5, "r_max": 0.9}, {"timescales": (1.0, 1e4)}])
+def test_the_gain_of_an_lru_is_that_of_its_decay(options):
+    cell = ft.LRU(1, 50, **options, key=KEY)
     lam = np.abs(cell.coefficients().recurrent["lam"])
     np.testing.assert_allclose(np.exp(cell.gamma_log), np.sqrt(1 - lam**2), rtol=1e-10)
+
+
+def test_an_lru_starts_on_its_ring_uniformly_in_area():
+    cell = ft.LRU(2, 1000, r_min=0.5, r_max=0.9, max_phase=0.3, key=KEY)
+    lam = np.asarray(cell.coefficients().recurrent["lam"])
+    assert 0.5 <= np.abs(lam).min() < 0.52 < 0.88 < np.abs(lam).max() <= 0.9
+    assert 0 < np.angle(lam).min() < 0.29 < np.angle(lam).max() <= 0.3
+    area = (np.abs(lam) ** 2 - 0.25) / (0.81 - 0.25)
+    assert abs(area.mean() - 0.5) < 0.05
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("is_double", [False, True])
+def test_an_lru_on_the_whole_disk_is_finite(is_double):
+    """|lam| = 0 would be the logarithm of zero, |lam| = 1 a gamma of zero."""
+    with jax.enable_x64(is_double):
+        cell = jax.vmap(lambda key: ft.LRU(1, 64, key=key))(jax.random.split(KEY, 200))
+        assert all(bool(jnp.isfinite(leaf).all()) for leaf in jax.tree.leaves(cell))
 
 
 REFUSALS = {
@@ -286,25 +298,20 @@ def test_the_fault_is_named(words, without_shape_checks):
         REFUSALS[words]()
 
 
-@pytest.mark.parametrize(
-    ("make", "count"),
-    [
-        (ft.LRU.factory(state_size=7), lambda H, N: 2 * N * (H + 1)),
-        (ft.S5.factory(state_size=7), lambda H, N: 2 * N * (H + 1)),
-        (ft.RTU.factory(state_size=7), lambda H, N: 4 * N * (H + 1)),
-        (ft.MinGRU.factory(state_size=7), lambda H, N: N * (2 * H + 2)),
-        (ft.MinLSTM.factory(state_size=7), lambda H, N: N * (3 * H + 3)),
-        (ft.RGLRU.factory(), lambda H, N: H * (2 * H + 3)),
-        (ft.SelectiveSSM.factory(states_per_channel=3), lambda H, N: H * 3 * (2 * H + 2)),
-        (ft.IndRNN.factory(state_size=7), lambda H, N: N * (H + 2)),
-        (ft.LIF.factory(state_size=7), lambda H, N: N * (H + 1)),
-        (ft.SetReset.factory(state_size=7), lambda H, N: N * (4 * H + 4)),
-        (ft.Rotation.factory(state_size=7), lambda H, N: 8 * N * (H + 1)),
-        (ft.ElementwiseLSTM.factory(state_size=7), lambda H, N: 2 * N * (4 * H + 8)),
-        (ft.LinearRNN.factory(state_size=7), lambda H, N: N * (H + N)),
-        (ft.GRU.factory(state_size=7), lambda H, N: N * (3 * H + 3 * N + 4)),
-    ],
-)
-def test_the_page_of_cells_counts_sensitivities_right(make, count):
-    leaves = jax.tree.leaves(jax.eval_shape(lambda: init_sensitivity(make(5, key=KEY), ft.ONLINE)))
-    assert sum(leaf.size * (2 if jnp.iscomplexobj(leaf) else 1) for leaf in leaves) == count(5, 7)
+PAGE = Path(__file__).parents[2] / "docs" / "api" / "cells.md"
+COUNTS = re.findall(r"^\| `(\w+)` \|.*\| ([\dNHK]+ \(.+?\)) \|", PAGE.read_text(), re.MULTILINE)
+"""Numbers of sensitivities that the page of cells states, such as `2N (H + 1)`."""
+
+
+def test_the_page_of_cells_counts_all_cells():
+    assert {name for name, _ in COUNTS} == {*registry.__all__}
+
+
+@pytest.mark.parametrize(("name", "count"), COUNTS)
+def test_the_page_of_cells_counts_sensitivities_right(name, count):
+    sizes = {"SelectiveSSM": {"states_per_channel": 3}, "RGLRU": {}}
+    cell = getattr(ft, name).factory(**sizes.get(name, {"state_size": 7}))
+    leaves = jax.tree.leaves(jax.eval_shape(lambda: init_sensitivity(cell(5, key=KEY), ft.ONLINE)))
+    product = re.sub(r"(?<=[\dA-Z]) ?(?=[A-Z(])", "*", count)
+    expected = eval(product, {"H": 5, "N": 7, "K": 3})
+    assert sum(leaf.size * (1 + jnp.iscomplexobj(leaf)) for leaf in leaves) == expected

@@ -6,6 +6,21 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gradients import (
+    LOSS,
+    NONE,
+    RESET,
+    WEIGHTS,
+    XS,
+    YS,
+    T,
+    apart,
+    assert_equal,
+    run,
+    run_in_chunks,
+    scaled,
+    summed,
+)
 from tiers import fast
 
 import foretrace as ft
@@ -17,73 +32,61 @@ CELLS = (
     ft.LRU.factory(state_size=2),
     ft.Rotation.factory(state_size=1),
 )
-XS = jnp.asarray(np.random.default_rng(0).normal(size=(2, 6, 3)))
-YS = jnp.asarray(np.random.default_rng(1).normal(size=(2, 6, 2)))
-RESET = jnp.asarray([[False, False, True, False, False, False], [False] * 6])
-LOSS = ft.losses.squared_error
 
 
 @pytest.fixture(scope="module")
 def network():
-    return ft.ModuleNetwork(3, 2, cells=CELLS, depth=2, key=KEY)
-
-
-def close(got, want):
-    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
-        np.testing.assert_allclose(a, b, atol=1e-10)
-
-
-def run(network, rule, carry, part, stream=0):
-    xs, ys, reset = (a[stream][part] for a in (XS, YS, RESET))
-    return ft.gradient(network, carry, xs, ys, rule=rule, loss=LOSS, reset=reset)
+    return ft.ModuleNetwork(2, 3, cells=CELLS, depth=2, key=KEY)
 
 
 def test_features_are_inputs_and_the_readouts_of_every_cell(network):
-    z = XS[1]
+    z = jnp.asarray(XS[1])
     for layer in network.layers:
         states = [plain_states(cell, cell.coefficients(), z) for cell in layer]
         ys = [jax.vmap(cell.readout)(hs, z) for cell, hs in zip(layer, states, strict=True)]
         z = jnp.concatenate([z, *ys], axis=1)
-    assert z.shape == (6, network.feature_size)
-    close(
-        ft.forward(network, None, XS[1])[0],
-        z @ network.decoder.weight.T + network.decoder.bias[None],
-    )
+    assert z.shape == (T, network.feature_size)
+    want = z @ network.decoder.weight.T + network.decoder.bias[None]
+    assert_equal(ft.forward(network, None, jnp.asarray(XS[1]))[0], want)
 
 
 @pytest.mark.parametrize("rule", fast([ft.ONLINE, ft.TRUNCATED]), ids=str)
 def test_any_partition_gives_the_same_gradient_and_carry(network, rule):
-    want = run(network, rule, ft.init_carry(network, rule), slice(0, 6))
-    first = run(network, rule, ft.init_carry(network, rule), slice(0, 3))
-    second = run(network, rule, first[2], slice(3, 6))
-    close((jax.tree.map(jnp.add, first[:2], second[:2]), second[2]), (want[:2], want[2]))
+    want = run(network, rule, ft.init_carry(network, rule))
+    assert_equal(run_in_chunks(network, rule, (3, 3)), want)
 
 
 def test_the_top_layer_is_exact_and_the_one_below_gets_the_present_error(network):
-    online, exact = (run(network, rule, None, slice(0, 6))[1] for rule in (ft.ONLINE, ft.BPTT))
-    close((online.layers[1], online.decoder), (exact.layers[1], exact.decoder))
-    below = zip(*(jax.tree.leaves(grads.layers[0]) for grads in (online, exact)), strict=True)
-    assert max(float(abs(a - b).max()) for a, b in below) > 1e-3
+    online, exact = (run(network, rule)[1] for rule in (ft.ONLINE, ft.BPTT))
+    assert_equal((online.layers[1], online.decoder), (exact.layers[1], exact.decoder))
+    assert apart(online.layers[0], exact.layers[0]) > 1e-3
 
 
 @pytest.mark.full
 def test_a_batch_is_the_mean_of_its_streams(network):
-    carry = ft.init_carry(network, ft.ONLINE, batch_size=2)
-    value, grads, after = ft.gradient(
-        network, carry, XS, YS, rule=ft.ONLINE, loss=LOSS, reset=RESET
+    together = run(
+        network,
+        ft.ONLINE,
+        ft.init_carry(network, ft.ONLINE, batch_size=2),
+        xs=XS,
+        ys=YS,
+        mask=np.stack([WEIGHTS] * 2),
+        reset=np.stack([RESET, NONE]),
     )
     alone = [
-        run(network, ft.ONLINE, ft.init_carry(network, ft.ONLINE), slice(0, 6), b) for b in (0, 1)
+        run(network, ft.ONLINE, ft.init_carry(network, ft.ONLINE), xs=xs, ys=ys, reset=reset)
+        for xs, ys, reset in zip(XS, YS, (RESET, NONE), strict=True)
     ]
-    close((value, grads), jax.tree.map(lambda a, b: (a + b) / 2, alone[0][:2], alone[1][:2]))
-    close(after, jax.tree.map(lambda *leaves: jnp.stack(leaves, axis=1), alone[0][2], alone[1][2]))
+    assert_equal(together[:2], scaled(0.5, summed([one[:2] for one in alone])))
+    stacked = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *(one[2] for one in alone))
+    assert_equal(together[2], stacked)
 
 
 @pytest.mark.full
 def test_an_optax_optimiser_trains_it_with_slow_parameters_apart(network, default_promotion):
     optimizer = ft.adamw(1e-2, recurrent_factor=0.0)
     learner = ft.Learner(network, rule=ft.ONLINE, optimizer=optimizer, loss=LOSS)
-    state, info = learner.step(learner.init(), XS[0], YS[0])
+    state, info = learner.step(learner.init(), jnp.asarray(XS[0]), jnp.asarray(YS[0]))
     moved = jax.tree.map(lambda p, q: bool((p != q).any()), state.network, network)
     assert (
         info.accepted and moved.layers[0][0].W and moved.layers[1][1].B_re and moved.decoder.weight
@@ -100,7 +103,9 @@ def test_parameters_without_a_gradient_are_named(network):
 @pytest.mark.parametrize(
     "use",
     [
-        partial(ft.alignment, xs=XS[0], ys=YS[0], rule=ft.ONLINE, loss=LOSS),
+        partial(
+            ft.alignment, xs=jnp.asarray(XS[0]), ys=jnp.asarray(YS[0]), rule=ft.ONLINE, loss=LOSS
+        ),
         partial(ft.to_torch, path="model.py"),
         partial(ft.save_pretrained, path="file"),
     ],
