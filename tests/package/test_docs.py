@@ -217,8 +217,8 @@ def test_every_message_of_the_troubleshooting_page_exists():
 def test_options_numbers_and_units_are_not_broken_over_lines():
     markdown = pytest.importorskip("markdown")
     html = markdown.markdown(
-        "`copy --lr 1e-3 a-b`, **5 %** in 2 s, 1e-3.", extensions=["scripts.unbroken"]
+        "`copy --lr 1e-3 a-b`, **5 %** in 2 s, 2.5e-4.", extensions=["scripts.unbroken"]
     )
-    option, power = (f'<span class="whole">{part}</span>' for part in ("--lr", "1e-3"))
+    option, power = (f'<span class="whole">{part}</span>' for part in ("--lr", "2.5e-4"))
     code = f"<code>copy {option} 1e-3 a-b</code>"
     assert html == f"<p>{code}, <strong>5\u00a0%</strong> in 2\u00a0s, {power}.</p>"

@@ -58,8 +58,11 @@ def test_held_out_sequences_are_others(task, split):
     held = [row for i in range(2) for row in rows(task.evaluation(split, 0, i, 1))]
     assert len({*held}) == 2
     most = task.samples if hasattr(task, "draw") else task.sizes["training"]
-    own_files = split == "test" and hasattr(task, "source")
-    assert own_files or not {*held} & {*rows(task.batch(0, 0, most))}
+    if not hasattr(task, "source"):
+        other = "test" if split == "validation" else "validation"
+        assert not {*held} & {*rows(task.evaluation(other, 0, 0, 2))}
+    if split == "validation" or not hasattr(task, "source"):  # which has files for the test
+        assert not {*held} & {*rows(task.batch(0, 0, most))}
     drawn = hasattr(task, "draw")
     assert same(task.evaluation(split, 0, 0, 2), task.evaluation(split, 5, 0, 2)) != drawn
     assert (task.evaluation_steps(split, 4) is None) == drawn
@@ -99,6 +102,7 @@ def test_inputs_are_unit_vectors_of_the_stored_symbols(data, make):
         np.testing.assert_allclose(mask[row], want.sum(1) / steps, rtol=1e-6)
         assert set(ys[row].tolist()) == {int(split.labels[member])}
     assert not xs[count:].any() and not mask[count:].any()
+    assert xs.dtype == mask.dtype == jnp.float32
 
 
 @pytest.mark.parametrize("size", [0, 1000])
