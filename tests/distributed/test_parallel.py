@@ -7,9 +7,11 @@ import socket
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import printed
 from quick import FLAGS
 
 from foretrace._distributed.devices import Devices
@@ -26,14 +28,11 @@ from foretrace._distributed.devices import Devices, agreeing
 from foretrace._runs.progress import ProgressBar
 from foretrace._runs import session
 from foretrace.experiment._program import empty_tally, learn, tally_batch
+from trained import TRAINED
 
-config = experiment.Config(
-    task=experiment.Copy(pattern_length=3, padding=1, bits=2),
-    network=experiment.NetworkConfig(
-        depth=2, model_size=6, cell=experiment.LRU(state_size=4), dropout=0.1
-    ),
-    steps=12, batch_size=8, log_every=4, evaluate_every=12, align_every=None, checkpoint_every=6,
-    validation_sequences=8, final_sequences=8,
+config = dataclasses.replace(
+    TRAINED, steps=12, batch_size=8, log_every=4, evaluate_every=12, align_every=None,
+    checkpoint_every=6, final_sequences=8,
 )
 folder = Path(sys.argv[1])
 
@@ -66,13 +65,13 @@ session.ProgressBar = shown
 experiment.train(config, folder / "moved", devices=2, resume=True, show_progress=False)
 """
 
-_SMALL = (
+SMALL = (
     "train copy --task.pattern-length 3 --task.padding 1 --task.bits 2 --network.depth 1 "
     "--network.model-size 6 --state-size 4 --batch-size 8 --steps 60 --log-every 10 "
     "--evaluate-every 60 --align-every None --checkpoint-every 10 --validation-sequences 8 "
     "--final-sequences 8"
-)
-SMALL = _SMALL.split()
+).split()
+TESTS = Path(__file__).parents[1]
 
 
 def surroundings(**more):
@@ -81,13 +80,8 @@ def surroundings(**more):
 
 def start(*arguments, begin=SMALL, **environment):
     command = [sys.executable, "-m", "foretrace", *begin, *map(str, arguments)]
-    return subprocess.Popen(
-        command,
-        env=surroundings(**environment),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    return subprocess.Popen(command, env=surroundings(**environment), **pipes)
 
 
 def start_two(*arguments):
@@ -95,14 +89,10 @@ def start_two(*arguments):
     with socket.socket() as one:
         one.bind(("127.0.0.1", 0))
         port = str(one.getsockname()[1])
-    job = {
-        "SLURM_JOB_ID": "1",
-        "SLURM_STEP_NODELIST": "127.0.0.1",
-        "SLURM_NTASKS": "2",
-        "SLURM_LOCALID": "0",
-    }
-    meeting = {"JAX_COORDINATOR_PORT": port, "JAX_COORDINATOR_BIND_ADDRESS": f"127.0.0.1:{port}"}
-    return [start(*arguments, "--cluster", **job, **meeting, SLURM_PROCID=str(i)) for i in range(2)]
+    job = {"JOB_ID": 1, "STEP_NODELIST": "127.0.0.1", "NTASKS": 2, "LOCALID": 0}
+    job = {f"SLURM_{name}": str(value) for name, value in job.items()}
+    job |= {"JAX_COORDINATOR_PORT": port, "JAX_COORDINATOR_BIND_ADDRESS": f"127.0.0.1:{port}"}
+    return [start(*arguments, "--cluster", **job, SLURM_PROCID=str(i)) for i in range(2)]
 
 
 def finish(process, code=0):
@@ -115,23 +105,17 @@ def assert_same_but_for_rounding(a, b):
     one, other = (read_metrics(path / "metrics.jsonl") for path in (a, b))
     assert [(r["kind"], r["step"]) for r in one] == [(r["kind"], r["step"]) for r in other]
     for x, y in zip(one, other, strict=True):
-        for name in ("loss", "gradient_norm", "accuracy"):
-            if name in x:
-                np.testing.assert_allclose(x[name], y[name], rtol=1e-9)
+        for name in x.keys() & {"loss", "gradient_norm", "accuracy"}:
+            np.testing.assert_allclose(x[name], y[name], rtol=1e-9)
 
 
 @pytest.mark.program
 def test_eight_devices_are_one(tmp_path):
     environment = surroundings(XLA_FLAGS=f"{FLAGS} --xla_force_host_platform_device_count=8")
-    done = subprocess.run(
-        [sys.executable, "-c", RUNS, str(tmp_path)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    whole, chunks, scores = (json.loads(line) for line in done.stdout.splitlines())
+    environment["PYTHONPATH"] = os.pathsep.join([str(TESTS), os.environ.get("PYTHONPATH", "")])
+    said = printed(sys.executable, "-W", "ignore", "-c", RUNS, tmp_path, env=environment)
+    found = [json.loads(line) for line in said.splitlines() if line.startswith("[")]
+    whole, chunks, scores = found
     assert whole[:2] == ["whole", ["all-reduce"]] and chunks[:2] == ["chunks", ["all-reduce"]]
     # The gradient with the tally; of chunks, those of the loop and of the last one. With one a
     # parameter, over twenty. What processes ask to stop travels with it, too.
