@@ -1,7 +1,5 @@
 """Networks of modules side by side: features, and the laws of the engine that blocks obey too."""
 
-from functools import partial
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -64,22 +62,16 @@ def test_the_top_layer_is_exact_and_the_one_below_gets_the_present_error(network
 
 @pytest.mark.full
 def test_a_batch_is_the_mean_of_its_streams(network):
-    together = run(
-        network,
-        ft.ONLINE,
-        ft.init_carry(network, ft.ONLINE, batch_size=2),
-        xs=XS,
-        ys=YS,
-        mask=np.stack([WEIGHTS] * 2),
-        reset=np.stack([RESET, NONE]),
-    )
-    alone = [
-        run(network, ft.ONLINE, ft.init_carry(network, ft.ONLINE), xs=xs, ys=ys, reset=reset)
+    streams = [
+        {"xs": xs, "ys": ys, "reset": reset, "mask": WEIGHTS}
         for xs, ys, reset in zip(XS, YS, (RESET, NONE), strict=True)
     ]
-    assert_equal(together[:2], scaled(0.5, summed([one[:2] for one in alone])))
-    stacked = jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *(one[2] for one in alone))
-    assert_equal(together[2], stacked)
+    together = jax.tree.map(lambda *leaves: np.stack(leaves), *streams)
+    value, grads, carry = run(network, ft.ONLINE, ft.init_carry(network, ft.ONLINE, 2), **together)
+    alone = [run(network, ft.ONLINE, ft.init_carry(network, ft.ONLINE), **one) for one in streams]
+    assert_equal((value, grads), scaled(0.5, summed([one[:2] for one in alone])))
+    carries = [one[2] for one in alone]
+    assert_equal(carry, jax.tree.map(lambda *leaves: np.stack(leaves, axis=1), *carries))
 
 
 @pytest.mark.full
@@ -100,17 +92,12 @@ def test_parameters_without_a_gradient_are_named(network):
     assert "layers[0][0].W_o" not in names
 
 
-@pytest.mark.parametrize(
-    "use",
-    [
-        partial(
-            ft.alignment, xs=jnp.asarray(XS[0]), ys=jnp.asarray(YS[0]), rule=ft.ONLINE, loss=LOSS
-        ),
-        partial(ft.to_torch, path="model.py"),
-        partial(ft.save_pretrained, path="file"),
-    ],
-    ids=["alignment", "to_torch", "save_pretrained"],
-)
-def test_tools_for_equal_blocks_say_so(network, use, without_shape_checks):
-    with pytest.raises(TypeError, match=r"ModuleNetwork\) must be a foretrace.Network"):
-        use(network)
+def test_tools_for_equal_blocks_say_so(network, without_shape_checks):
+    data = {"xs": jnp.asarray(XS[0]), "ys": jnp.asarray(YS[0]), "rule": ft.ONLINE, "loss": LOSS}
+    for tool, arguments in (
+        (ft.alignment, data),
+        (ft.to_torch, {"path": "model.py"}),
+        (ft.save_pretrained, {"path": "file"}),
+    ):
+        with pytest.raises(TypeError, match=r"ModuleNetwork\) must be a foretrace.Network"):
+            tool(network, **arguments)
