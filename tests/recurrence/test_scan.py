@@ -1,91 +1,105 @@
-"""Every method of the linear scan agrees with the plain loop, in value and in every derivative."""
+"""A chunk is the written-out loop of its steps, in value and derivative, and runs forward once."""
 
 from functools import partial
 from typing import get_args
 
-import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from hypothesis import given
+from cases import CELLS
+from jax import lax
+from tiers import fast
 
-from foretrace._recurrence import scan as _scan
-from foretrace._recurrence.scan import linear_scan, linear_scan_given_states
+import foretrace as ft
+from foretrace._cells.abstract import AbstractDiagonalCell
+from foretrace._recurrence import scan
+from foretrace._recurrence.unroll import states
 
-METHODS = get_args(_scan.Method)
+METHODS = get_args(scan.Method)
 
 
-def plain_loop(a, b, h, starts):
+class Begun(ft.MinGRU):
+    """A decay that varies, and a state that does not begin at zero."""
+
+    def init_state(self):
+        return jnp.full(self.state_size, 0.3)
+
+
+# A constant complex decay, a dense layer, two state dimensions; a spike and what else is a loop.
+STEPPED = ("lru", "begun", "gru", "lstm", "tanh", "linear", "indrnn", "lif")
+RESETS = {"a step": [0], "whole": [0] * 5, "inside": [0, 0, 0, 1, 0], "at once": [1, 0, 1, 0, 0]}
+
+
+def loop(cell, theta, h, xs, rule, reset):
     hs = []
-    for t in range(b.shape[0]):
-        h = h if starts is None else jnp.where(starts[t], jnp.zeros_like(h), h)
-        h = (a[t] if a.ndim == 2 else a) * h + b[t]
+    for x, start in zip(xs, [False] * len(xs) if reset is None else reset, strict=True):
+        h = jax.tree.map(partial(jnp.where, start), cell.init_state(), h)
+        h = cell.step(theta, h, h if rule.others else lax.stop_gradient(h), x)
         hs.append(h)
-    return jnp.stack(hs)
+    return jax.tree.map(lambda *rows: jnp.stack(rows), *hs)
 
 
-@jax.jit
-def by_plain_loop(a, b, h, starts, deltas):
-    hs, pull = jax.vjp(lambda a, b, h: plain_loop(a, b, h, starts), a, b, h)
-    return hs, pull(deltas)
+def differentiated(function, *args):
+    """Return the value of a function and what some error of it pulls back, as one program."""
+
+    def both(*args):
+        value, pull = jax.vjp(function, *args)
+        errors = jax.tree.map(
+            lambda leaf: jnp.cos(jnp.arange(leaf.size)).reshape(leaf.shape).astype(leaf.dtype),
+            value,
+        )
+        return value, pull(errors)
+
+    return jax.jit(both)(*args)
 
 
-@partial(jax.jit, static_argnames="method")
-def by_scan(a, b, h, starts, deltas, method):
-    hs, pull = jax.vjp(lambda a, b, h: linear_scan(a, b, h, starts, method), a, b, h)
-    return hs, pull(deltas)
-
-
-@jax.jit
-def by_replay(a, b, h, starts, hs, deltas):
-    value, pull = jax.vjp(lambda a, b, h: linear_scan_given_states(a, b, h, starts, hs), a, b, h)
-    return value, pull(deltas)
-
-
-def draw(seed, length, is_complex, varying, resets):
-    random = np.random.default_rng(seed)
-
-    def normal(*shape):
-        real = random.normal(size=shape)
-        return jnp.asarray(real + 1j * random.normal(size=shape) if is_complex else real)
-
-    a = normal(length, 3) if varying else normal(3)
-    starts = jnp.asarray(random.random(length) < 0.4) if resets else None
-    return a, normal(length, 3), normal(3), starts, normal(length, 3)
-
-
-def assert_equal(got, want):
-    for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
-        np.testing.assert_allclose(g, w, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("resets", [False, True], ids=["whole", "resets"])
-@pytest.mark.parametrize("varying", [False, True], ids=["constant", "varying"])
-@pytest.mark.parametrize("is_complex", [False, True], ids=["real", "complex"])
-@pytest.mark.parametrize("length", [1, 5])
-@given(seed=st.integers(0, 2**32 - 1))
-def test_every_method_is_the_plain_loop(length, is_complex, varying, resets, seed):
-    a, b, h, starts, deltas = draw(seed, length, is_complex, varying, resets)
-    want = by_plain_loop(a, b, h, starts, deltas)
-    for method in METHODS:
-        assert_equal(by_scan(a, b, h, starts, deltas, method=method), want)
-    assert_equal(by_replay(a, b, h, starts, want[0], deltas), want)
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("method", METHODS)
-def test_the_adjoint_runs_by_any_method_too(method, monkeypatch):
-    """The platform's method is the default of a backward pass; here each method is tried."""
-    monkeypatch.setattr(_scan, "platform_method", lambda: method)
-    a, b, h, starts, deltas = draw(0, 5, is_complex=True, varying=True, resets=True)
-    _, pull = jax.vjp(lambda a, b, h: linear_scan(a, b, h, starts), a, b, h)
-    assert_equal(pull(deltas), by_plain_loop(a, b, h, starts, deltas)[1])
+@pytest.mark.parametrize("resets", list(RESETS))
+@pytest.mark.parametrize("rule", fast([ft.BPTT, ft.HYBRID]), ids=str)
+@pytest.mark.parametrize("name", fast(STEPPED, 4))
+def test_value_and_derivative_are_those_of_the_loop(name, rule, resets, monkeypatch):
+    """By every method of a linear scan, and where the states are known."""
+    cell = (CELLS | {"begun": Begun.factory()})[name](3, key=jax.random.key(0))
+    reset = jnp.asarray(RESETS[resets], bool) if any(RESETS[resets]) else None
+    xs = jax.random.normal(jax.random.key(1), (len(RESETS[resets]), 3))
+    h = jax.tree.map(lambda leaf: leaf + 0.3, cell.init_state())
+    arguments = cell.coefficients(), h, xs
+    want = differentiated(lambda *args: loop(cell, *args, rule, reset), *arguments)
+    for method in METHODS if isinstance(cell, AbstractDiagonalCell) else METHODS[:1]:
+        monkeypatch.setattr(scan, "platform_method", lambda method=method: method)
+        for known in (None, want[0]):
+            got = differentiated(
+                lambda *args, known=known: states(cell, *args, rule, reset, known), *arguments
+            )
+            for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True):
+                np.testing.assert_allclose(g, w, rtol=1e-12, atol=1e-12)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_a_start_forgets_an_infinite_past(method):
     """A state that overflowed must not reach the next episode as 0 * inf."""
     a, b, h = jnp.array([2.0]), jnp.ones((3, 1)), jnp.array([jnp.inf])
-    hs = linear_scan(a, b, h, jnp.array([True, False, True]), method)
+    hs = scan.linear_scan(a, b, h, jnp.array([True, False, True]), method)
     assert hs[:, 0].tolist() == [1.0, 3.0, 1.0]
+
+
+def test_known_states_are_not_computed_again():
+    cell = CELLS["gru"](3, key=jax.random.key(0))
+    arguments = cell.coefficients(), cell.init_state(), jnp.ones((5, 3))
+
+    def loops(known):
+        run = partial(states, cell, rule=ft.BPTT, known=known)
+        text = str(jax.make_jaxpr(partial(differentiated, run))(*arguments))
+        return text.count("reverse=False"), text.count("reverse=True")
+
+    assert loops(None) == (1, 1)
+    assert loops(states(cell, *arguments, ft.BPTT)) == (0, 1)
+
+
+def test_weights_are_shared_by_all_steps_on_the_way_back():
+    # One copy of a weight for each step would take 1,000 times its memory.
+    cell = ft.GRU(8, key=jax.random.key(0))
+    run = partial(states, cell, cell.coefficients(), cell.init_state(), rule=ft.BPTT)
+    program = jax.make_jaxpr(lambda xs: jax.vjp(run, xs)[1](jnp.ones((1000, 8))))
+    equations = program(jnp.ones((1000, 8))).jaxpr.eqns
+    assert max(v.aval.size for each in equations for v in each.outvars) <= 1000 * 3 * 8
