@@ -48,25 +48,6 @@ def test_the_carry_of_a_rule_goes_in_and_out_by_its_name(network):
         ft.forward(network, carry, XS[0])
 
 
-@pytest.mark.parametrize(
-    ("arguments", "error", "message"),
-    [
-        ({"xs": jnp.ones((6, 3))}, ValueError, r"xs has shape \(6, 3\), expected \(C, 2\)"),
-        ({"xs": jnp.ones((6, 2), int)}, TypeError, "xs is int64, expected floating point"),
-        ({"xs": jnp.full((6, 2), jnp.nan)}, ValueError, "xs holds nan"),
-        ({"rule": "onlin"}, ValueError, "rule='onlin' is unknown"),
-        ({"reset": jnp.zeros(6)}, TypeError, "reset is float64, expected booleans"),
-        ({"key": 3}, TypeError, r"forward\(key=3\)"),
-        ({"xs": XS, "key": jax.random.split(KEY)}, ValueError, r"expected one key, or \(3,\)"),
-    ],
-)  # fmt: skip
-@pytest.mark.usefixtures("without_shape_checks")
-def test_wrong_arguments_are_named(network, arguments, error, message):
-    given = {"xs": XS[0]} | arguments
-    with pytest.raises(error, match=message):
-        ft.forward(network, None, given.pop("xs"), **given)
-
-
 def test_a_mean_loss_is_the_mean_over_the_steps_that_count(network):
     mask = jnp.arange(6)[None] < jnp.array([6, 2, 4])[:, None]
     weights = mask / mask.sum(1, keepdims=True)

@@ -1,0 +1,371 @@
+"""Refusals of the core: a call, and the words that name argument, given and expected value."""
+
+import re
+import warnings
+from functools import partial
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from gradients import LOSS, make_network
+from tiers import fast
+
+import foretrace as ft
+
+pytestmark = pytest.mark.usefixtures("without_shape_checks", "standard_promotion")
+
+KEY, C = jax.random.key(0), 4
+XS, YS = jnp.ones((C, 2)), jnp.zeros(C, int)
+GRU, SET_RESET = ft.GRU.factory(), ft.SetReset.factory(state_size=2)
+
+
+def network():
+    return make_network("gru", 2)
+
+
+def gradient(carry=None, of=None, xs=XS, ys=YS, **arguments):
+    of = network() if of is None else of
+    return ft.gradient(of, carry, xs, ys, **{"rule": ft.ONLINE, "loss": LOSS} | arguments)
+
+
+def forward(xs=XS, **arguments):
+    return ft.forward(network(), None, xs, **arguments)
+
+
+def made(**arguments):
+    return ft.Network(2, 3, **{"model_size": 4, "depth": 2, "cell": GRU, "key": KEY} | arguments)
+
+
+def modules(*cells):
+    return ft.ModuleNetwork(2, 3, cells=cells, key=KEY)
+
+
+def zeros(make):
+    """Return what a function makes, as zeros: only its shapes are computed."""
+    shapes = eqx.filter_eval_shape(make)
+    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
+
+
+def with_carry_of(rule=ft.ONLINE, depth=2, cell=GRU, batch_size=None, **arguments):
+    carry = zeros(lambda: ft.init_carry(made(depth=depth, cell=cell), rule, batch_size))
+    return gradient(carry, **arguments)
+
+
+def learner(of=None, **options):
+    of = make_network(depth=2) if of is None else of
+    options = {"rule": ft.ONLINE, "optimizer": optax.sgd(0.1), "loss": LOSS} | options
+    return ft.Learner(of, warn=False, **options)
+
+
+def of_rows(of=None, **options):
+    """Return a learner of numbers by the second-order step and least squares."""
+    options = {"optimizer": ft.kalman(), "head": ft.heads.least_squares()} | options
+    return learner(
+        modules(SET_RESET) if of is None else of, **{"loss": ft.losses.squared_error} | options
+    )
+
+
+def step(one=None, x=XS, y=YS, **arguments):
+    one = learner() if one is None else one
+    return one.step(jax.eval_shape(one.init), x, y, **arguments)
+
+
+def row(**arguments):
+    return step(of_rows(), **{"y": jnp.ones((C, 3))} | arguments)
+
+
+SERIES = jnp.ones((12, 5, 1))
+
+
+def fit(ys=SERIES, xs=SERIES, **options):
+    of = ft.Network(1, 1, model_size=2, depth=1, cell=ft.MinGRU.factory(), key=KEY)
+    options = {"loss": ft.losses.squared_error, "progress": False, "key": KEY} | options
+    return ft.fit(of, xs() if callable(xs) else xs, ys, **options)
+
+
+def table(**columns):
+    return pytest.importorskip("pandas").DataFrame(columns)
+
+
+class Flat(ft.GRU):
+    def coefficients(self):
+        theta = super().coefficients()
+        return theta._replace(feedforward=theta.feedforward | {"gain": self.b_hn[0]})
+
+
+class NarrowCell(ft.LRU):
+    @property
+    def output_size(self):
+        return 2
+
+
+def narrow(dtype=jnp.bfloat16):
+    return jax.tree.map(lambda leaf: leaf.astype(dtype), network())
+
+
+BATCH = {"xs": jnp.ones((3, C, 2)), "ys": jnp.zeros((3, C), int)}
+SEQUENCES = {"xs": jnp.ones((3, 6, 2)), "ys": jnp.zeros(3, int)}
+OTHER = "carry does not fit: expected init_carry(network, ONLINE"
+WIDTH = "network.encoder.weight is bfloat16, expected float32 or float64"
+
+DATA = {
+    "xs has shape (4, 3), expected (C, 2) for one stream or (B, C, 2)": {"xs": jnp.ones((C, 3))},
+    "xs has shape (2,), expected (C, 2)": {"xs": jnp.ones(2)},
+    "xs has shape (1, 1, 4, 2)": {"xs": jnp.ones((1, 1, C, 2))},
+    "at least one step": {"xs": jnp.ones((0, 2)), "ys": jnp.zeros(0, int)},
+    "of at least one stream": {"xs": jnp.ones((0, C, 2)), "ys": jnp.zeros((0, C), int)},
+    "xs is int64, expected floating point; encode symbols first": {"xs": XS.astype(int)},
+    "xs is bool, expected floating point": {"xs": XS.astype(bool)},
+    "xs is complex128, expected floating point": {"xs": XS.astype(complex)},
+    "xs is a list, expected an array: jnp.asarray(xs)": {"xs": [[1.0, 2.0]] * C},
+    "xs holds nan at (1, 0) (1 values": {"xs": XS.at[1, 0].set(jnp.nan)},
+    "xs holds nan at (2, 1)": {"xs": XS.astype(jnp.float16).at[2, 1].set(jnp.nan)},
+    "xs holds -inf at (2, 0) (2 values": {"xs": XS.at[2].set(-jnp.inf)},
+    "ys has shape (5,), expected (4,) and then": {"ys": jnp.zeros(C + 1, int)},
+    "ys has shape (), expected (4,)": {"ys": jnp.zeros((), int)},
+    "ys has shape (4,), expected (3, 4)": BATCH | {"ys": YS},
+    "ys is a list, expected an array": {"ys": [0] * C},
+    "y must hold integer classes": {"ys": jnp.zeros(C)},
+    "3 logits cannot be 2 outputs": {"ys": jnp.zeros((C, 2), int)},
+    "y has shape (2,), expected that of the output, (3,)": {
+        "ys": jnp.zeros((C, 2)),
+        "loss": ft.losses.squared_error,
+    },
+    "ys holds the label 3 (1 labels are no class), expected 0 to 2": {"ys": jnp.arange(C)},
+    "ys holds the label -1 (2 labels": {"ys": jnp.array([0, -1, -1, 2])},
+    "ys holds the label 1099511627776": {"ys": np.array([0, 2**40, 0, 0])},
+    "ys holds the label -1 (1 labels": {"ys": YS - 1, "mask": jnp.array([0.0, 1, 0, 0])},
+    "mask has shape (3,), expected (4,)": {"mask": jnp.ones(C - 1)},
+    "mask has shape (4, 1), expected (4,)": {"mask": jnp.ones((C, 1))},
+    "mask has shape (4,), expected (3, 4)": BATCH | {"mask": jnp.ones(C)},
+    "mask is a list, expected an array": {"mask": [True] * C},
+    "mask is int64, expected booleans or floating-point weights": {"mask": jnp.ones(C, int)},
+    "mask holds inf at (3,)": {"mask": jnp.ones(C, jnp.bfloat16).at[3].set(jnp.inf)},
+    "reset has shape (5,), expected (4,)": {"reset": jnp.zeros(C + 1, bool)},
+    "reset has shape (4,), expected (3, 4)": BATCH | {"reset": jnp.zeros(C, bool)},
+    "reset is float64, expected booleans": {"reset": jnp.zeros(C)},
+    "ys has shape (3,), expected (3, 6) and then": SEQUENCES,
+    "needs last=True": SEQUENCES,
+    "ys has shape (2,), expected (3,)": SEQUENCES | {"ys": jnp.zeros(2, int), "last": True},
+    "ys holds the label 7": SEQUENCES | {"ys": jnp.array([0, 7, 1]), "last": True},
+    "loss='mse' must be a function loss(output, y)": {"loss": "mse"},
+    "loss returned an array float64[3] for one step": {"loss": lambda output, y: output},
+    "gradient(key=0) must be a PRNG key, such as jax.random.key(0)": {"key": 0},
+    "rule='rtlr' is unknown; choose one of BPTT": {"rule": "rtlr"},
+    "rule must be a LearningRule or one of": {"rule": None},
+}
+"""Arguments of `gradient`, by the words that name their fault."""
+
+CALLS = [
+    # What a network runs on.
+    (partial(forward, xs=jnp.ones((6, 3))), "xs has shape (6, 3), expected (C, 2)"),
+    (partial(forward, xs=XS * jnp.nan), "xs holds nan"),
+    (partial(forward, rule="onlin"), "rule='onlin' is unknown"),
+    (partial(forward, reset=jnp.zeros(C)), "reset is float64, expected booleans"),
+    (partial(forward, key=3), "forward(key=3)"),
+    (partial(forward, BATCH["xs"], key=jax.random.split(KEY)), "expected one key, or (3,)"),
+    (lambda: gradient(of=narrow()), f"run: {WIDTH}"),
+    (
+        lambda: gradient(ft.init_carry(made(), "bptt"), made(cumulative_mean=True), rule="bptt"),
+        "cumulative_mean runs on whole sequences only",
+    ),
+    (
+        lambda: ft.alignment(make_network("gru"), XS, YS, rule="ONLINE", loss=LOSS, chunk=0),
+        "alignment(chunk=0) must be at least 1",
+    ),
+    # Carries of others.
+    (partial(with_carry_of, ft.BPTT), OTHER),
+    (partial(with_carry_of, ft.RTRL), f"{OTHER}, batch_size=None"),
+    (partial(with_carry_of, batch_size=1), f"{OTHER}, batch_size=None"),
+    (partial(with_carry_of, depth=3), f"{OTHER}, batch_size=None"),
+    (partial(with_carry_of, cell=ft.LRU.factory(state_size=4)), f"{OTHER}, batch_size=None"),
+    (partial(with_carry_of, ft.ONLINE.with_depth(1)), f"{OTHER}, batch_size=None"),
+    (partial(with_carry_of, **BATCH), f"{OTHER}, batch_size=3"),
+    (lambda: ft.init_carry(network(), "bptt2"), "rule='bptt2' is unknown; choose one of BPTT"),
+    (lambda: ft.init_carry(network(), "online", 0), "batch_size=0) must be at least 1, or None"),
+    (lambda: ft.init_carry(narrow(), ft.ONLINE), f"init_carry: {WIDTH}"),
+    (partial(ft.init_carry, "gru", "online"), "init_carry(network=str) must be a foretrace.Netw"),
+    # Networks and their cells.
+    (
+        partial(made, cell=Flat.factory()),
+        "Flat.coefficients().feedforward['gain'] has shape (), expected the module axis (4)",
+    ),
+    (lambda: made(cell=ft.GRU(4, key=KEY)), "cell is a GRU, expected a function make"),
+    (partial(made, cell=ft.LRU), "cell=LRU cannot be called as LRU(4, key=...) (missing"),
+    (partial(made, cell=eqx.nn.GRUCell), "cell=GRUCell cannot be called"),
+    (
+        partial(made, cell=lambda size, *, key: eqx.nn.GRUCell(size, size, key=key)),
+        "makes a GRUCell, which is not a cell of foretrace",
+    ),
+    (partial(made, cell="lru"), "cell is 'lru', expected a function make"),
+    (
+        partial(made, cell=NarrowCell.factory(state_size=3)),
+        "NarrowCell puts out 2 features where the network carries model_size=4",
+    ),
+    (partial(made, cell=ft.GRU.factory(state_size=3)), "GRU puts out 3 features"),
+    (partial(made, key=jax.random.split(KEY)), "Network(key=an array key<fry>[2]) must be a PRNG"),
+    (lambda: network().block(2), "block(2): the network has depth 2"),
+    (lambda: network().block(-3), "block(-3): the network has depth 2"),
+    (modules, "needs at least one"),
+    # What a call of a learner is given.
+    (partial(step, x=BATCH["xs"], y=BATCH["ys"]), "batch_size=None"),
+    (partial(step, x=jnp.zeros((3, 3))), "the 2 inputs of the network"),
+    (partial(step, y=jnp.zeros(5, int)), "ys has shape (5,)"),
+    (partial(step, mask=jnp.ones(2, bool)), "mask has shape (2,)"),
+    (partial(step, y=YS + 3), "ys holds the label 3"),
+    (partial(step, y=YS[0], last=True), "whole_sequences=True"),
+    (partial(row, y=jnp.full((C, 3), jnp.nan)), "y holds nan"),
+    (partial(row, y=jnp.zeros((C, 4))), "squared_error: y has shape (4,)"),
+    (partial(row, y=jnp.zeros(C)), "squared_error: y has shape ()"),
+    (
+        partial(row, mask=jnp.array([1, -0.5, 1, 1])),
+        "mask holds -0.5 at (1,), expected weights of at least 0",
+    ),
+    (lambda: learner().init(0), "init(key=0) must be a PRNG key"),
+    (lambda: learner().step(network(), XS, YS), "state is a Network, expected what init()"),
+    (lambda: learner().predict(jax.eval_shape(learner().init), [[1.0, 1.0]]), "xs is a list"),
+    # Options of a learner.
+    (lambda: learner(narrow()), f"Learner: {WIDTH}"),
+    (lambda: ft.rl.Agent(narrow(), ft.rl.QLearning(), rule=ft.ONLINE), f"Agent: {WIDTH}"),
+    (partial(learner, "lru"), "Learner(network=str) must be a foretrace.Network"),
+    (partial(learner, accumulate=True, whole_sequences=True), "whole_sequences=True has only one"),
+    (partial(learner, accumulate=True, mean_loss=True), "mean_loss=True divides"),
+    (
+        partial(learner, segment=3, whole_sequences=True, rule="online(depth=1)"),
+        "rules without credit in depth",
+    ),
+    (partial(learner, rule="NONSENSE"), "'NONSENSE' is unknown"),
+    (partial(learner, head="squares"), "must be a head, such as ft.heads.least_squares"),
+    (lambda: learner(network(), rule="rtrl(depth=1, modules=2)"), "independent modules"),
+    (
+        partial(learner, rule="online(depth=1, modules=2)", whole_sequences=True),
+        "on whole sequences nothing is carried",
+    ),
+    # Options that do not go with rows.
+    *(
+        (partial(of_rows, **{name: True}), f"Learner({name}=…) does not go with ft.kalman")
+        for name in ("accumulate", "whole_sequences", "mean_loss")
+    ),
+    (partial(of_rows, loss=ft.losses.huber), "use ft.losses.squared_error for numbers"),
+    (
+        partial(of_rows, loss=ft.losses.SoftmaxCrossEntropy(ignore_label=-1)),
+        "without a label to ignore",
+    ),
+    (partial(of_rows, rule="online(depth=1)"), "between layers is for ft.Network"),
+    (lambda: of_rows(made(dropout=0.5)), "make the network with dropout=0"),
+    (lambda: of_rows(make_network(depth=1), rule="online(depth=1, modules=2)"), "samples them"),
+    # Optimisers and heads.
+    (partial(ft.adamw, steps=10, warmup_steps=10), "warmup_steps=10 must lie in [0, steps)"),
+    (partial(ft.bounded, optax.sgd(1.0), 0), "bounded(overshoot=0)"),
+    (
+        lambda: step(learner(accumulate=True, optimizer=ft.bounded(optax.sgd(1.0))), end=True),
+        "accumulate=True, where the loss of the whole sequence is not known",
+    ),
+    # Arguments of `fit`.
+    (partial(fit, SERIES[:3]), "as many sequences"),
+    (partial(fit, mask=jnp.ones((12, 4), bool)), "mask has shape (12, 4), expected (12, 5)"),
+    (partial(fit, validation=0, patience=1), "patience=…) needs a validation loss"),
+    (partial(fit, 1e200 * SERIES, validation=0), "updates of epoch 1 were refused, because loss"),
+    (
+        partial(fit, xs=partial(table, a=[1.0], b=["x"])),
+        "fit: xs is a DataFrame whose values are not all numbers, expected an array",
+    ),
+    (partial(fit, xs=partial(table, a=[1.0, 2.0])), "the rows of one table are a stream"),
+]
+OPTIONS = [
+    (
+        made,
+        "Network",
+        {"depth": (0, "2"), "model_size": (0, 4.0), "readout_size": (0,), "key": (0,)},
+    ),
+    (made, "Network", {"dropout": (1.0, -0.1), "norm": ("layer",), "norm_eps": (0.0,)}),
+    (learner, "Learner", {"segment": (3,), "batch_size": (0,), "optimizer": (1e-3, "adam")}),
+    (partial(learner, whole_sequences=True), "Learner", {"segment": (0,)}),
+    (ft.kalman, "kalman", {"prior": (0.0,), "process_noise": (-1.0,), "state_correction": (0.0,)}),
+    (ft.heads.least_squares, "least_squares", {"forget": (1.1,), "prior": (0.0,)}),
+    (ft.adamw, "adamw", {"learning_rate": (-1.0, np.nan), "weight_decay": (-0.1,)}),
+    (ft.adamw, "adamw", {"clip": (0.0,), "eps": (0.0,)}),
+    (fit, "fit", {"epochs": (0,), "validation": (1.0,), "patience": (0,)}),
+]
+"""Options of a function, and values that they may not have: the message says what they must be."""
+REFUSALS = [
+    *((partial(gradient, **given), words) for words, given in DATA.items()),
+    *CALLS,
+    *(
+        (partial(call, **{option: value}), f"{name}({option}={value!r}) must")
+        for call, name, wrong in OPTIONS
+        for option, values in wrong.items()
+        for value in values
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), REFUSALS, ids=[words for _, words in REFUSALS])
+def test_the_fault_is_named(call, words):
+    with pytest.raises((TypeError, ValueError, IndexError), match=re.escape(words)):
+        call()
+
+
+FOREIGN = {
+    "network.blocks.norm.scale is float64[1, 4], expected float64[2, 4]": {
+        "of": partial(make_network, depth=1)
+    },
+    "network.blocks.cell.nu_log is missing, expected float64[2, 3]": {"of": network},
+    "carry.e": {"rule": ft.SPATIAL},
+    "carry.h is complex128[2, 2, 3], expected complex128[2, 3]": {"batch_size": 2},
+    "opt_state": {"optimizer": optax.adam(0.1)},
+    "grads": {"accumulate": True},
+    "carry.h is missing": {"whole_sequences": True},
+    " has the right arrays, but was made with other options": {
+        "of": partial(make_network, depth=2, dropout=0.5)
+    },
+    "network.encoder.weight is float32[4, 2], expected float64[4, 2]": {
+        "of": lambda: jax.tree.map(lambda p: p.astype(jnp.float32), make_network(depth=2))
+    },
+}
+
+
+@pytest.mark.parametrize("words", fast(list(FOREIGN), 3))
+def test_the_state_of_another_learner_is_named(words):
+    own, options = learner(), dict(FOREIGN[words])
+    foreign = learner(options.pop("of", lambda: None)(), **options)
+    state = jax.eval_shape(foreign.init)
+    words = re.escape(f"state{words}" if words[0] == " " else f"state.{words}")
+    for call in (lambda: own.step(state, XS, YS), lambda: own.predict(state, XS)):
+        with pytest.raises(ValueError, match=f"{words}.*init"):
+            call()
+
+
+def test_structural_zeros_are_named():
+    options = {"rule": ft.SPATIAL, "optimizer": optax.sgd(0.1), "loss": LOSS}
+    with pytest.warns(ft.UntrainedParameters, match="nu_log, blocks.cell.theta_log is structural"):
+        ft.Learner(make_network(depth=2), **options)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ft.Learner(make_network(depth=2), warn=False, **options)
+        ft.Learner(make_network(depth=2), **options | {"rule": ft.ONLINE})
+
+
+@pytest.mark.parametrize("name", ["ONLINE", "online", "Snap1"])
+def test_rules_go_by_name_in_any_case(name):
+    gradient(ft.init_carry(network(), name), rule=name)
+
+
+def test_labels_of_sequences_and_steps_that_do_not_count_may_be_anything():
+    ys, mask = jnp.array([0, -1, 2**30, 2]), jnp.array([True, False, False, True])
+    expected = gradient(ys=jnp.array([0, 0, 0, 2]), mask=mask)
+    jax.tree.map(np.testing.assert_array_equal, gradient(ys=ys, mask=mask), expected)
+    none = jnp.array([True, False, True])[:, None] & jnp.ones((3, 6), bool)
+    gradient(**SEQUENCES | {"ys": jnp.array([0, 7, 1])}, last=True, mask=none)
+
+
+@pytest.mark.parametrize("dtype", fast([jnp.bfloat16, jnp.float16]))
+def test_inputs_of_another_width_are_computed_with_as_the_parameters_are(dtype):
+    """Their values are exact in float64, so the result equals the one of these values."""
+    xs = jnp.linspace(-1, 1, 2 * C).reshape(C, 2).astype(dtype)
+    found = gradient(xs=xs, mask=xs[:, 0])
+    wide = gradient(xs=xs.astype(float), mask=xs[:, 0].astype(float))
+    jax.tree.map(np.testing.assert_array_equal, found, wide)
