@@ -5,6 +5,9 @@ layer follows Eq. 12 to 17 of the paper, with `J` the part of dh_t/dh_{t-1} that
 `past` the columns that it carries:
 
     dh_t = J past + dh_t/dtheta + (dh_t/dx_t) dx_t
+
+The gradient is the sum of each step's error times this Jacobian (Eq. 15 to 17): under ONLINE `past`
+are the sensitivities of Eq. 12 to 14, times the derivatives of lam, gamma and B by what is stored.
 """
 
 from typing import NamedTuple
@@ -59,7 +62,10 @@ class Oracle:
         }
 
     def gradient(self, xs, ys, mask, reset, lengths):
-        """Return `sum_t mask_t loss_t` of softmax cross entropy, and its derivatives by name."""
+        """Return `sum_t mask_t loss_t` of softmax cross entropy, its derivatives by name, and e.
+
+        e are the columns that each layer carries on, by the names of its own parameters.
+        """
         total, gradient = 0.0, np.zeros(self.count)
         starts = set(np.cumsum([0, *lengths[:-1]]))
         states = [(np.zeros(self._size(layer)), None) for layer in range(self.depth)]
@@ -73,7 +79,15 @@ class Oracle:
             chances = odds / odds.sum()
             total -= mask[t] * np.log(chances[y])
             gradient += mask[t] * (chances - np.eye(len(value))[y]) @ jacobian
-        return total, {name: gradient[columns] for name, columns in self.columns.items()}
+        e = [
+            {
+                name.removeprefix("blocks.cell."): jacobian[:, columns[layer]]
+                for name, columns in self.columns.items()
+                if name.startswith("blocks.cell.")
+            }
+            for layer, (_, jacobian) in enumerate(states)
+        ]
+        return total, {name: gradient[columns] for name, columns in self.columns.items()}, e
 
     def _value(self, name, layer):
         return self.parameters[name] if layer is None else self.parameters[name][layer]
@@ -146,7 +160,7 @@ class Oracle:
         ) @ past
 
     def _lru(self, layer, x, state):
-        """Eq. 8, 9 and 12 to 14, with lam, gamma and B as functions of the stored parameters."""
+        """Eq. 8 and 9, and Eq. 12 for lam, 13 for gamma, 14 for B, by the stored parameters."""
         own = {
             name: self._value(f"blocks.cell.{name}", layer)
             for name in ("nu_log", "theta_log", "gamma_log", "B_re", "B_im", "C_re", "C_im", "D")
