@@ -5,7 +5,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import foretrace as ft
 from foretrace.losses import SoftmaxCrossEntropy, softmax_cross_entropy
 
 OUTPUT = jnp.array([0.5, -1.0, 2.0])
@@ -48,16 +47,3 @@ def test_equal_losses_share_their_programs():
         and SoftmaxCrossEntropy() == softmax_cross_entropy
     )
     assert SoftmaxCrossEntropy(ignore_label=-1) != softmax_cross_entropy
-
-
-def test_a_compiled_step_refuses_a_label_that_is_no_class(default_promotion):
-    network = ft.Network(2, 3, model_size=4, depth=1, cell=ft.GRU.factory(), key=jax.random.key(0))
-    learner = ft.Learner(
-        network, rule=ft.SPATIAL, optimizer=ft.adamw(1e-3), loss=softmax_cross_entropy, warn=False
-    )
-    step = jax.jit(learner.step)
-    state = learner.init()
-    for label, accepted in ((1, True), (-1, False), (3, False)):
-        state, info = step(state, jnp.ones((1, 2)), jnp.array([label]))
-        assert bool(info.accepted) == accepted
-    assert (int(state.step), int(state.skipped)) == (1, 2)

@@ -1,4 +1,4 @@
-"""The learner: effects and refusals of a call, and all ways of feeding it agree."""
+"""The learner: effects of a call, and all ways of feeding it agree."""
 
 import jax
 import jax.numpy as jnp
@@ -12,6 +12,9 @@ from tiers import fast
 import foretrace as ft
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
+
+
+DEEP = "online(depth=2)"
 
 
 def make_learner(rule=ft.ONLINE, optimizer=None, network=None, **options):
@@ -28,22 +31,24 @@ def data(*front, seed=1):
     return xs, jax.random.randint(jax.random.key(seed + 1), front, 0, 3)
 
 
-@pytest.mark.parametrize("dropout", fast([0.0, 0.5]))
-def test_accumulated_chunks_make_the_update_of_the_whole_sequence(dropout):
-    """With one dropout mask for all of them."""
+@pytest.mark.parametrize(
+    ("rule", "exact", "dropout"),
+    fast([(ft.ONLINE, ft.ONLINE, 0.0), (ft.ONLINE, ft.ONLINE, 0.5), (DEEP, ft.BPTT, 0.0)]),
+)
+def test_accumulated_chunks_make_the_update_of_the_whole_sequence(rule, exact, dropout):
+    """With one dropout mask for all of them; with credit in depth it is the exact one."""
     xs, ys = data(6)
-    learner = make_learner(accumulate=True, network=make_network(depth=2, dropout=dropout))
+    learner = make_learner(rule, accumulate=True, network=make_network(depth=2, dropout=dropout))
     expected, _ = learner.step(learner.init(), xs, ys, end=True)
     state = learner.init()
     for i in range(0, 6, 2):
         state, info = learner.step(state, xs[i : i + 2], ys[i : i + 2], end=i == 4)
         assert (float(info.update_norm) > 0) == (i == 4)
     assert apart(state.network, expected.network) < 1e-12
-    assert apart(state.carry, learner.init().carry) == 0
-    assert apart(state.grads, jax.tree.map(jnp.zeros_like, state.grads)) == 0
-    whole = make_learner(whole_sequences=True)
+    assert apart((state.carry, state.grads), (learner.init().carry, learner.init().grads)) == 0
+    whole = make_learner(exact, whole_sequences=True)
     plain, _ = whole.step(whole.init(), xs, ys)
-    assert (apart(state.network, plain.network) < 1e-12) == (dropout == 0)
+    assert (apart(state.network, plain.network) < 1e-10) == (dropout == 0)
 
 
 @pytest.mark.parametrize(
@@ -78,9 +83,10 @@ def test_what_gets_no_error_of_later_steps_is_held(rule, steps, options, trained
     assert moved.decoder.linear.weight and moved.blocks.cell.B_re and moved.blocks.glu.linear.weight
 
 
-def test_predict_advances_the_carry_as_learning_does_and_learns_nothing():
+@pytest.mark.parametrize("rule", fast(["online", "online(depth=1)", "online(depth=1, modules=1)"]))
+def test_predict_advances_the_carry_as_learning_does_and_learns_nothing(rule):
     xs, ys = data(4)
-    learner = make_learner(optimizer=optax.sgd(0.0))
+    learner = make_learner(rule, optimizer=optax.sgd(0.0))
     outputs, predicted = learner.predict(learner.init(), xs)
     learned, info = learner.step(learner.init(), xs, ys)
     assert apart(outputs, info.outputs) < 1e-12
@@ -88,8 +94,19 @@ def test_predict_advances_the_carry_as_learning_does_and_learns_nothing():
     assert apart(predicted.network, learner.network) == 0
     cheap, after = learner.predict(learner.init(), xs, sensitivity=False)
     assert apart(cheap, outputs) < 1e-12
-    assert apart(after.carry.h, predicted.carry.h) < 1e-12
+    assert apart(after.carry._replace(e=None), predicted.carry._replace(e=None)) < 1e-12
     assert apart(after.carry.e, jax.tree.map(jnp.zeros_like, after.carry.e)) == 0
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("rule", ["online(depth=1)", "online(depth=1, modules=1, by_memory=True)"])
+def test_a_saved_state_is_the_state(tmp_path, rule):
+    learner = make_learner(rule, optimizer=ft.adamw(1e-2, steps=9), accumulate=True)
+    state, _ = learner.step(learner.init(jax.random.key(5)), *data(4))
+    ft.save(tmp_path / "state", state)
+    again = ft.load(tmp_path / "state", learner)
+    same = jax.tree.map(lambda a, b: a.dtype == b.dtype and (a == b).all(), again, state)
+    assert jax.tree.all(same)
 
 
 @pytest.mark.parametrize("sensitivity", [True, False])
@@ -111,22 +128,9 @@ def test_predict_of_whole_sequences_carries_nothing():
     assert apart(outputs, ft.forward(learner.network, None, xs)[0]) < 1e-12
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("bad", fast([jnp.nan, jnp.inf]))
-def test_a_loss_that_is_not_finite_leaves_the_state_as_it_was(bad):
-    def loss(output, y):
-        return jnp.sum(output) * y
-
-    learner = ft.Learner(
-        make_network(depth=2), rule=ft.ONLINE, optimizer=optax.adam(0.1), loss=loss
-    )
-    xs = data(4)[0]
-    state, _ = learner.step(learner.init(), xs, jnp.ones(4))
-    after, info = jax.jit(lambda s, y: learner.step(s, xs, y))(state, jnp.full(4, bad))
-    assert not bool(info.accepted)
-    assert int(after.skipped) == 1
-    after, state = (one._replace(skipped=None, key=None) for one in (after, state))
-    assert apart(after, state) == 0
+def test_a_state_with_a_key_of_another_kind_is_its_own():
+    learner = make_learner()
+    assert learner.step(learner.init(jax.random.key(0, impl="rbg")), *data(4))[1].accepted
 
 
 @pytest.mark.full
@@ -146,11 +150,8 @@ def test_untrained_parameters_are_those_with_zero_gradient(cell):
 
 
 def test_a_state_may_be_donated_from_the_first_on(default_promotion):
-    network = ft.Network(2, 3, model_size=4, depth=1, cell=ft.GRU.factory(), key=jax.random.key(0))
-    learner = ft.Learner(
-        network, rule=ft.ONLINE, optimizer=ft.adamw(), loss=ft.losses.softmax_cross_entropy
-    )
-    key = jax.random.key(3)
+    network, key = make_network("gru", depth=1), jax.random.key(3)
+    learner = make_learner(optimizer=ft.adamw(), network=network)
     state = learner.init(key)
     for leaf in jax.tree.leaves(state):
         leaf.delete()  # what a program does to its donated arguments
