@@ -21,26 +21,18 @@ def told(losses, watch=None):
     return [i for i, loss in enumerate(losses) if watch.add(loss) is not None]
 
 
-def bernoulli(draw, share, blocks):
-    """Return errors of a classifier: 1 for a wrong answer."""
-    return (draw.random(blocks * BLOCK) < share).astype(float)
+def errors(*levels):
+    """Return errors of a classifier, 1 for a wrong answer: a share of them for so many blocks."""
+    draw = np.random.default_rng(0)
+    return [float(error < share) for share, n in levels for error in draw.random(n * BLOCK)]
 
 
 def test_a_level_that_was_held_and_lost_is_told_once():
-    draw = np.random.default_rng(0)
-    losses = np.concatenate(
-        [bernoulli(draw, share, blocks) for share, blocks in [(0.5, 2), (0.15, 20), (0.4, 40)]]
-    )
-    found = told(losses)
-    assert len(found) == 1 and found[0] == (2 + 20 + HELD) * BLOCK - 1
-    again = np.concatenate([bernoulli(draw, share, 10) for share in (0.15, 0.4, 0.15, 0.4)])
-    assert len(told(again)) == 2
-
-
-def test_chance_behind_what_was_learned_slowly_is_told():
-    shares = [*np.linspace(0.5, 0.166, 30), *np.linspace(0.166, 0.4, 60)]
-    draw = np.random.default_rng(0)
-    assert len(told(np.concatenate([bernoulli(draw, share, 1) for share in shares]))) == 1
+    assert told(errors((0.5, 2), (0.15, 20), (0.4, 40))) == [(2 + 20 + HELD) * BLOCK - 1]
+    assert len(told(errors(*[(0.15, 10), (0.4, 10)] * 2))) == 2
+    # Chance behind what was learned slowly.
+    slowly = [*np.linspace(0.5, 0.166, 30), *np.linspace(0.166, 0.4, 60)]
+    assert len(told(errors(*((share, 1) for share in slowly)))) == 1
 
 
 @pytest.mark.parametrize("seed", range(3))
@@ -77,11 +69,9 @@ def test_errors_are_seen_relative_to_a_baseline():
 
 
 def test_a_restored_watch_goes_on():
-    draw = np.random.default_rng(1)
-    losses = np.concatenate([bernoulli(draw, share, 10) for share in (0.1, 0.4)])
-    watch, cut = LossWatch(), 7 * BLOCK + 123
+    losses, cut = errors((0.1, 10), (0.4, 10)), 7 * BLOCK + 123
+    watch, again = LossWatch(), LossWatch()
     assert told(losses[:cut], watch) == []
-    again = LossWatch()
     again.restore(json.loads(json.dumps(watch.to_json())))
     assert [i + cut for i in told(losses[cut:], again)] == told(losses) != []
 
@@ -91,20 +81,15 @@ def test_a_restored_watch_goes_on():
 def test_a_stream_that_is_run_warns_where_it_is_run(monkeypatch, changes):
     monkeypatch.setattr(forgetting, "BLOCK", 4)
     monkeypatch.setattr(learner, "BLOCK", 4)
-    network = ft.Network(
-        1, 1, model_size=2, depth=1, cell=ft.LRU.factory(state_size=2), key=jax.random.key(0)
-    )
-    one = ft.Learner(
-        network, rule=ft.ONLINE, optimizer=optax.sgd(0.0), loss=ft.losses.squared_error
-    )
-    rows = [
-        (jnp.ones((2, 1)), jnp.full((2, 1), 10.0 if changes and i >= 40 else 1.0))
-        for i in range(80)
-    ]
+    cell, key = ft.LRU.factory(state_size=2), jax.random.key(0)
+    network = ft.Network(1, 1, model_size=2, depth=1, cell=cell, key=key)
+    options = {"optimizer": optax.sgd(0.0), "loss": ft.losses.squared_error}
+    one = ft.Learner(network, rule=ft.ONLINE, **options)
+    labels = [10.0 if changes and i >= 40 else 1.0 for i in range(80)]
+    rows = [(jnp.ones((2, 1)), jnp.full((2, 1), label)) for label in labels]
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        for _ in one.run(one.init(), rows):
-            pass
+        assert len([*one.run(one.init(), rows)]) == 80
     found = [warning for warning in caught if issubclass(warning.category, ft.Forgetting)]
     assert len(found) == changes
     if changes:

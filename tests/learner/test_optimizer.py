@@ -9,6 +9,8 @@ import numpy as np
 import optax
 import pytest
 from gradients import make_network
+from hypothesis import given
+from hypothesis import strategies as st
 from tiers import fast
 
 import foretrace as ft
@@ -53,14 +55,24 @@ def of_optax(network, clip, **options):
     return optax.chain(bound, optax.partition(groups, kind))
 
 
+def mixed(network):
+    """Return a network with a float32 decoder: small leaves of each dtype are one vector."""
+    return eqx.tree_at(lambda net: net.decoder, network, jax.tree.map(jnp.float32, network.decoder))
+
+
 # All leaves small; B, C and the gates large, the others small.
 @pytest.mark.parametrize(
-    ("size", "clip"), fast([(96, 1.0), (4, 1.0), (96, None), (4, None), (4, "adam")])
+    ("size", "clip", "change"),
+    [
+        *fast([(96, 1.0, None), (4, 1.0, None), (96, None, None), (4, None, None)]),
+        *fast([(4, 1.0, mixed), (4, "adam", None)]),
+    ],
 )
-def test_updates_are_those_of_optax_leaf_by_leaf(size, clip):
+def test_updates_are_those_of_optax_leaf_by_leaf(size, clip, change):
     make = ft.LRU.factory(state_size=size)
     network = ft.Network(2, 3, model_size=size, depth=2, cell=make, key=jax.random.key(0))
     assert any(leaf.size > 8192 for leaf in jax.tree.leaves(network)) == (size == 96)
+    network = network if change is None else change(network)
     if clip == "adam":
         ours, reference = adam(1e-2), optax.adam(1e-2)
     else:
@@ -72,81 +84,43 @@ def test_updates_are_those_of_optax_leaf_by_leaf(size, clip):
     # Below the bound, above it, below or above by the size.
     for seed, scale in enumerate((1e-4, 10.0, 1e-2)):
         draw = np.random.default_rng(seed)
-        grads = [jnp.asarray(scale * draw.normal(size=leaf.shape)) for leaf in leaves]
+        grads = [jnp.asarray(scale * draw.normal(size=leaf.shape), leaf.dtype) for leaf in leaves]
         found, state = ours.update(structure.unflatten(grads), state, network)
         wanted, other = reference.update(structure.unflatten(grads), other, network)
-        close = partial(np.testing.assert_allclose, rtol=1e-10, atol=1e-15)
-        jax.tree.map(close, found, wanted)
+        for one, two, like in zip(*map(jax.tree.leaves, (found, wanted, network)), strict=True):
+            assert one.dtype == like.dtype
+            rounding = 1e-10 if change is None else 1e-5
+            np.testing.assert_allclose(one, two, rtol=rounding, atol=1e-15)
 
 
-@pytest.mark.parametrize("clip", [None, 1e-3])
-def test_parameters_of_two_dtypes_are_updated_as_those_of_one(network, standard_promotion, clip):
-    """A float32 decoder beside float64 layers: small leaves of each dtype are one vector."""
-    decoder = jax.tree.map(jnp.float32, network.decoder)
-    mixed = eqx.tree_at(lambda net: net.decoder, network, decoder)
-    updates = []
-    for net in (network, mixed):
-        optimizer, grads = ft.adamw(1e-2, clip=clip), jax.tree.map(jnp.cos, net)
-        updates.append(optimizer.update(grads, optimizer.init(net), net)[0])
-    for one, two, like in zip(*map(jax.tree.leaves, (*updates, mixed)), strict=True):
-        assert two.dtype == like.dtype
-        np.testing.assert_allclose(two, one, rtol=1e-5)
-
-
-def test_a_bounded_update_promises_no_more_than_the_loss():
-    rng = np.random.default_rng(0)
-    grads, moved = (
-        {"a": jnp.asarray(rng.normal(size=5)), "b": jnp.asarray(rng.normal(size=(2, 3)))}
-        for _ in "ab"
-    )
-    fixed = optax.GradientTransformation(
-        lambda params: (), lambda grads, state, params=None: (moved, state)
-    )
-    promise = -sum(float(np.sum(grads[name] * moved[name])) for name in grads)
-    sign = np.sign(promise)  # so that the update promises a fall
-    grads, promise = jax.tree.map(lambda g: sign * g, grads), abs(promise)
-    for kappa, loss in ((1.0, 0.5 * promise), (0.2, promise), (1.0, 2 * promise), (1.0, 0.0)):
-        updates, _ = ft.bounded(fixed, kappa).update(grads, (), value=jnp.asarray(loss))
-        factor = min(1.0, kappa * loss / promise)
-        for name in moved:
-            np.testing.assert_allclose(updates[name], factor * moved[name], rtol=1e-12)
-    # An update that promises a rise, as momentum can, is left alone, and so is none.
-    up, _ = ft.bounded(fixed).update(jax.tree.map(lambda g: -g, grads), (), value=jnp.asarray(1e-9))
-    none, _ = ft.bounded(fixed).update(
-        jax.tree.map(jnp.zeros_like, grads), (), value=jnp.asarray(0.0)
-    )
-    for name in moved:
-        np.testing.assert_array_equal(up[name], moved[name])
-        np.testing.assert_array_equal(none[name], moved[name])
-
-
-def learn(network, optimizer, y, **options):
-    options = {"train_encoder": True, "loss": ft.losses.squared_error} | options
-    learner = ft.Learner(network, rule=ft.ONLINE, optimizer=optimizer, **options)
-    state = learner.init()
-    mask = jnp.array([True, False, True])
-    return state, *learner.step(state, jnp.ones((3, 2)), y, mask=mask)
+@given(st.integers(0, 2**32 - 1), st.sampled_from([1.0, 0.2]), st.floats(0.0, 2.0))
+def test_a_bounded_update_promises_no_more_than_the_loss(seed, overshoot, share):
+    """One that promises a rise, as momentum can, is left alone, and so is none."""
+    grads, moved = np.random.default_rng(seed).normal(size=(2, 11))
+    promise = -grads @ moved
+    loss = share * abs(promise)
+    fixed = optax.stateless(lambda updates, params: jnp.asarray(moved))
+    bounded = partial(ft.bounded(fixed, overshoot).update, state=(), value=jnp.asarray(loss))
+    fall = np.sign(promise)  # so that the update promises a fall
+    for sign, factor in ((fall, min(1.0, overshoot * share)), (-fall, 1.0), (0, 1.0)):
+        updates, _ = bounded(jnp.asarray(sign * grads))
+        np.testing.assert_allclose(updates, factor * moved, rtol=1e-12)
 
 
 @pytest.mark.full
 def test_a_learner_gives_the_loss_of_the_chunk(network):
-    y = jnp.full((3, 3), 2.0)
-    _, free, info = learn(network, optax.sgd(1.0), y)
-    _, bound, same = learn(network, ft.bounded(optax.sgd(1.0)), y)
+    found = []
+    for optimizer in (optax.sgd(1.0), ft.bounded(optax.sgd(1.0))):
+        options = {"rule": ft.ONLINE, "loss": ft.losses.squared_error, "train_encoder": True}
+        learner = ft.Learner(network, optimizer=optimizer, **options)
+        x, y, mask = jnp.ones((3, 2)), jnp.full((3, 3), 2.0), jnp.array([True, False, True])
+        found.append(learner.step(learner.init(), x, y, mask=mask))
+    (free, info), (bound, _) = found
     # Of plain gradient descent at rate 1 the promise is the square of the gradient's norm.
     factor = float(info.loss / info.gradient_norm**2)
-    assert factor < 1 and float(same.update_norm) == pytest.approx(
-        factor * float(info.update_norm), rel=1e-10
-    )
+    assert factor < 1
     for p, q, r in zip(*map(jax.tree.leaves, (network, free.network, bound.network)), strict=True):
         np.testing.assert_allclose(r - p, factor * (q - p), rtol=1e-8, atol=1e-12)
-
-
-def test_an_update_that_is_not_finite_is_refused(network):
-    before, after, info = learn(network, optax.sgd(1e306 * 1e306), jnp.full((3, 3), 2.0))
-    assert not info.accepted and int(after.skipped) == 1
-    for p, q in zip(*map(jax.tree.leaves, (before.network, after.network)), strict=True):
-        np.testing.assert_array_equal(p, q)
 
 
 @pytest.mark.full
