@@ -1,9 +1,12 @@
 """`forward` is compiled and checked as `gradient`; means over steps, targets of sequences."""
 
+from functools import partial
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gradients import assert_equal
 
 import foretrace as ft
 from foretrace._engine.data import Data
@@ -41,54 +44,44 @@ def test_the_carry_of_a_rule_goes_in_and_out_by_its_name(network):
     data = Data(XS[0], YS[0])
     *_, expected, seen = jitted_evaluate(network, carry, data, rule=ft.ONLINE, loss=LOSS)
     np.testing.assert_allclose(outputs, seen, rtol=1e-12)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-10, atol=1e-14), after, expected
-    )
+    assert_equal(after, expected)
     with pytest.raises(ValueError, match=r"carry does not fit: expected init_carry\(network, BPTT"):
         ft.forward(network, carry, XS[0])
 
 
-def test_a_mean_loss_is_the_mean_over_the_steps_that_count(network):
-    mask = jnp.arange(6)[None] < jnp.array([6, 2, 4])[:, None]
-    weights = mask / mask.sum(1, keepdims=True)
-    want = ft.gradient(network, None, XS, YS, rule=ft.BPTT, loss=LOSS, mask=weights)
-    got = ft.gradient(network, None, XS, YS, rule=ft.BPTT, loss=LOSS, mask=mask, mean_loss=True)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-15), got[:2], want[:2]
-    )
-    nothing, grads, _ = ft.gradient(
-        network, None, XS, YS, rule=ft.BPTT, loss=LOSS, mask=jnp.zeros((3, 6), bool), mean_loss=True
-    )
-    assert nothing == 0 and all((leaf == 0).all() for leaf in jax.tree.leaves(grads))
+LENGTHS = np.array([6, 2, 4])
+THERE, LAST = np.arange(6) < LENGTHS[:, None], np.arange(6) == LENGTHS[:, None] - 1
+NOT_ONE = THERE * np.array([[1], [0], [1]])
 
 
-@pytest.mark.parametrize("streams", [None, 3])
-def test_one_target_for_a_sequence_is_compared_with_its_last_step_that_counts(network, streams):
-    there = jnp.arange(6)[None] < jnp.array([6, 2, 4])[:, None]
-    final = jnp.arange(6)[None] == jnp.array([5, 1, 3])[:, None]
-    part = 1 if streams is None else slice(None)
-    rule, labels = {"rule": ft.BPTT, "loss": LOSS}, YS[:, 0]
-    want = ft.gradient(
-        network, None, XS[part], jnp.repeat(labels[:, None], 6, 1)[part], mask=final[part], **rule
-    )
-    got = ft.gradient(network, None, XS[part], labels[part], mask=there[part], last=True, **rule)
-    jax.tree.map(
-        lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-15), got[:2], want[:2]
-    )
+@pytest.mark.parametrize("streams", [slice(None), 1])
+@pytest.mark.parametrize("mask", [THERE, NOT_ONE])
+def test_means_and_targets_of_sequences_are_weights_of_their_steps(network, mask, streams):
+    """A sequence of which no step counts gives nothing."""
+    steps = np.maximum(mask.sum(1, keepdims=True), 1)
+    each = np.repeat(YS[:, :1], 6, axis=1)
+    for ys, given, every, weights in (
+        (YS, {"mean_loss": True}, YS, mask / steps),
+        (YS[:, 0], {"last": True}, each, 1.0 * (LAST & (mask > 0))),
+        (YS[:, 0], {"last": True, "mean_loss": True}, each, 1.0 * (LAST & (mask > 0))),
+    ):
+        of = partial(ft.gradient, network, None, XS[streams], rule=ft.BPTT, loss=LOSS)
+        got = of(ys=ys[streams], mask=jnp.asarray(mask[streams], bool), **given)
+        want = of(ys=jnp.asarray(every[streams]), mask=jnp.asarray(weights[streams]))
+        assert_equal(got[:2], want[:2], 1e-12)
 
 
 @pytest.mark.full
-def test_a_learner_takes_means_and_targets_of_sequences(network):
-    options = {"rule": ft.BPTT, "optimizer": ft.adamw(1e-2), "loss": LOSS, "whole_sequences": True}
-    learner = ft.Learner(network, mean_loss=True, **options)
-    mask = jnp.arange(6)[None] < jnp.array([6, 2, 4])[:, None]
-    _, info = learner.step(learner.init(), XS, YS, mask=mask)
-    want = ft.gradient(network, None, XS, YS, rule=ft.BPTT, loss=LOSS, mask=mask, mean_loss=True)[0]
-    np.testing.assert_allclose(info.loss, want, rtol=1e-12)
-    _, info = learner.step(learner.init(), XS, YS[:, 0], mask=mask, last=True)
-    want = ft.gradient(network, None, XS, YS[:, 0], rule=ft.BPTT, loss=LOSS, mask=mask, last=True)[
-        0
-    ]
+@pytest.mark.parametrize("last", [False, True])
+def test_a_learner_takes_means_and_targets_of_sequences(network, last):
+    options = {"rule": ft.BPTT, "loss": LOSS}
+    learner = ft.Learner(
+        network, optimizer=ft.adamw(), whole_sequences=True, mean_loss=True, **options
+    )
+    given = {"mask": jnp.arange(6)[None] < jnp.array([6, 2, 4])[:, None], "last": last}
+    ys = YS[:, 0] if last else YS
+    _, info = learner.step(learner.init(), XS, ys, **given)
+    want = ft.gradient(network, None, XS, ys, mean_loss=True, **given, **options)[0]
     np.testing.assert_allclose(info.loss, want, rtol=1e-12)
 
 

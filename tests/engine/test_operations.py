@@ -70,25 +70,29 @@ def test_it_agrees_with_the_compiler_where_there_is_no_loop():
     assert operations(step, x, h) == pytest.approx(theirs, rel=0.1)
 
 
+ORDERED = [
+    ["truncated", "online", *(f"online(depth=1, modules={n})" for n in (1, 2, 4))],
+    ["online", "online(depth=1)", "online(depth=2)"],
+]
+
+
 @pytest.mark.full
 def test_rules_are_ordered_by_what_they_compute():
-    net = network()
-    count = {
-        str(rule): ft.operation_count(net, rule, 4)
-        for rule in (ft.SPATIAL, ft.TRUNCATED, ft.ONLINE)
-    }
-    assert count["SPATIAL"] <= count["TRUNCATED"] < count["ONLINE"]
-    depths = [ft.operation_count(net, ft.ONLINE.with_depth(depth), 4) for depth in (0, 1, 2)]
-    assert depths == sorted(depths) and depths[0] == count["ONLINE"]
-
-
-@pytest.mark.full
-def test_fewer_modules_take_fewer_operations():
-    counts = [
-        ft.operation_count(network(), ft.rule(f"online(depth=1, modules={n})"), 4)
-        for n in (1, 2, 4)
-    ]
-    assert counts == sorted(counts) and len(set(counts)) == 3
+    for rules in ORDERED:
+        counts = [ft.operation_count(network(), rule, 4) for rule in rules]
+        assert counts == sorted(counts) and len(set(counts)) == len(rules)
+    spatial, truncated = (ft.operation_count(network(), r, 4) for r in ("spatial", "truncated"))
+    assert spatial <= truncated
+    # Whole sequences of linear recurrences cost what backpropagation costs.
+    online, bptt = (
+        ft.operation_count(network(), rule, 16, whole_sequences=True)
+        for rule in (ft.ONLINE, ft.BPTT)
+    )
+    assert online == pytest.approx(bptt, rel=0.01)
+    assert ft.operation_count(network(), ft.ONLINE, 16) > 1.05 * online  # the sensitivity goes on
+    # Dense sensitivities are those of all modules.
+    dense = network(ft.GRU.factory(state_size=8), depth=1)
+    assert ft.operation_count(dense, ft.RTRL, 4) > 2 * ft.operation_count(dense, ft.SNAP1, 4)
 
 
 @pytest.mark.full
@@ -106,25 +110,9 @@ def test_a_report_says_what_a_deep_run_costs(chunk):
 
 
 @pytest.mark.full
-def test_whole_sequences_of_linear_recurrences_cost_what_backpropagation_costs():
-    online, bptt = (
-        ft.operation_count(network(), rule, 16, whole_sequences=True)
-        for rule in (ft.ONLINE, ft.BPTT)
-    )
-    assert online == pytest.approx(bptt, rel=0.01)
-    assert ft.operation_count(network(), ft.ONLINE, 16) > 1.05 * online  # the sensitivity goes on
-
-
-@pytest.mark.full
-def test_dense_sensitivities_of_all_modules_cost_more():
-    net = network(ft.GRU.factory(state_size=8), depth=1)
-    assert ft.operation_count(net, ft.RTRL, 4) > 2 * ft.operation_count(net, ft.SNAP1, 4)
-
-
-@pytest.mark.full
 def test_shapes_are_enough_and_bad_lengths_are_named():
     shapes = jax.eval_shape(network)
-    for rule in (ft.ONLINE, ft.rule("online(depth=1, modules=2)")):
+    for rule in ("online", "online(depth=1, modules=2)"):
         assert ft.operation_count(shapes, rule, 3) == ft.operation_count(network(), rule, 3)
         assert ft.carry_size(shapes, rule) == ft.carry_size(network(), rule)
     with pytest.raises(ValueError, match="length=0"):
