@@ -2,11 +2,11 @@
 
 from functools import partial
 
-import hypothesis.strategies as st
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from cases import CELLS
 from gradients import (
     LOSS,
     RESET,
@@ -19,18 +19,13 @@ from gradients import (
     assert_equal,
     exact_rule,
     make_network,
-    partitions,
     run,
     run_in_chunks,
 )
-from hypothesis import given
 from jax import lax
 from tiers import fast, slow
 
 import foretrace as ft
-from foretrace.testing._definitions import plain_states
-
-DEEP = ft.ONLINE.with_depth(1)
 
 
 def group_of(path, rows, norm):
@@ -96,50 +91,45 @@ def test_without_depth_the_definition_is_the_papers_rule(cell):
     assert_equal(by_definition(network, 0), run(network, exact_rule(network))[:2])
 
 
-@pytest.mark.full
 @pytest.mark.parametrize(
-    ("cell", "depth"), fast([("lru", D), ("lstm", D), ("gru", D), slow("lru", D + 2)])
+    "cell_name", fast(["lstm", *(name for name in CELLS if name != "lstm")]), indirect=True
 )
-@given(data=st.data())
-def test_the_full_depth_is_backpropagation_through_time_streamed(cell, depth, data):
-    network, lengths = (
-        make_network(cell),
-        data.draw(st.sampled_from([(T,), *partitions((3, 2, 1))]), label="lengths"),
-    )
-    reset = np.array(data.draw(st.lists(st.booleans(), min_size=T, max_size=T), label="reset"))
-    mask = np.array(data.draw(st.lists(st.floats(0, 2), min_size=T, max_size=T), label="mask"))
-    exact = run(network, ft.BPTT, mask=mask, reset=reset)[:2]
-    got = run_in_chunks(
-        network, exact_rule(network).with_depth(depth), lengths, mask=mask, reset=reset
-    )[:2]
-    assert_equal(got, exact)
+def test_the_full_depth_is_backpropagation_through_time_streamed(make_cell):
+    network = ft.Network(2, 3, model_size=4, depth=2, cell=make_cell, key=jax.random.key(1))
+    rule = exact_rule(network).with_depth(2)
+    assert_equal(run_in_chunks(network, rule, [1] * T)[:2], run(network, ft.BPTT)[:2])
 
 
 EVERY_PARTITION = ((1, 2, 3), (3, 2, 1), (1,) * T)
 CASES = [
     # Two programs, where all partitions take four. Only a third chunk shows whether the
     # sensitivities of the first have decayed.
-    ("lru", "online(depth=1)", ((1,) * T,)),
-    ("lru", "online(depth=1)", EVERY_PARTITION),
-    ("gru", "rtrl(depth=1)", EVERY_PARTITION),
-    ("lru", "online(depth=2)", EVERY_PARTITION),
-    ("lru", f"online(depth={D}, groups=1)", EVERY_PARTITION),
-    ("gru", "rtrl(depth=2, groups=2)", EVERY_PARTITION),
-    slow("lstm", "online(depth=1)", EVERY_PARTITION),
-    slow("gru", "snap1(depth=1)", EVERY_PARTITION),
-    slow("lru", "online(depth=1, groups=1)", EVERY_PARTITION),
-    slow("lstm", "online(depth=2, groups=2)", EVERY_PARTITION),
-    slow("lru", "online(depth=2, groups=3)", EVERY_PARTITION),
-    slow("gru", "rtrl(depth=2)", EVERY_PARTITION),
+    ("lru", "online(depth=1)", ((1,) * T,), {}),
+    ("lru", "online(depth=1)", EVERY_PARTITION, {}),
+    ("gru", "rtrl(depth=1)", EVERY_PARTITION, {}),
+    ("lru", "online(depth=2)", EVERY_PARTITION, {}),
+    ("lru", f"online(depth={D}, groups=1)", EVERY_PARTITION, {}),
+    ("gru", "rtrl(depth=2, groups=2)", EVERY_PARTITION, {}),
+    ("lru", "online(depth=1)", ((3, 2, 1),), {"norm": "post"}),
+    ("lru", "online(depth=1)", ((3, 2, 1),), {"norm": "none", "glu": False}),
+    ("lru", "online(depth=2, groups=2)", ((3, 2, 1),), {"norm": "post"}),
+    slow("lstm", "online(depth=1)", EVERY_PARTITION, {}),
+    slow("gru", "snap1(depth=1)", EVERY_PARTITION, {}),
+    slow("lru", "online(depth=1, groups=1)", EVERY_PARTITION, {}),
+    slow("lstm", "online(depth=2, groups=2)", EVERY_PARTITION, {}),
+    slow("lru", "online(depth=2, groups=3)", EVERY_PARTITION, {}),
+    slow("gru", "rtrl(depth=2)", EVERY_PARTITION, {}),
+    slow("lru", f"online(depth={D + 2})", EVERY_PARTITION, {}),
 ]
 
 
-@pytest.mark.parametrize(("cell", "rule", "chunkings"), fast(CASES), ids=str)
-def test_every_partition_is_the_definition(cell, rule, chunkings):
+@pytest.mark.parametrize(("cell", "rule", "chunkings", "options"), fast(CASES), ids=str)
+def test_every_partition_is_the_definition(cell, rule, chunkings, options):
     """Some groups have the depth, and the others the rule itself."""
-    network, rule = make_network(cell), ft.rule(rule)
-    depth, groups = rule.credit.depth, rule.credit.groups or D + 1
-    define = partial(by_definition, network, own_only=not rule.others)
+    network, rule = make_network(cell, **options), ft.rule(rule)
+    depth, groups = min(rule.credit.depth, D), rule.credit.groups or D + 1
+    norm = options.get("norm", "pre")
+    define = partial(by_definition, network, own_only=not rule.others, norm=norm)
     want = define(depth, groups=groups)
     *whole, carry = run(network, rule)
     assert_equal(whole, want)
@@ -152,100 +142,55 @@ def test_every_partition_is_the_definition(cell, rule, chunkings):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(
-    ("rule", "options"),
-    fast(
-        [
-            ("online(depth=1)", {"norm": "post"}),
-            ("online(depth=1)", {"norm": "none", "glu": False}),
-            ("online(depth=2, groups=2)", {"norm": "post"}),
-        ]
-    ),
-    ids=str,
-)
-def test_groups_follow_the_norm(rule, options):
-    network, rule = make_network(**options), ft.rule(rule)
-    credit, norm = rule.credit, options["norm"]
-    want = by_definition(network, credit.depth, norm=norm, groups=credit.groups or D + 1)
-    assert_equal(run_in_chunks(network, rule, (3, 2, 1))[:2], want)
-
-
-@pytest.mark.full
-def test_what_is_carried_is_the_whole_derivative_of_the_states():
-    """Every path from group j to recurrence m is open, so the sensitivity is plain autodiff's."""
-    network = make_network()
-    e = jax.tree.map(jnp.asarray, run_in_chunks(network, ft.ONLINE.with_depth(2), (1, 3, 2))[2].e)
-
-    def last_states(network):
-        x, last = jax.vmap(network.encoder)(jnp.asarray(XS[0])), []
-        for i in range(D):
-            block = network.block(i)
-            z = jax.vmap(block.before)(x)
-            hs = plain_states(block.cell, block.cell.coefficients(), z, jnp.asarray(RESET))
-            x = jax.vmap(partial(block.after, keep=None))(x, jax.vmap(block.cell.readout)(hs, z))
-            last.append(hs[-1])
-        return jnp.stack(last)
-
-    want = jax.jit(jax.jacfwd(last_states))(network)
-    assert [pair.encoder.weight.shape for pair in e.below] == [(3, 4, 2)] * 2
-    for m in (1, 2):
-        assert_equal(
-            e.to(m, 0), (want.encoder.weight[m - 1], want.encoder.bias[m - 1], *norm_of(want, m, 0))
-        )
-    for m, j in ((2, 1), (3, 1), (3, 2)):
-        block = jax.tree.map(
-            lambda leaf, m=m, j=j: leaf[m - 1, :, j - 1], (want.blocks.cell, want.blocks.glu)
-        )
-        assert_equal(e.to(m, j), (*block, *norm_of(want, m, j)))
-
-
-def norm_of(jacobian, m, i):
-    return [leaf[m - 1, :, i] for leaf in jax.tree.leaves(jacobian.blocks.norm)]
+def test_the_encoder_alone_has_the_whole_gradient_at_the_full_depth():
+    network, rule = make_network(), ft.rule(f"hybrid(depth={D}, groups=1)")
+    _, exact, _ = run(network, ft.BPTT)
+    _, got, _ = run_in_chunks(network, rule, (2, 3, 1))
+    _, same, _ = run_in_chunks(network, ft.HYBRID, (2, 3, 1))
+    assert_equal(got.encoder, exact.encoder)
+    assert_equal((got.blocks.cell, got.decoder), (same.blocks.cell, same.decoder))
 
 
 @pytest.mark.full
 def test_dropout_masks_are_those_of_the_other_rules():
     network, key = make_network(dropout=0.5), jax.random.key(3)
-    assert_equal(
-        run(network, ft.ONLINE.with_depth(D), key=key)[:2], run(network, ft.BPTT, key=key)[:2]
-    )
-    xs, keys = jnp.asarray(XS), {"keep_carry": False, "key": key}
-    outputs = [ft.forward(network, None, xs, rule=rule, **keys)[0] for rule in (DEEP, ft.BPTT)]
-    assert_equal(*outputs)
+    deep = run(network, ft.ONLINE.with_depth(D), key=key)
+    assert_equal(deep[:2], run(network, ft.BPTT, key=key)[:2])
+    keys = {"keep_carry": False, "key": key}
+    rules = ft.ONLINE.with_depth(1), ft.BPTT
+    assert_equal(*(ft.forward(network, None, jnp.asarray(XS), rule=rule, **keys) for rule in rules))
 
 
 @pytest.mark.full
 def test_a_rule_that_trains_no_cell_has_credit_in_depth_elsewhere():
-    network, frozen = (
-        make_network(),
-        ft.LearningRule("FROZEN", own=True, carried=True, trains_cells=False).with_depth(D),
-    )
+    network = make_network()
+    frozen = ft.LearningRule("FROZEN", own=True, carried=True, trains_cells=False).with_depth(D)
     grads, exact = run_in_chunks(network, frozen, (3, 3))[1], run(network, ft.BPTT)[1]
     assert not any(np.any(leaf) for leaf in jax.tree.leaves(grads.blocks.cell))
     parts = [(g.encoder, g.blocks.norm, g.blocks.glu, g.decoder) for g in (grads, exact)]
     assert_equal(*parts)
 
 
-@pytest.mark.full
-def test_the_carry_is_counted_and_does_not_grow():
-    network, n, lru, glu, norm, encoder = (
-        make_network(),
-        3,
-        3 * 3 + 2 * 3 * 4 + 2 * 4 * 3 + 4,
-        8 * 5,
-        8,
-        4 * 3,
-    )
-    own = 2 * D * (n + n + n * 4)
-    group, below = 2 * n * (lru + glu + norm), 2 * n * (encoder + norm)
-    assert ft.carry_size(network, ft.BPTT) == 2 * D * n
-    assert ft.carry_size(network, ft.ONLINE) == own
-    assert ft.carry_size(network, "online") == own
-    assert ft.carry_size(network, DEEP) == own + below + 2 * group
-    assert ft.carry_size(network, ft.ONLINE.with_depth(2)) == own + 2 * below + 3 * group
-    assert ft.carry_size(network, ft.ONLINE.with_depth(9)) == ft.carry_size(
-        network, ft.ONLINE.with_depth(D)
-    )
-    carry = run_in_chunks(network, DEEP, (1, 2, 3))[2]
-    sizes = [leaf.size * (2 if np.iscomplexobj(leaf) else 1) for leaf in jax.tree.leaves(carry)]
-    assert sum(sizes) == ft.carry_size(network, DEEP)
+N = 3
+LRU, GLU, NORM, ENCODER = N * 3 + 2 * N * 4 + 2 * 4 * N + 4, 8 * 5, 8, 4 * 3
+OWN = 2 * D * (N + N + N * 4)
+GROUP, BELOW = 2 * N * (LRU + GLU + NORM), 2 * N * (ENCODER + NORM)
+SIZES = {
+    "bptt": 2 * D * N,
+    "online": OWN,
+    "online(depth=1)": OWN + BELOW + 2 * GROUP,
+    "online(depth=2)": OWN + 2 * BELOW + 3 * GROUP,
+    "online(depth=9)": OWN + 3 * BELOW + 3 * GROUP,
+    f"online(depth={D}, groups=1)": OWN + 3 * BELOW,
+    f"online(depth={D}, groups=2)": OWN + 3 * BELOW + 2 * GROUP,
+    f"online(depth={D}, groups=3)": OWN + 3 * BELOW + 3 * GROUP,
+    f"online(depth={D}, groups=99)": OWN + 3 * BELOW + 3 * GROUP,
+    # A key is two numbers, and each module of a recurrence has a number and a weight.
+    "online(depth=1, modules=1)": OWN + (BELOW + 2 * GROUP) // N + 2 + 2 * D,
+    "online(depth=1, modules=3)": OWN + BELOW + 2 * GROUP + 2,
+}
+
+
+@pytest.mark.parametrize("rule", list(SIZES))
+def test_the_carry_is_counted(rule):
+    assert ft.carry_size(make_network(), rule) == SIZES[rule]

@@ -56,16 +56,16 @@ def test_memory_is_a_time_constant(name):
         np.testing.assert_allclose(found, 1 / (1 - jnp.exp(-jnp.exp(cell.nu_log))), rtol=1e-10)
 
 
-@pytest.mark.full
 def test_long_memories_are_sampled_more_often():
     network = make_network()
-    keys = jax.random.split(jax.random.key(0), 4000)
+    keys = jax.random.split(jax.random.key(0), 4_000)
     rule = ft.rule("online(depth=2, modules=1, by_memory=True)")
     samples = jax.vmap(lambda key: sample_modules(network, rule, key))(keys)
     for m in range(network.depth):
-        share = np.bincount(np.asarray(samples.chosen[:, m]).ravel(), minlength=3) / len(keys)
-        want = memory(network.block(m).cell)
+        chosen, want = np.asarray(samples.chosen[:, m, 0]), memory(network.block(m).cell)
+        share = np.bincount(chosen, minlength=3) / len(keys)
         np.testing.assert_allclose(share, want / want.sum(), atol=0.05)
+        np.testing.assert_allclose(samples.weight[:, m, 0], (want.sum() / want)[chosen], rtol=1e-10)
 
 
 @pytest.mark.full
