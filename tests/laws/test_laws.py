@@ -22,6 +22,7 @@ from gradients import (
     WEIGHTS,
     XS,
     YS,
+    D,
     T,
     apart,
     assert_equal,
@@ -58,11 +59,6 @@ def network(cell_name):
     return make_network(cell_name)
 
 
-@pytest.fixture(scope="module")
-def single(cell_name):
-    return make_network(cell_name, depth=1)
-
-
 @pytest.mark.parametrize(
     ("cell_name", "rule"),
     fast([("lru", ft.SNAP1), ("gru", ft.RTRL), ("gru", ft.TRUNCATED), ("lstm", ft.RTRL)], 2),
@@ -95,34 +91,26 @@ def test_values_and_states_do_not_depend_on_the_rule(network):
         assert_equal((value, carry.h), (runs[0][0], runs[0][2].h))
 
 
-def test_the_last_layer_is_exact(network):
-    """Online and BPTT agree in the last recurrent layer and all above it, and only there."""
-    _, online, _ = run(network, exact_rule(network))
-    _, exact, _ = run(network, ft.BPTT)
-
-    def above(grads):
-        return jax.tree.map(
-            lambda leaf: leaf[-1], (grads.blocks.cell, grads.blocks.glu)
-        ), grads.decoder
-
-    assert_equal(above(online), above(exact))
-    first_layer = [
-        jax.tree.map(lambda leaf: leaf[0], grads.blocks.cell) for grads in (online, exact)
-    ]
-    assert apart(*first_layer) > 1e-6
+def layer(tree, i):
+    return jax.tree.map(lambda leaf: leaf[i], tree)
 
 
-@pytest.mark.full
-def test_one_layer_online_is_bptt_above_the_recurrence(single):
-    """Below it, norm and encoder get the spatial gradient alone."""
-    _, online, _ = run(single, exact_rule(single))
-    _, exact, _ = run(single, ft.BPTT)
-    _, spatial, _ = run(single, ft.SPATIAL)
-    parts = [(g.blocks.cell, g.blocks.glu, g.decoder) for g in (online, exact)]
-    assert_equal(*parts)
-    below = [(g.encoder, g.blocks.norm) for g in (online, exact, spatial)]
-    assert_equal(below[0], below[2])
+@pytest.mark.parametrize("depth", fast([D, 1]))
+def test_the_last_layer_is_exact(cell_name, depth):
+    """Online and BPTT agree in the last recurrent layer and all above it, and only there.
+
+    Below the only layer, norm and encoder get the spatial gradient alone.
+    """
+    network = make_network(cell_name, depth=depth)
+    rules = exact_rule(network), ft.BPTT, ft.SPATIAL
+    found = online, exact, _ = [run(network, rule)[1] for rule in rules]
+    assert_equal(*((layer((g.blocks.cell, g.blocks.glu), -1), g.decoder) for g in (online, exact)))
+    first = apart(layer(online.blocks.cell, 0), layer(exact.blocks.cell, 0))
+    assert (first > 1e-6) == (depth > 1)
+    below = [(g.encoder, layer(g.blocks.norm, 0)) for g in found]
     assert apart(below[0], below[1]) > 1e-6
+    if depth == 1:
+        assert_equal(below[0], below[2])
 
 
 def test_snap1_is_rtrl_exactly_on_independent_modules(network):
