@@ -11,8 +11,6 @@ import numpy as np
 import optax
 import pytest
 from cases import CELLS
-from hypothesis import given
-from hypothesis import strategies as st
 from tiers import fast
 
 import foretrace as ft
@@ -218,7 +216,7 @@ def sequences():
     return make_learner(make_network("mingru", 1), optimizer=optimizer, accumulate=True)
 
 
-@given(labels=st.lists(st.booleans(), min_size=3, max_size=3))
+@pytest.mark.parametrize("labels", [*itertools.product([False, True], repeat=3)])
 def test_a_sequence_learns_if_any_of_its_chunks_has_a_label(labels):
     """A last chunk without labels still applies the sum of the chunks before it."""
     learner = sequences()

@@ -83,6 +83,14 @@ def test_a_start_forgets_an_infinite_past(method):
     assert hs[:, 0].tolist() == [1.0, 3.0, 1.0]
 
 
+@pytest.fixture
+def compiled():
+    """Read programs as they are compiled, also where the other tests run without compilation."""
+    with jax.disable_jit(disable=False):
+        yield
+
+
+@pytest.mark.usefixtures("compiled")
 def test_known_states_are_not_computed_again():
     cell = CELLS["gru"](3, key=jax.random.key(0))
     arguments = cell.coefficients(), cell.init_state(), jnp.ones((5, 3))
@@ -96,6 +104,7 @@ def test_known_states_are_not_computed_again():
     assert loops(states(cell, *arguments, ft.BPTT)) == (0, 1)
 
 
+@pytest.mark.usefixtures("compiled")
 def test_weights_are_shared_by_all_steps_on_the_way_back():
     # One copy of a weight for each step would take 1,000 times its memory.
     cell = ft.GRU(8, key=jax.random.key(0))
