@@ -1,6 +1,7 @@
 """Small sources and large options that would fill the memory: refused, or read in bounds."""
 
 import json
+import re
 import subprocess
 import sys
 import tracemalloc
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyarrow import parquet
+from tiers import fast
 
 from foretrace._rows import parquet as own
 from foretrace._rows import source as sources
@@ -26,22 +28,16 @@ from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._plan import Plan, build
 
 ROWS = 1200
-KINDS = {
-    "string": {"store_schema": False},
-    "binary": {"store_schema": False},
-    "dictionary": {},
-}
+KINDS = ("string", "binary", "dictionary")
 
 
 def bomb(path, kind="string", size=700_000):
     """Write a short file whose rows hold one long text each, all the same."""
-    text = pyarrow.array(["a" * size]).cast(
-        pyarrow.binary() if kind == "binary" else pyarrow.string()
-    )
-    texts = pyarrow.DictionaryArray.from_arrays(pyarrow.array([0] * ROWS, pyarrow.int32()), text)
-    parquet.write_table(
-        pyarrow.table({"x": texts, "y": [1] * ROWS}), path, compression="zstd", **KINDS[kind]
-    )
+    text = pyarrow.array([("a" * size).encode()]).cast(kind if kind == "binary" else "string")
+    places = pyarrow.array([0] * ROWS, pyarrow.int32())
+    texts = pyarrow.DictionaryArray.from_arrays(places, text)
+    table = pyarrow.table({"x": texts, "y": [1] * ROWS})
+    parquet.write_table(table, path, compression="zstd", store_schema=kind == "dictionary")
     assert path.stat().st_size < 3000
 
 
@@ -75,60 +71,66 @@ def test_texts_of_a_parquet_file_have_a_largest_length(tmp_path, kind, monkeypat
         next(source.rows())
 
 
+BLANK = "more than 1000 blank lines one after another; is this the right source"
+BAD = "1 fields.*1001 rows one after another could not be read"
+
+
 @pytest.mark.parametrize(
-    ("name", "first", "row"),
-    [("a.csv", b"x,y\n", b"1,2\n"), ("a.jsonl", b'{"x": 1}\n', b'{"x": 2}\n')],
+    ("name", "first", "line", "row", "message"),
+    [
+        ("a.csv", "x,y\n", "\n", "1,2\n", BLANK),
+        ("a.jsonl", '{"x": 1}\n', "\n", '{"x": 2}\n', BLANK),
+        ("a.csv", "x,y\n", "1\n", "1,2\n", BAD),
+    ],
 )
-def test_blank_lines_without_end_are_refused(tmp_path, monkeypatch, name, first, row):
+def test_lines_without_a_row_are_skipped_but_not_without_end(
+    tmp_path, monkeypatch, name, first, line, row, message
+):
     monkeypatch.setattr(sources, "MAX_IN_A_ROW", 1000)
-    (tmp_path / name).write_bytes(first + b"\n" * 2000)
-    message = "more than 1000 blank lines one after another; is this the right source"
+    source = Source(str(tmp_path / name), bad_rows="skip")
+    (tmp_path / name).write_text(first + line * 990 + row)
+    *_, (_, position) = source.rows()
+    assert position.bad == 990 * (message == BAD)
+    (tmp_path / name).write_text(first + line * 990 + row + line * 1100)
     with pytest.raises(SourceError, match=message):
-        list(Source(str(tmp_path / name)).rows())
-    (tmp_path / name).write_bytes(first + b"\n" * 500 + row)
-    assert list(Source(str(tmp_path / name)).rows())
-
-
-def test_bad_rows_without_end_are_refused_even_if_they_are_skipped(tmp_path, monkeypatch):
-    monkeypatch.setattr(sources, "MAX_IN_A_ROW", 1000)
-    (tmp_path / "a.csv").write_bytes(b"x,y\n" + b"1\n" * 990 + b"1,2\n" + b"1\n" * 1100)
-    rows = Source(str(tmp_path / "a.csv"), bad_rows="skip").rows()
-    assert next(rows)[1].bad == 990
-    with pytest.raises(
-        SourceError, match="1 fields.*1001 rows one after another could not be read"
-    ):
-        next(rows)
+        list(source.rows())
 
 
 TINY = ModelConfig(size="small", depth=1, model_size=4, state_size=3)
 MANY = [Column(f"c{i}", "categorical") for i in range(100)]
+LARGE = [
+    ({"horizon": 2500}, [], "horizon=2500, delay=0: forecasts that wait.*25000000 numbers"),
+    ({"horizon": 100, "member": "m", "members": 1000}, [], "members=1000: forecasts that wait"),
+    ({"categories": 1000}, MANY, "1000 for each of 100 columns are more than 65536 inputs"),
+    ({"member": "m", "members": 3 * 10**8}, [], "members=300000000, delay=0: a mixture"),
+    (
+        {"member": "m", "members": 3, "delay": 10**7},
+        [],
+        "members=3, delay=10000000: .* room for 0 members; use fewer members, a shorter delay",
+    ),
+    ({"delay": 10**9}, [], "delay=1000000000: a mixture.*the delay can be [0-9]+ rows"),
+]
 
 
-@pytest.mark.parametrize(
-    ("options", "columns", "message"),
-    [
-        ({"horizon": 2500}, [], "horizon=2500, delay=0: forecasts that wait.*25000000 numbers"),
-        ({"horizon": 100, "member": "m", "members": 1000}, [], "members=1000: forecasts that wait"),
-        ({"categories": 1000}, MANY, "1000 for each of 100 columns are more than 65536 inputs"),
-        pytest.param(
-            *({"member": "m", "members": 3 * 10**8}, [], "members=300000000, delay=0: a mixture"),
-            marks=pytest.mark.full,
-        ),
-        pytest.param(
-            *({"delay": 10**9}, [], "delay=1000000000: a mixture.*the delay can be [0-9]+ rows"),
-            marks=pytest.mark.full,
-        ),
-    ],
-)
+@pytest.mark.parametrize(("options", "columns", "message"), fast(LARGE, 4))
 def test_large_options_are_refused_before_they_fill_the_memory(options, columns, message):
-    config = StreamConfig("a.csv", target="y", model=TINY, **options)
+    """The number of members that is advised fits, and one more does not."""
+    plan = Plan([Column("x", "numeric"), *columns], ["x", "y"], 0)
+
+    def build_with(**more):
+        _ = build(StreamConfig("a.csv", target="y", model=TINY, **options | more), plan).mixture
+
     tracemalloc.start()
     try:
-        with pytest.raises(ValueError, match=message):
-            _ = build(config, Plan([Column("x", "numeric"), *columns], ["x", "y"], 0)).mixture
+        with pytest.raises(ValueError, match=message) as error:
+            build_with()
         assert tracemalloc.get_traced_memory()[1] < 30e6
     finally:
         tracemalloc.stop()
+    if room := re.search(r"room for (\d\d+) members", str(error.value)):
+        build_with(members=int(room[1]))
+        with pytest.raises(ValueError, match="there is room for"):
+            build_with(members=int(room[1]) + 1)
 
 
 @pytest.mark.parametrize("name", ["look_ahead", "categories", "classes"])

@@ -101,23 +101,10 @@ def found_without_effect(source, options):
     return config, [name for options in found for name in options.names]
 
 
-@pytest.mark.parametrize("base", sorted(BASES))
-def test_an_option_alone_is_named_at_most_once(source, base):
-    for name, value in OTHER.items():
-        if found := found_without_effect(source, BASES[base] | {name: value}):
-            assert found[1].count(name) <= 1, name
-
-
-@given(st.data())
-def test_whatever_is_given_each_option_without_effect_is_named_once(source, data):
-    """Drawn together: each option gives its own lines, and no default is ever named."""
-    base = data.draw(st.sampled_from(list(BASES)))
-    chosen = data.draw(
-        st.sets(st.sampled_from([name for name in OTHER if name not in ("delimiter", "numeric")]))
-    )
-    of_model = data.draw(st.sets(st.sampled_from(list(OTHER_MODEL))))
-    changed = {name: OTHER_MODEL[name] for name in of_model}
+def assert_named_once(source, base, chosen, of_model=()):
+    """Assert that of options with another value each without effect is named, once."""
     try:
+        changed = {name: OTHER_MODEL[name] for name in of_model}
         model = dataclasses.replace(BASES[base]["model"], **changed)
     except ValueError:
         return
@@ -125,9 +112,26 @@ def test_whatever_is_given_each_option_without_effect_is_named_once(source, data
     if (pair := found_without_effect(source, options)) is None:
         return
     config, found = pair
-    assert len(found) == len(set(found)) and {*found} - {"experts contexts"} <= chosen | of_model
+    # No default is ever named; `contexts` are among the experts of all.
+    assert len(found) == len(set(found)) and {*found} - {"experts contexts"} <= {*chosen, *of_model}
     if "network" not in config.model.expert_names():
-        assert of_model & {"learning_rate", "clip", "seed"} <= {*found}
+        assert {*of_model} & {"learning_rate", "clip", "seed"} <= {*found}
+
+
+@pytest.mark.parametrize("base", sorted(BASES))
+def test_an_option_alone_is_named_at_most_once(source, base):
+    for name in OTHER:
+        assert_named_once(source, base, [name])
+    for name in OTHER_MODEL:
+        assert_named_once(source, base, [], [name])
+
+
+TOGETHER = st.sets(st.sampled_from(sorted({*OTHER} - {"delimiter", "numeric"})))
+
+
+@given(st.sampled_from([*BASES]), TOGETHER, st.sets(st.sampled_from([*OTHER_MODEL])))
+def test_whatever_is_given_each_option_without_effect_is_named_once(source, base, some, of_model):
+    assert_named_once(source, base, some, of_model)
 
 
 @pytest.mark.parametrize(
