@@ -1,7 +1,8 @@
-"""Fixtures of streams: the files of the frozen table."""
+"""Fixtures of streams: the files of the frozen table, and an undisturbed run of each stream."""
 
 import pytest
 import test_frozen as frozen
+from streams import undisturbed
 
 
 @pytest.fixture(scope="session")
@@ -10,3 +11,9 @@ def files(tmp_path_factory):
     folder = tmp_path_factory.mktemp("files")
     frozen.write_files(folder)
     return folder
+
+
+@pytest.fixture(scope="module")
+def whole(request, files, tmp_path_factory):
+    """Return the undisturbed run of the stream whose name is the parameter."""
+    return undisturbed(request.param, files, tmp_path_factory.mktemp("whole") / "run")

@@ -1,19 +1,43 @@
-"""What tests of runs share: a small model, runs that are killed, and whether two are the same."""
+"""What tests of runs share: streams, runs that are killed, and whether two runs are the same."""
+
+import csv
+import dataclasses
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
+import test_frozen as frozen
 from safetensors.numpy import load_file
+from test_frozen import TINY
 
 from foretrace import read_extra
 from foretrace._runs.appended import AppendedFile
 from foretrace._runs.metrics import read_metrics
-from foretrace.stream import _loop
+from foretrace.stream._config import StreamConfig
 from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._run import follow
 
 FEW = ModelConfig(experts=("baselines", "row"))
-TINY = ModelConfig("tiny", depth=1, model_size=4, state_size=3)
 MACHINE = ("seconds", "rows_per_second", "resident_mib", "microseconds")
+OFTEN = {"log_every": 50, "checkpoint_every": 70, "look_ahead": 60}
+NUMBERS, CLASSES, MEMBERS = (frozen.STREAMS[name] for name in ("number", "class", "members"))
+MORE = {
+    "everything": MEMBERS
+    | {"reset": "start", "horizon": 2, "delay": 1, "model": TINY}
+    | {"ignore": ("t", "c", "k", "empty")},
+    "members in chunks": CLASSES
+    | {"member": "who", "members": 2, "reset": "start", "delay": 2, "chunk": 7, "id": "t"}
+    | {"ignore": ("c", "y", "empty")},
+    "all layers": CLASSES
+    | {"delay": 1, "model": dataclasses.replace(TINY, depth=2, rule="hybrid(depth=2)")},
+    "another cell": NUMBERS
+    | {"model": dataclasses.replace(TINY, cell="min-gru", state_size=4, rule="hybrid")},
+    "the paper's rule": NUMBERS
+    | {"outliers": "mask", "model": dataclasses.replace(TINY, rule="online")},
+}
+STREAMS = {name: options for name, options in frozen.STREAMS.items() if name != "stop"} | MORE
+"""Options of streams that run to their end: those that are frozen, and some more."""
 
 
 class Killed(BaseException):
@@ -25,36 +49,74 @@ def quiet(config, folder, **options):
     return follow(config, folder, show_progress=False, **options)
 
 
+class Whole(NamedTuple):
+    """An undisturbed run: its configuration, directory, predictions, and the rows of its file."""
+
+    name: str
+    config: StreamConfig
+    run: Path
+    found: list[dict[str, Any]]
+    header: list[str]
+    rows: list[str]
+
+    @property
+    def late(self):
+        """Rows until a label is known, beside the row's own."""
+        return self.config.delay + (self.config.horizon == 0)
+
+    @property
+    def table(self):
+        """Rows as dictionaries of texts; none of a text."""
+        return list(csv.DictReader([*self.header, *self.rows]))
+
+    @property
+    def labels(self):
+        """Label of each row, as it is written."""
+        return [row[self.config.target] for row in self.table] if self.header else self.rows
+
+    def moved(self, folder, rows):
+        """Return the configuration of a run on other rows, with predictions in a file."""
+        path = folder / Path(self.config.source).name
+        path.write_text("".join([*self.header, *rows]))
+        name = "p.jsonl" if self.config.member or not self.header else "p.csv"
+        return dataclasses.replace(self.config, source=str(path), predictions=str(folder / name))
+
+
+def undisturbed(name, files, run):
+    """Run a stream to its end."""
+    path, found = files / ("a.txt" if name == "text" else "a.csv"), []
+    config = StreamConfig(str(path), **OFTEN | STREAMS[name])
+    quiet(config, run, on_prediction=found.append)
+    lines = list(path.read_text()) if name == "text" else path.read_text().splitlines(True)
+    header, rows = ([], lines) if name == "text" else (lines[:1], lines[1:])
+    return Whole(name, config, run, found, header, rows)
+
+
 def kill_behind(config, folder, row, **options):
     """Follow a stream up to a row, and be killed there."""
-    learn = _loop.StreamLoop._learn
 
-    def learn_or_die(self, chunk, **more):
-        if self.position.row >= row:
+    def kill(line):
+        if line["row"] > row:
             raise Killed
-        learn(self, chunk, **more)
 
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-        patch.setattr(_loop.StreamLoop, "_learn", learn_or_die)
-        quiet(config, folder, **options)
+    with pytest.raises(Killed):
+        quiet(config, folder, on_prediction=kill, **options)
 
 
-def kill_while_writing(config, folder, at, error=Killed, **options):
+def kill_while_writing(config, folder, at, **options):
     """Follow a stream, and be killed within the write `at` of a prediction, counted from 0."""
     write, count = AppendedFile.write, iter(range(10**6))
 
     def write_or_die(self, text):
-        if next(count) == at:
+        if Path(self._file.name) == Path(config.predictions) and next(count) == at:
             write(self, text[: len(text) // 2])
             self.flush()
-            raise error
+            raise Killed
         write(self, text)
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(_loop.StreamLoop, "_report", lambda self: None)  # the record has other lines
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
         patch.setattr(AppendedFile, "write", write_or_die)
-        with pytest.raises(error):
-            quiet(config, folder, **options)
+        quiet(config, folder, **options)
 
 
 def saved(run):
@@ -64,13 +126,6 @@ def saved(run):
 
 def rows_in(run):
     return saved(run)["position"][0]
-
-
-def state(run):
-    """Return the arrays of a checkpoint, without what `saved` reads."""
-    arrays = load_file(run / "checkpoint.safetensors")
-    del arrays["__extra__"]
-    return arrays
 
 
 def records(run):
@@ -83,9 +138,10 @@ def records(run):
 
 
 def assert_same_state(one, two):
-    a, b = state(one), state(two)
+    """Assert that two runs ended with the same arrays, bit for bit."""
+    a, b = (load_file(run / "checkpoint.safetensors") for run in (one, two))
     assert a.keys() == b.keys()
-    for name in a:
+    for name in a.keys() - {"__extra__"}:
         np.testing.assert_array_equal(a[name], b[name], err_msg=name)
 
 

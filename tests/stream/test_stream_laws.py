@@ -1,10 +1,8 @@
 """Laws of every run on a stream, for the streams whose predictions are frozen and some more."""
 
 import csv
-import dataclasses
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -13,6 +11,9 @@ import pytest
 import test_frozen as frozen
 from streams import (
     FEW,
+    MEMBERS,
+    OFTEN,
+    STREAMS,
     TINY,
     assert_same_run,
     kill_behind,
@@ -31,82 +32,44 @@ from foretrace.stream._predict import predictions
 from foretrace.stream._saved import opened
 
 KEY = jax.dtypes.prng_key
-OFTEN = {"log_every": 50, "checkpoint_every": 70, "look_ahead": 60}
-NUMBERS, CLASSES, MEMBERS = (frozen.STREAMS[name] for name in ("number", "class", "members"))
-MORE = {
-    "everything": MEMBERS
-    | {"reset": "start", "horizon": 2, "delay": 1, "model": TINY}
-    | {"ignore": ("t", "c", "k", "empty")},
-    "members in chunks": CLASSES
-    | {"member": "who", "members": 2, "reset": "start", "delay": 2, "chunk": 7}
-    | {"ignore": ("t", "c", "y", "empty")},
-    "all layers": CLASSES
-    | {"delay": 1, "model": dataclasses.replace(TINY, depth=2, rule="hybrid(depth=2)")},
-    "another cell": NUMBERS
-    | {"model": dataclasses.replace(TINY, cell="min-gru", state_size=4, rule="hybrid")},
-    "the paper's rule": NUMBERS
-    | {"outliers": "mask", "model": dataclasses.replace(TINY, rule="online")},
-}
-STREAMS = {name: options for name, options in frozen.STREAMS.items() if name != "stop"} | MORE
 IN_FAST = ("late classes", "everything", "members in chunks", "text")
 ORDER = [*IN_FAST, *(name for name in STREAMS if name not in IN_FAST)]
+every_stream = pytest.mark.parametrize("whole", fast(ORDER, len(IN_FAST)), indirect=True)
 ROW = 84
 """Row, counted from 0, that is changed."""
 
 
-class Whole(NamedTuple):
-    """An undisturbed run: its configuration, directory, predictions, and the rows of its file."""
-
-    name: str
-    config: StreamConfig
-    run: Path
-    found: list[dict[str, Any]]
-    header: list[str]
-    rows: list[str]
-
-    @property
-    def late(self):
-        """Rows until a label is known, beside the row's own."""
-        return self.config.delay + (self.config.horizon == 0)
-
-    def moved(self, folder, rows):
-        """Return the configuration of a run on other rows, with predictions in a file."""
-        text = "".join([*self.header, *rows])
-        path = folder / Path(self.config.source).name
-        path.write_text(text)
-        return dataclasses.replace(
-            self.config, source=str(path), predictions=str(folder / "p.jsonl")
-        )
-
-    def changed(self, name):
-        """Return the rows with another value of a column in one."""
-        if self.config.target is None:
-            return [*self.rows[:ROW], "Q", *self.rows[ROW + 1 :]]
-        (names,), (row,) = csv.reader(self.header), csv.reader([self.rows[ROW]])
-        at = names.index(name)
-        row[at] = {"up": "down", "down": "up"}.get(row[at]) or str(float(row[at]) + 0.5)
-        return [*self.rows[:ROW], ",".join(row) + "\n", *self.rows[ROW + 1 :]]
-
-    def first_difference(self, folder, rows):
-        """Return the first row whose prediction is another one where a file has these rows."""
-        found = []
-        quiet(self.moved(folder, rows), folder / "run", rows=ROW + 30, on_prediction=found.append)
-        pairs = enumerate(zip(found, self.found, strict=False))
-        return next((at for at, (one, two) in pairs if one != two), len(found))
+def changed(whole, name):
+    """Return the rows with another value of a column in one."""
+    if not whole.header:
+        return [*whole.rows[:ROW], "Q", *whole.rows[ROW + 1 :]]
+    row = whole.table[ROW]
+    row[name] = {"up": "down", "down": "up"}.get(row[name]) or str(float(row[name]) + 0.5)
+    return [*whole.rows[:ROW], ",".join(row.values()) + "\n", *whole.rows[ROW + 1 :]]
 
 
-@pytest.fixture(scope="module", params=fast(ORDER, len(IN_FAST)))
-def whole(request, tmp_path_factory):
-    folder, name, found = tmp_path_factory.mktemp("whole"), request.param, []
-    frozen.write_files(folder)
-    path = folder / ("a.txt" if name == "text" else "a.csv")
-    config = StreamConfig(str(path), **OFTEN | STREAMS[name])
-    quiet(config, folder / "run", on_prediction=found.append)
-    lines = list(path.read_text()) if name == "text" else path.read_text().splitlines(True)
-    header, rows = ([], lines) if name == "text" else (lines[:1], lines[1:])
-    return Whole(name, config, folder / "run", found, header, rows)
+def first_difference(whole, folder, rows):
+    """Return the first row whose prediction is another one where a file has these rows."""
+    found = []
+    quiet(whole.moved(folder, rows), folder / "run", rows=ROW + 30, on_prediction=found.append)
+    pairs = enumerate(zip(found, whole.found, strict=False))
+    return next((at for at, (one, two) in pairs if one != two), len(found))
 
 
+def assert_written(path, expected):
+    """Assert that a file of predictions has these rows, each once and in order."""
+    if path.suffix == ".jsonl":
+        found = [json.loads(line) for line in path.read_text().splitlines()]
+        assert found == json.loads(json.dumps(expected))
+    else:
+        rows = [{k: v for k, v in row.items() if k != "probabilities"} for row in expected]
+        with open(path, newline="") as file:
+            assert list(csv.DictReader(file)) == [
+                {k: "" if v is None else str(v) for k, v in row.items()} for row in rows
+            ]
+
+
+@every_stream
 def test_a_run_that_is_stopped_killed_and_fed_by_a_growing_file_is_the_whole_one(whole, tmp_path):
     run, (begin, end) = tmp_path / "run", (whole.rows[:101], whole.rows[101:])
     config = whole.moved(tmp_path, [*begin[:-1], begin[-1][:-2]])  # the last line is torn
@@ -120,8 +83,7 @@ def test_a_run_that_is_stopped_killed_and_fed_by_a_growing_file_is_the_whole_one
     result = quiet(config, run, resume=True)
     assert_same_run(whole.run, run)
     assert result.position.row == len(whole.rows) and not result.stopped
-    lines = (tmp_path / "p.jsonl").read_text().splitlines()
-    assert [json.loads(line) for line in lines] == json.loads(json.dumps(whole.found))
+    assert_written(Path(config.predictions), whole.found)
     assert bool(result.forecast) == (whole.config.horizon > 0)
     newest = {line.get("who"): line for line in whole.found}
     for line in result.forecast:
@@ -145,6 +107,7 @@ def taught(intake, state):
     return [np.array(leaf) for leaf in found if not jax.dtypes.issubdtype(leaf.dtype, KEY)]
 
 
+@every_stream
 def test_predicting_learns_nothing_and_says_what_the_run_says(whole, tmp_path):
     at = 128 - 128 % whole.config.chunk
     rows, more = whole.rows[:at], whole.rows[at : at + 40]
@@ -169,17 +132,60 @@ def test_predicting_learns_nothing_and_says_what_the_run_says(whole, tmp_path):
     assert not lines or whole.config.horizon
 
 
+@every_stream
 def test_a_label_is_known_after_its_delay_and_no_row_earlier(whole, tmp_path):
-    first = whole.first_difference(tmp_path, whole.changed(whole.config.target))
+    first = first_difference(whole, tmp_path, changed(whole, whole.config.target))
     assert first >= ROW + whole.late
     # The row's member may go before its label comes.
     assert whole.config.member or first < ROW + whole.late + whole.config.chunk
 
 
+@every_stream
 def test_a_row_is_seen_by_its_own_prediction_and_by_none_before(whole, tmp_path):
     if whole.config.target is None:
         pytest.skip("the input is the label of the row before")
-    assert whole.first_difference(tmp_path, whole.changed("b")) == ROW
+    assert first_difference(whole, tmp_path, changed(whole, "b")) == ROW
+
+
+@every_stream
+def test_each_row_has_a_prediction_and_scores_are_those_of_rows_with_a_label(whole):
+    """Count again from the predictions: the mixture and the last known label, of one stream."""
+    config, found, name = whole.config, whole.found, whole.config.target or SYMBOL
+    assert [row["row"] for row in found] == [*range(1, len(whole.rows) + 1)]
+    for key in filter(None, (config.member, config.id)):
+        assert [row[key] for row in found] == [row[key] for row in whole.table]
+    for row in found:
+        if shares := row.get("probabilities"):
+            assert sum(shares.values()) == pytest.approx(1)
+            assert row["probability"] == max(shares.values()) == shares[row[name]]
+    if config.has_members or config.outliers == "mask":
+        return  # labels of members that go are dropped, and masked ones have no score
+    counted, ahead, labels = [], config.horizon, whole.labels
+    for at, row in enumerate(found[: len(found) - config.delay - ahead]):
+        known = [one for one in labels[: max(at + (ahead > 0) - config.delay, 0)] if one]
+        ys = labels[at + 1 : at + 1 + ahead] or labels[at : at + 1]
+        if all(ys) and row.get(name, 0) is not None:
+            counted.append(score(row, name, ys, known[-1] if known else "0"))
+    last = records(whole.run)[-1]
+    kept = ("accuracy", "no_change_accuracy")
+    if "mae" in last:
+        kept = ("mae", "no_change_mae", "coverage")
+        assert last["experts"].get("last") in (None, pytest.approx(last["no_change_mae"]))
+    expected = [last[one] for one in kept]
+    assert last["scored"] == len(counted)
+    assert np.mean(counted, axis=0) == pytest.approx(expected, rel=1e-9)
+
+
+def score(row, name, labels, last):
+    """Return the scores of a row of predictions: the mixture's, and the last label's."""
+    if "probabilities" in row:
+        return [row[name] == labels[0], last == labels[0]]
+    names = [name] if name in row else [f"{name}+{i + 1}" for i in range(len(labels))]
+    found = [
+        [abs(row[one] - y), abs(float(last) - y), row[f"{one}_low"] <= y <= row[f"{one}_high"]]
+        for one, y in zip(names, map(float, labels), strict=True)
+    ]
+    return np.mean(found, axis=0)
 
 
 FORMATS = {

@@ -126,7 +126,11 @@ RUNS = [
     ("dates.csv", {"time": ("on=%Q%d",)}, "'%Q%d' is no format of a date"),
     ("dates.csv", {"time": ("off",)}, "no column 'off'"),
     ("none.csv", {"look_ahead": 10}, "the first 10 rows have no value of 'y'.*--task"),
-    ("texts.csv", {"task": "regression"}, "rows have no number in 'y', but texts such as '2%'"),
+    (
+        "texts.csv",
+        {"task": "regression"},
+        "have no number in 'y', but texts such as '2%' .numbers with a percent sign",
+    ),
     ({"y": [1.0]}, {"target": None}, "no target is given.*a frame in memory"),
     ({"y": [1.0]}, {"target": "z"}, "no column 'z', only y"),
     ({"x": [], "y": []}, {}, "a frame in memory has no rows"),
