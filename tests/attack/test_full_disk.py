@@ -1,48 +1,55 @@
-"""A disk that becomes full: one message, old files stay whole, and `resume` ends undisturbed.
+"""A full disk or a kill at any write: what is there stays whole, and `resume` ends undisturbed.
 
 Every file of a run is written by `foretrace._runs.files` and `appended`. Here, from the k-th write,
 sync, rename or link on, each of them fails, and a write leaves half of its bytes behind.
 """
 
+import contextlib
 import errno
 import io
+import json
 import os
 
-import numpy as np
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+from tiers import fast
 
 from foretrace._runs import appended, files
 from foretrace._runs.checkpoint import _read
 from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
 
+STREAM = "stream a.csv --look-ahead 20 --experts baselines row --log-every 10 --checkpoint-every 7 "
 COMMANDS = {
-    "stream": "stream a.csv --target y --size tiny --depth 1 --model-size 4 --state-size 3 "
-    "--log-every 20 "
-    "--checkpoint-every 30",
+    "late classes": STREAM + "--target c --delay 3 --id key --predictions {}.csv",
+    "members ahead": STREAM + "--target y --horizon 2 --member c --chunk 4 --predictions {}.jsonl",
     "train": "train copy --task.pattern-length 3 --task.padding 1 --task.bits 2 --network.depth 1 "
     "--network.model-size 4 --state-size 3 --batch-size 2 --steps 40 --log-every 10 "
     "--evaluate-every 20 "
     "--align-every None --checkpoint-every 20 --validation-sequences 2 --final-sequences 2",
 }
+MACHINE = ("seconds", "rows_per_second", "resident_mib", "microseconds")
+ELSEWHERE = ("record", "predictions", "config")
+
+
+class Killed(BaseException):
+    """The end of a process at once."""
 
 
 class Disk:
-    """A disk that is full from the operation `full_at` on, counted from 0; None for never."""
+    """A disk whose operations fail with an error, from one of them on, counted from 0."""
 
-    def __init__(self, full_at):
-        self.full_at = full_at
+    def __init__(self, last, error):
+        self.last = last
+        self.error = error
         self.operations = 0
 
     def use(self):
-        """Count an operation.
-
-        Raises:
-            OSError: the disk is full.
-        """
+        """Count an operation, which may fail."""
         self.operations += 1
-        if self.full_at is not None and self.operations > self.full_at:
-            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        if self.operations > self.last:
+            raise self.error
 
     def __getattr__(self, name):
         """Return an attribute of the module `os`; writes are counted."""
@@ -64,7 +71,7 @@ class Disk:
             def write(self, data):
                 try:
                     disk.use()
-                except OSError:
+                except BaseException:
                     super().write(bytes(data)[: len(data) // 2])
                     raise
                 return super().write(data)
@@ -72,68 +79,72 @@ class Disk:
         return File(path, mode.replace("b", ""), **options)
 
 
-def run(monkeypatch, name, folder, full_at=None):
-    """Run a command on such a disk; return its exit code and the disk."""
-    disk = Disk(full_at)
-    with monkeypatch.context() as patch:
+FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+
+def run(name, folder, last=10**9, error=FULL):
+    """Begin a command or go on with it on such a disk; return its exit code and the disk."""
+    disk = Disk(last, error)
+    begun = f"{COMMANDS[name].format(folder)} --run-dir {folder}"
+    with pytest.MonkeyPatch.context() as patch:
         for module in (files, appended):
             patch.setattr(module, "os", disk)
             patch.setattr(module, "open", disk.open_file, raising=False)
-        begun = [*COMMANDS[name].split(), "--run-dir"]
-        words = ["resume"] if (folder / "config.json").exists() else begun
-        code = cli.main([*words, str(folder)])
+        is_begun = (folder / "config.json").exists()
+        try:
+            code = cli.main(f"resume {folder}".split() if is_begun else begun.split())
+        except Killed:
+            code = -9
     return code, disk
 
 
-def arrays(folder):
-    found = _read(folder / "checkpoint.safetensors")[1]
-    return {name: array for name, array in found.items() if name != "__extra__"}
+def content(folder):
+    """Return what a run has learned, recorded and predicted, and the names of its files."""
+    beside, arrays = _read(folder / "checkpoint.safetensors")
+    lines = [
+        {name: value for name, value in line.items() if name not in MACHINE}
+        for line in read_metrics(folder / "metrics.jsonl")
+    ]
+    kept = {name: v for name, v in beside.extra.items() if name not in (*MACHINE, *ELSEWHERE)}
+    found = {name: array.tobytes() for name, array in arrays.items() if name != "__extra__"}
+    written = [path.read_bytes() for path in sorted(folder.parent.glob(f"{folder.name}.*"))]
+    names = sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
+    return found, json.dumps([lines, kept]), written, names
 
 
-def lines(folder):
-    machine = ("seconds", "rows_per_second", "resident_mib", "microseconds")
-    found = read_metrics(folder / "metrics.jsonl")
-    return [{key: value for key, value in line.items() if key not in machine} for line in found]
+@pytest.fixture(scope="module", params=fast(list(COMMANDS), 2))
+def undisturbed(request, tmp_path_factory):
+    """Return a command, the content of its undisturbed run, and the number of its operations."""
+    folder = tmp_path_factory.mktemp("disk")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        rows = [f"k{i},{i % 3},{i * i % 5 + i % 2 / 2},{'uvw'[i * i % 3]}" for i in range(45)]
+        (folder / "a.csv").write_text("\n".join(["key,x,y,c", *rows]))
+        code, disk = run(request.param, folder / "whole")
+        assert code == 0
+        yield request.param, content(folder / "whole"), disk.operations
 
 
-def listed(folder):
-    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
-
-
-def assert_survives(monkeypatch, capsys, tmp_path, name, whole, full_at):
-    """Fill the disk at an operation; then go on with an empty one."""
-    (tmp_path / "runs").mkdir()
-    folder = tmp_path / "runs" / "cut"
-    code, _ = run(monkeypatch, name, folder, full_at)
-    err = capsys.readouterr().err
-    last = err.splitlines()[-1]
-    assert (
-        code in (1, 2)
-        and last.startswith("foretrace: error: ")
-        and "No space left on device" in last
-    ), err
-    assert err.count("error:") == 1 and "Traceback" not in err, err
-    if (folder / "config.json").exists():
-        assert cli.main(["check", str(folder)]) == 0, capsys.readouterr().out
-    code, _ = run(monkeypatch, name, folder)
-    assert code == 0, capsys.readouterr().err
-    assert lines(folder) == lines(whole)
-    for key, array in arrays(whole).items():
-        np.testing.assert_array_equal(arrays(folder)[key], array, err_msg=key)
-    assert listed(tmp_path / "runs") == ["cut", *(f"cut/{file}" for file in listed(whole))]
-
-
-@pytest.fixture(params=COMMANDS)
-def undisturbed(request, monkeypatch, tmp_path, capsys):
-    """Return a command, the folder of its undisturbed run, and the number of its operations."""
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{i % 3},{i % 2}\n" for i in range(70)))
-    code, disk = run(monkeypatch, request.param, tmp_path / "whole")
-    assert code == 0, capsys.readouterr().err
-    return request.param, tmp_path / "whole", disk.operations
-
-
-@pytest.mark.full
-def test_a_disk_that_is_full_somewhere(undisturbed, monkeypatch, tmp_path, capsys):
+@given(
+    shares=st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=2),
+    is_killed=st.booleans(),
+)
+@example([0.01, 0.6], True)
+def test_whatever_cannot_be_written_the_run_ends_as_if_undisturbed(
+    undisturbed, tmp_path_factory, shares, is_killed
+):
+    """The disk fills, or the process is killed, at shares of the operations; then `resume`."""
     name, whole, count = undisturbed
-    assert_survives(monkeypatch, capsys, tmp_path, name, whole, count // 2)
+    folder = tmp_path_factory.mktemp("cut") / "run"
+    for share in shares:
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
+            code, _ = run(name, folder, int(share * count), Killed() if is_killed else FULL)
+            is_begun = (folder / "config.json").exists()
+            assert code == 0 or not is_begun or cli.main(["check", str(folder)]) == 0
+        err = said.getvalue()
+        assert "Traceback" not in err and err.count("error:") == (code in (1, 2)), err
+        assert is_killed or code == 0 or "No space left on device" in err, err
+    assert run(name, folder)[0] == 0
+    assert content(folder) == whole
+    assert {path.stem for path in folder.parent.iterdir()} == {"run"}
