@@ -96,7 +96,7 @@ def test_lines_without_a_row_are_skipped_but_not_without_end(
         list(source.rows())
 
 
-TINY = ModelConfig(size="small", depth=1, model_size=4, state_size=3)
+TINY = ModelConfig(size="small", depth=1, model_size=4, state_size=3, rule="hybrid")
 MANY = [Column(f"c{i}", "categorical") for i in range(100)]
 LARGE = [
     ({"horizon": 2500}, [], "horizon=2500, delay=0: forecasts that wait.*25000000 numbers"),
