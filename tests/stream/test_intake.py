@@ -22,17 +22,17 @@ from foretrace.stream._model_config import ModelConfig
 
 
 def make_intake(members, target=None, begun_with=None, delay=0, **model):
-    """Return an intake of rows of one number; of numbers by a network unless told."""
+    """Return an intake of rows of one number, whose target is a number unless told."""
     encoder, target = Encoder([Column("x", "numeric")]), target or NumberTarget()
     shape = shape_of(encoder, target, members=members, delay=delay)
-    config, shape = resolve(ModelConfig(**(model or {"size": "tiny", "rule": "hybrid"})), shape)
+    config, shape = resolve(ModelConfig(**model), shape)
     streams = Streams(encoder, target, SlotTable(shape.slots), delay=delay)
     shape = dataclasses.replace(shape, begun_with=begun_with)
     return Intake(streams, config, shape, member=None if members is None else "who")
 
 
 def test_members_with_a_label_are_counted_through_evictions():
-    intake = make_intake(2)
+    intake = make_intake(2, experts=("baselines",))
     state, most = intake.mixture.init(), 0
     for i, who in enumerate("aabacbbca"):  # three members share two places
         row = {"who": who, "x": 1.0}, None if i == 0 else float(i)
