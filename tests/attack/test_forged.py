@@ -11,7 +11,6 @@ import shutil
 import struct
 from contextlib import contextmanager, suppress
 
-import jax
 import numpy as np
 import pytest
 from hypothesis import given
@@ -36,8 +35,6 @@ from foretrace.stream._predict import predictions
 from foretrace.stream._run import follow
 from foretrace.stream._saved import copy_state, opened
 
-pytestmark = pytest.mark.usefixtures("as_a_user")
-
 TINY = experiment.NetworkConfig(depth=1, model_size=4, cell=experiment.LRU(state_size=3))
 TASK = experiment.Copy(pattern_length=2, padding=1, bits=2)
 EVERY = {"log_every": 3, "evaluate_every": 4, "align_every": None, "checkpoint_every": 2}
@@ -52,33 +49,32 @@ VALUES += [[], [[]], {}, {"a": 1}]
 MOST_BYTES = 5e8
 
 
-@pytest.fixture(scope="module", autouse=True)
-def as_a_user():
-    with jax.numpy_dtype_promotion("standard"), jax.numpy_rank_promotion("allow"):
-        yield
+STREAM = StreamConfig(
+    "a.csv", target="y", model=NETWORK, log_every=20, checkpoint_every=20, look_ahead=40
+)
+RUNS = {
+    "train": (experiment.train, TRAINED),
+    "rl": (agents.train, AGENT),
+    "stream": (follow, STREAM),
+}
 
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """Return the folder of finished runs and of the file of the stream."""
+    """Return the folder of finished runs and of the file of the stream, the present one."""
     folder = tmp_path_factory.mktemp("runs")
-    (folder / "a.csv").write_text(
-        "x,c,y\n" + "".join(f"{i % 3},{'ab'[i % 2]},{i % 2}\n" for i in range(40))
-    )
-    return folder
+    rows = [f"{i % 3},{'ab'[i % 2]},{i % 2}\n" for i in range(40)]
+    (folder / "a.csv").write_text("".join(["x,c,y\n", *rows]))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(folder)
+        yield folder
 
 
 @functools.cache
 def finished(folder, kind):
     """Return the directory of a finished run, which is made at the first call."""
-    if kind == "train":
-        experiment.train(TRAINED, folder / kind, show_progress=False)
-    elif kind == "rl":
-        agents.train(AGENT, folder / kind, show_progress=False)
-    else:
-        every = {"log_every": 20, "checkpoint_every": 20}
-        stream = StreamConfig(str(folder / "a.csv"), target="y", model=NETWORK, **every)
-        follow(stream, folder / kind, show_progress=False)
+    run, config = RUNS[kind]
+    run(config, folder / kind, show_progress=False)
     return folder / kind
 
 
@@ -116,12 +112,6 @@ def read_raw(path):
     return header, arrays, header.pop("extra")
 
 
-def write_raw(path, header, arrays, extra):
-    text = text_of(header | {"extra": extra} if isinstance(header, dict) else header)
-    arrays = {**arrays, _EXTRA: np.frombuffer(text.encode(), np.uint8)}
-    save_file(arrays, path, metadata={_DIGEST: _digest(arrays)})
-
-
 @contextmanager
 def nothing_but(*errors):
     """Let some errors pass, and no other; and check that little memory was asked for."""
@@ -131,28 +121,20 @@ def nothing_but(*errors):
     assert peak_bytes() - before < MOST_BYTES
 
 
-def open_train(run, folder):
-    experiment.train(TRAINED, run, resume=True, show_progress=False)  # it is finished
-
-
-def open_rl(run, folder):
-    agents.train(AGENT, run, resume=True, show_progress=False)
-
-
-def open_stream(run, folder):
-    next(predictions(run, str(folder / "a.csv"))[1])
-
-
-OPENED = {"train": open_train, "rl": open_rl, "stream": open_stream}
-OPENED_FILE = {
-    "config.json": experiment.read_config,
-    "metrics.jsonl": lambda run: open_train(run, None),
-}
+def opened_as(kind, part, run):
+    """Open a run by what reads a part of it."""
+    follow_on, config = RUNS[kind]
+    if part == "config.json":
+        experiment.read_config(run)
+    elif kind == "stream":
+        next(predictions(run, "a.csv")[1])
+    else:
+        follow_on(config, run, resume=True, show_progress=False)  # it is finished
 
 
 def forge(run, part, place, value):
     """Put another value at a place of a file of a run, or of a part of its checkpoint."""
-    if part in OPENED_FILE:
+    if part.endswith((".json", ".jsonl")):
         text = (run / part).read_text()
         lines = text.splitlines() if part == "metrics.jsonl" else [text]
         for number, line in enumerate(lines):
@@ -161,20 +143,22 @@ def forge(run, part, place, value):
                 lines[number] = new
         (run / part).write_text("".join(f"{line}\n" for line in lines))
         return
-    header, arrays, extra = read_raw(run / "checkpoint.safetensors")
-    changed = {"header": header, "extra": extra}
-    changed[part] = forged(changed[part], place, value)
-    write_raw(run / "checkpoint.safetensors", changed["header"], arrays, changed["extra"])
+    path = run / "checkpoint.safetensors"
+    header, arrays, extra = read_raw(path)
+    if part == "extra":
+        extra = forged(extra, place, value)
+    else:
+        header = forged(header, place, value)
+    text = text_of(header | {"extra": extra} if isinstance(header, dict) else header)
+    arrays[_EXTRA] = np.frombuffer(text.encode(), np.uint8)
+    save_file(arrays, path, metadata={_DIGEST: _digest(arrays)})
 
 
 def open_forged(runs, folder, kind, part, place, value):
     """Open a run with another value at a place."""
     run = shutil.copytree(finished(runs, kind), folder / "run")
     forge(run, part, place, value)
-    if part in OPENED_FILE:
-        OPENED_FILE[part](run)
-    else:
-        OPENED[kind](run, runs)
+    opened_as(kind, part, run)
 
 
 @pytest.mark.parametrize("kind", fast(["stream", "train", "rl"]))
