@@ -3,7 +3,6 @@
 import numpy as np
 import pytest
 
-from benchmarks.pages.forecasting import scores
 from benchmarks.streams import forecasting
 
 HORIZON, SEASON = 3, 7
@@ -52,11 +51,3 @@ def test_least_squares_are_those_of_all_targets_so_far():
     np.testing.assert_allclose(
         found[150, 1] - values[150, 1], padded[150:246, 1] @ weights, rtol=1e-8
     )
-
-
-def test_the_page_has_our_rows_and_the_published_ones():
-    cell = {"board": "A", "data": "ETTh2", "horizon": 24, "way": "foretrace"}
-    lines = [{"cell": cell, "found": {"mse": 1.5, "us a value": 900.0}}]
-    text = scores("A", "ETTh2", lines)
-    assert "| foretrace |  | **1.5** |  |  |" in text and "| *FITS, DSOF* | **0.365** |" not in text
-    assert "| *DLinear, DSOF* | **0.365** | 1.701 | 3.082 |  |" in text

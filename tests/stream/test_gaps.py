@@ -10,13 +10,13 @@ from foretrace._rows.schema import Column
 from foretrace._rows.slots import SlotTable
 from foretrace._rows.streams import Streams
 from foretrace._rows.target import NumberTarget
-from foretrace._runs.checkpoint import read_extra
 from foretrace.stream import ModelConfig, StreamConfig, run
 from foretrace.stream._plan import Plan, make_plan, open_source
 from foretrace.stream._predict import predictions
 
 START = datetime.datetime(2026, 1, 1)
 NAME = "time since the last when"
+DRAWN = np.random.default_rng(0).uniform(1, 3, 400)
 
 
 def write(path, gaps, members=1):
@@ -29,48 +29,36 @@ def write(path, gaps, members=1):
     return str(path)
 
 
-def planned(path, **options):
-    config = StreamConfig(path, target="y", task="regression", **options)
-    source = open_source(config)
-    return make_plan(config, source, [row for row, _ in source.rows()])
-
-
 @pytest.mark.parametrize(
-    ("gaps", "found"),
+    ("gaps", "members", "found"),
     [
-        (np.ones(60), {}),
-        (np.random.default_rng(0).uniform(1, 3, 60), {NAME: "when"}),
-        (np.random.default_rng(0).uniform(1, 3, 15), {}),  # too few to tell
-        (np.zeros(60), {}),
+        (np.ones(60), 1, {}),
+        (DRAWN[:60], 1, {NAME: "when"}),
+        (DRAWN[:15], 1, {}),  # too few to tell
+        (np.zeros(60), 1, {}),
+        (np.repeat(DRAWN[:60], 2), 2, {NAME: "when"}),
+        (np.ones(60), 3, {}),  # regular for each member
     ],
 )
-def test_only_irregular_times_have_the_input(tmp_path, gaps, found):
-    plan = planned(write(tmp_path / "a.csv", gaps))
+def test_only_irregular_times_have_the_input(tmp_path, gaps, members, found):
+    path = write(tmp_path / "a.csv", gaps, members)
+    config = StreamConfig(path, "y", task="regression", member="who" if members > 1 else None)
+    source = open_source(config)
+    plan = make_plan(config, source, [row for row, _ in source.rows()])
     assert plan.gaps == found and (Column(NAME, "numeric") in plan.columns) == bool(found)
     assert NAME not in plan.inputs and Plan.from_json(plan.to_json()) == plan
 
 
-def test_gaps_are_those_of_each_member(tmp_path):
-    gaps = np.repeat(np.random.default_rng(0).uniform(1, 3, 60), 2)
-    path = write(tmp_path / "a.csv", gaps, members=2)
-    assert planned(path, member="who").gaps == {NAME: "when"}
-    regular = write(tmp_path / "b.csv", np.ones(60), members=3)
-    assert planned(regular, member="who").gaps == {}
-
-
 def streams():
-    columns = [Column("when", "time"), Column(NAME, "numeric")]
-    return Streams(Encoder(columns), NumberTarget(), SlotTable(1), gaps={NAME: "when"})
+    encoder = Encoder([Column("when", "time"), Column(NAME, "numeric")])
+    return Streams(encoder, NumberTarget(), SlotTable(1), gaps={NAME: "when"})
 
 
 def test_the_input_is_missing_where_no_time_is_known_and_is_saved():
     one, seen = streams(), []
-    whens = ["2026-01-01", "2026-01-02", "", "2026-01-05", "2026-01-04", "2026-01-06"]
-    for i, when in enumerate(whens):
-        if i == 3:
-            again = streams()
-            again.restore(one.to_json())
-            one = again
+    for when in ["2026-01-01", "2026-01-02", "", "2026-01-05", "2026-01-04", "2026-01-06"]:
+        before, one = one.to_json(), streams()
+        one.restore(before)
         asked, came = one.peek(None, {"when": when}), one.push(None, {"when": when}, 1.0)
         np.testing.assert_array_equal(asked.x, came.x)
         seen.append(came.x[one.encoder.columns[NAME][1]])
@@ -80,12 +68,10 @@ def test_the_input_is_missing_where_no_time_is_known_and_is_saved():
 
 
 def test_a_target_that_is_the_gap_is_found_and_predictions_know_it(tmp_path):
-    gaps = np.random.default_rng(0).uniform(1, 3, 400)
-    path = write(tmp_path / "a.csv", gaps, members=2)
+    path = write(tmp_path / "a.csv", DRAWN, members=2)
     options = {"target": "y", "task": "regression", "member": "who"}
     options["model"] = ModelConfig(experts=("baselines", "row"))
     result = run(path, tmp_path / "run", **options)
     assert result.scores["mae"] < 0.15 < 0.4 < result.scores["mean_mae"]
-    assert read_extra(tmp_path / "run" / "checkpoint.safetensors")["plan"]["gaps"] == {NAME: "when"}
     found = [row["y"] for row in predictions(tmp_path / "run", path)[1]]
-    assert np.abs(np.array(found) - gaps)[2:].mean() < 0.15
+    assert np.abs(np.array(found) - DRAWN)[2:].mean() < 0.15

@@ -2,6 +2,7 @@
 
 import json
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -46,38 +47,30 @@ def test_monitors_are_what_they_say(cell_name):
 
 def test_units_whose_gate_is_shut_are_dead():
     def shut(network):
-        weight, bias = network.blocks.glu.linear.weight, network.blocks.glu.linear.bias
-        # Values in front, gates behind: the first layer has one dead value, the second two shut
-        # gates.
-        weight = weight.at[0, 1].set(0.0)
-        return jax.tree.map(
-            lambda leaf: (
-                weight
-                if leaf is network.blocks.glu.linear.weight
-                else bias.at[0, 4].set(-1e3).at[1, 3:5].set(-1e3)
-                if leaf is network.blocks.glu.linear.bias
-                else leaf
-            ),
-            network,
-        )
+        """Values in front, gates behind: the first layer has one dead value, the second two."""
+        linear = network.blocks.glu.linear
+        parts = lambda one: (one.blocks.glu.linear.weight, one.blocks.glu.linear.bias)  # noqa: E731
+        dead = linear.bias.at[0, 4].set(-1e3).at[1, 3:5].set(-1e3)
+        return eqx.tree_at(parts, network, (linear.weight.at[0, 1].set(0.0), dead))
 
     assert measure(LRU, shut)[0]["dead_units"] == pytest.approx(3 / 6)
     assert "dead_units" not in measure(LRU, seen=False)[0]
 
 
+def restored(monitors, *options):
+    """Return monitors that were saved and restored."""
+    again = Monitors(*options)
+    again.restore(json.loads(json.dumps(monitors.to_json())))
+    return again
+
+
 def test_a_monitor_warns_once_until_it_came_back():
     monitors, high = Monitors(), RANGES["update_ratio"][1] * 2
     assert len(monitors.warnings({"update_ratio": high, "dead_units": 0.0})) == 1
-    again = Monitors()
-    again.restore(json.loads(json.dumps(monitors.to_json())))
-    for one in (monitors, again):
-        assert one.warnings({"update_ratio": high}) == []
-        # Not measured is not back.
-        assert one.warnings({}) == [] and one.warnings({"update_ratio": high}) == []
-        assert (
-            one.warnings({"update_ratio": 1e-4}) == []
-            and len(one.warnings({"update_ratio": high})) == 1
-        )
+    # Not measured is not back.
+    seen = [{"update_ratio": high}, {}, {"update_ratio": high}, {"update_ratio": 1e-4}]
+    for one in (restored(monitors), monitors):
+        assert [len(one.warnings(values)) for values in [*seen, seen[0]]] == [0, 0, 0, 0, 1]
     assert "is nan" in monitors.warnings({"sensitivity_norm": float("nan")})[0]
 
 
@@ -91,50 +84,44 @@ def test_a_broken_network_is_named_and_harms_nothing():
 
 def sums(rows, loss, **more):
     """Return sums of scores after rows of one log loss, or of one error beside the last value's."""
-    of_each = {"rows": 1.0, "squared": loss**2, "log_loss": loss}
-    if more:
-        of_each = {"rows": 1.0, "squared": loss**2, "mae": loss, "coverage": 0.0} | more
+    of_each = {"rows": 1.0, "squared": loss**2, "mae" if more else "log_loss": loss} | more
     return {name: rows * value for name, value in of_each.items()}
 
 
-@pytest.mark.parametrize("kind", ["classes", "numbers"])
-def test_a_level_of_the_scores_that_was_lost_is_told_once_and_survives_a_checkpoint(kind):
-    def look(monitors, lost):
+BLOCKS = {
+    "log loss was 0.6 ": (sums(BLOCK, 0.2), sums(BLOCK, 0.6)),
+    "was 1.8 ": tuple(sums(BLOCK, loss, no_change_mae=10.0, coverage=0.9) for loss in (9.0, 18.0)),
+}
+
+
+@pytest.mark.parametrize("words", BLOCKS)
+def test_a_level_of_the_scores_that_was_lost_is_told_once_and_survives_a_checkpoint(words):
+    def look(monitors, block):
         """See blocks of rows with a level; return what was told."""
-        block = sums(BLOCK, 0.6 if lost else 0.2)
-        if kind == "numbers":
-            block = sums(BLOCK, 9.0 + 9 * lost, no_change_mae=10.0)
         assert all(monitors.look(block) for _ in range(HELD))
         return monitors.warnings({})
 
-    monitors = Monitors()
-    assert not look(monitors, False)
-    again = Monitors()
-    again.restore(json.loads(json.dumps(monitors.to_json())))
-    (line,) = look(again, True)
-    assert "lost" in line and ("log loss was 0.6 " if kind == "classes" else "was 1.8 ") in line
-    assert not look(again, True)
+    monitors, (held, lost) = Monitors(), BLOCKS[words]
+    assert not look(monitors, held)
+    (line,) = look(again := restored(monitors), lost)
+    assert "lost" in line and words in line and not look(again, lost)
 
 
 def test_a_coverage_that_is_clearly_too_small_is_said_once():
+    def look(monitors, labels, coverage):
+        """See a block; return whether it ends, the recent coverage, and what is told."""
+        ends = monitors.look(sums(labels, 1.0, no_change_mae=1.0, coverage=coverage))
+        recent = monitors.recent_coverage()
+        return ends, recent, monitors.warnings(recent)
+
     monitors = Monitors(0.9)
-    few = sums(LABELS - 1, 1.0, no_change_mae=1.0, coverage=0.9)
-    assert not monitors.look(few) and monitors.recent_coverage() == {}
-    assert monitors.look(sums(LABELS, 1.0, no_change_mae=1.0, coverage=0.9))
-    assert monitors.recent_coverage() == {"recent_coverage": 0.9, "recent_labels": LABELS}
-    assert not monitors.warnings(monitors.recent_coverage())
-    again = Monitors(0.9)
-    again.restore(json.loads(json.dumps(monitors.to_json())))
-    for one in (monitors, again):
-        # A block that is not whole counts with the one before it.
-        assert not one.look(sums(LABELS // 2, 1.0, no_change_mae=1.0, coverage=0.495))
-        assert one.recent_coverage() == {"recent_coverage": 0.765, "recent_labels": 1500}
-        lines = one.warnings(one.recent_coverage())
-        assert lines == ["recent_coverage is 0.765, outside its range of 0.8051 to 1"]
+    assert look(monitors, LABELS - 1, 0.9) == (False, {}, [])
+    recent = {"recent_coverage": 0.9, "recent_labels": LABELS}
+    assert look(monitors, LABELS, 0.9) == (True, recent, [])
+    recent = {"recent_coverage": 0.765, "recent_labels": 1500}
+    words = ["recent_coverage is 0.765, outside its range of 0.8051 to 1"]
+    for one in (restored(monitors, 0.9), monitors):
+        assert look(one, LABELS // 2, 0.495) == (False, recent, words)
         assert not one.warnings(one.recent_coverage())
-
-
-def test_exact_predictions_hold_every_label_and_that_is_no_fault():
-    monitors = Monitors(0.5)
-    monitors.look(sums(LABELS, 0.0, no_change_mae=0.0, coverage=1.0))
-    assert not monitors.warnings(monitors.recent_coverage())
+    # Around exact predictions, intervals hold every label: no fault.
+    assert look(Monitors(0.5), LABELS, 1.0)[2] == []

@@ -37,11 +37,17 @@ def test_sktimes_own_checks():
     assert len(found) > 500 and {k: v for k, v in found.items() if v != "PASSED"} == {}
 
 
+def said(model):
+    """Return forecasts and intervals of a model."""
+    fh = [1, 2, 3, 4]
+    intervals = model.predict_interval(fh, coverage=[0.5, 0.9])
+    return model.predict(fh).to_dict(), intervals.to_dict()
+
+
 def test_fit_and_update_are_one_stream_bit_for_bit():
     y = series()
-    X = pd.DataFrame(
-        {"hour": y.index.hour.astype(float), "day": y.index.day.astype(str)}, index=y.index
-    )
+    hours, days = y.index.hour.astype(float), y.index.day.astype(str)
+    X = pd.DataFrame({"hour": hours, "day": days}, index=y.index)
     whole = make().fit(y, X)
     parts = make().fit(y[:30], X[:30]).update(y[30:31], X[30:31])
     # Windows may overlap: what was learned is passed over.
@@ -49,19 +55,12 @@ def test_fit_and_update_are_one_stream_bit_for_bit():
     singly = NextSteps(4, features=8, model=FEW)
     for value, x in zip(y, X.to_dict("records"), strict=True):
         singly.learn_one(value, x)
-    fh = [1, 2, 3, 4]
-    assert whole.predict(fh).index.equals(pd.date_range(y.index[-1], periods=5, freq="h")[1:])
-    pd.testing.assert_series_equal(whole.predict(fh), parts.predict(fh), check_exact=True)
-    intervals = whole.predict_interval(fh, coverage=[0.5, 0.9])
-    pd.testing.assert_frame_equal(
-        intervals, parts.predict_interval(fh, coverage=[0.5, 0.9]), check_exact=True
-    )
-    assert whole.predict(fh).tolist() == singly.forecast(4)
-    assert intervals["load"][0.9].to_numpy().tolist() == [
-        list(ends) for ends in singly.forecast_interval(4)
-    ]
-    # Begins anew.
-    pd.testing.assert_series_equal(whole.fit(y, X).predict(fh), parts.predict(fh), check_exact=True)
+    found, intervals = said(whole)
+    assert (found, intervals) == said(parts) and [*found.values()] == singly.forecast(4)
+    assert [*found] == [*pd.date_range(y.index[-1], periods=5, freq="h")[1:]]
+    ends = zip(*(intervals["load", 0.9, end].values() for end in ("lower", "upper")), strict=True)
+    assert [*ends] == singly.forecast_interval(4)
+    assert said(whole.fit(y, X)) == said(parts)  # begins anew
 
 
 @pytest.mark.parametrize("columns", [1, 2])
@@ -72,11 +71,9 @@ def test_older_values_are_named_and_leave_cutoff_and_forecast(columns, index, ol
     y = series().reset_index(drop=True) if index == "numbers" else series()
     y = y if columns == 1 else pd.DataFrame({"a": y, "b": 2 * y})
     model, same = (make(model=BASELINES).fit(y[10:60]) for _ in range(2))
-    with pytest.warns(
-        UserWarning,
-        match=rf"update passes over {min(older.stop, 60) - older.start} values up to "
-        rf"{y.index[59]}, the last one that was learned",
-    ):
+    passed = min(older.stop, 60) - older.start
+    words = f"passes over {passed} values up to {y.index[59]}, the last one that was learned"
+    with pytest.warns(UserWarning, match=words):
         model.update(y[older])
     if older.stop > 60:
         same.update(y[60:70])
@@ -118,28 +115,26 @@ def test_memory_does_not_grow():
     assert abs(sizes[1] - sizes[0]) < 100
 
 
-@pytest.mark.full
-def test_missing_values_and_the_median():
-    y = series()
-    y.iloc[10] = np.nan
-    model = make().fit(y)
-    assert np.isfinite(model.predict([1, 4])).all()
-    quantiles = model.predict_quantiles([2], alpha=[0.5])
-    assert quantiles.to_numpy().item() == model.predict([2]).item()
+BAD = [
+    (lambda model, y: model.predict([1, 5]), "fh=5: steps 1 to 4 after the last value are learned"),
+    (lambda model, y: model.predict_interval([1], coverage=0.999), "coverage=0.999 must be above"),
+    (lambda model, y: make(horizon=0), "horizon=0, expected a whole number"),
+    (lambda model, y: model.update(y.iloc[[41, 41]]), "the index of y repeats|input data type"),
+    (lambda model, y: model.update(y.iloc[[42, 41]]), "the index of y repeats|input data type"),
+]
 
 
 def test_errors_leave_the_model_as_it_was():
-    y, model = series(), make().fit(series()[:40])
+    """A value is missing; a quantile of .5 is the prediction."""
+    y = series()
+    y.iloc[10] = np.nan
+    model = make().fit(y[:40])
     before = model.predict([1, 2]).tolist()
-    with pytest.raises(ValueError, match="fh=5: steps 1 to 4 after the last value are learned"):
-        model.predict([1, 5])
-    with pytest.raises(ValueError, match="coverage=0.999 must be above 0"):
-        model.predict_interval([1], coverage=0.999)
-    with pytest.raises(ValueError, match="horizon=0, expected a whole number"):
-        make(horizon=0)
-    for index in ([41, 41], [42, 41]):
-        with pytest.raises((ValueError, TypeError), match="the index of y repeats|input data type"):
-            model.update(pd.Series([1.0, 2.0], y.index[index]))
+    assert np.isfinite(before).all()
+    assert model.predict_quantiles([2], alpha=[0.5]).to_numpy().item() == before[1]
+    for call, words in BAD:
+        with pytest.raises((ValueError, TypeError), match=words):
+            call(model, y)
     assert model.predict([1, 2]).tolist() == before
     with pytest.warns(UserWarning, match="update_params=False has no effect"):
         model.update(y[40:50], update_params=False)
@@ -160,7 +155,5 @@ def test_after_an_error_each_value_is_still_learned_once(monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         model.update(y[5:])
     monkeypatch.undo()
-    assert (
-        model.update(y[5:]).predict([1, 4]).tolist()
-        == make(model=BASELINES).fit(y).predict([1, 4]).tolist()
-    )
+    whole = make(model=BASELINES).fit(y)
+    assert model.update(y[5:]).predict([1, 4]).tolist() == whole.predict([1, 4]).tolist()

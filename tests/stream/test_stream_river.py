@@ -1,6 +1,5 @@
 """The river estimators: river's own checks, pickling, evaluation, arrays."""
 
-import contextlib
 import importlib.util
 import os
 import signal
@@ -53,17 +52,6 @@ def rows(count=150):
     rng = np.random.default_rng(0)
     xs = [{"x": float(x), "c": "ab"[i % 2]} for i, x in enumerate(rng.normal(size=count))]
     return xs, [i > 1 and xs[i - 2]["x"] > 0 for i in range(count)]
-
-
-@pytest.mark.full
-def test_bad_values_do_not_poison():
-    model = stream.Regressor("tiny")
-    for i in range(60):
-        x = {"x": [1.0, 2.0, np.nan, np.inf, 1e300, None, "text"][i % 7]}
-        said = pytest.warns(UserWarning, match="'x' is a column of numbers and holds 'text'")
-        with said if i == 6 else contextlib.nullcontext():  # once
-            model.learn_one(x, [1.0, np.nan, 2.0, np.inf][i % 4])
-        assert np.isfinite(model.predict_one(x))
 
 
 @pytest.mark.program
