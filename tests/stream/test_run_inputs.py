@@ -2,6 +2,7 @@
 
 import datetime
 import json
+import re
 import shutil
 
 import numpy as np
@@ -45,60 +46,90 @@ def test_labels_of_json_are_classes_as_they_are_and_equal_ones_are_one(tmp_path)
     assert set(map(str, found)) <= {str(label) for label in classes}
 
 
-def test_labels_of_csv_are_classes_and_what_looks_missing_is_told(tmp_path, capsys):
-    rows = [{"x": i, "y": ["up", "NA", "", "down"][i % 4]} for i in range(40)]
-    _, last, saved = run(tmp_path / "a.csv", rows)
-    assert saved["target"][0] == ["up", "NA", "down"] and last["counts"] == {"missing targets": 10}
-    assert "the target 'y' is 'NA' in 5 of the first 15 rows" in " ".join(
-        capsys.readouterr().err.split()
-    )
+def said(capsys):
+    return " ".join(capsys.readouterr().err.split())
 
 
-@pytest.mark.parametrize(
-    ("written", "said"),
-    [
-        (lambda i: f"{i % 7},5", "numbers with a decimal comma, such as '0,5', and they are taken"),
-        (lambda i: f"{i % 7}%", "numbers with a percent sign, such as '0%', and they are taken"),
-        (lambda i: f"1'{i % 7}50.5", "numbers with an apostrophe between thousands"),
-        (lambda i: f"{i % 7 + 20}.03.2025 08:37", 'give the format, --time "u=%d.%m.%Y %H:%M"'),
-        (lambda i: f"0{i % 7 + 1}/03/2025", '--time "u=%d/%m/%Y" or --time "u=%m/%d/%Y"'),
-    ],
-)
-def test_numbers_and_dates_that_are_not_read_are_named(tmp_path, capsys, written, said):
-    rows = [{"u": written(i), "y": i % 7 / 2} for i in range(40)]
+def test_the_first_rows_are_described_and_what_looks_wrong_is_said(tmp_path, capsys):
+    rows = [f'"{i},5 C",3,{i % 2},2024-01-01T00:00:{i:02d},{i / 7}' for i in range(40)]
+    (tmp_path / "a.csv").write_text("\n".join(["unit,same,x,t,y", *rows]) + "\n")
+    inputs = "inputs, numbers: same, x inputs, categories: unit inputs, times: t"
+    expected = {
+        "y": [inputs, "target: y, a number"],
+        "t": ["target: t, a class", "the target 't' has 40 classes in 40 rows"],
+        "same": ["the target 'same' is '3' in all of the first 40 rows"],
+    }
+    for target, lines in expected.items():
+        follow(StreamConfig(str(tmp_path / "a.csv"), target, model=FEW), tmp_path / target, rows=0)
+        err = said(capsys)
+        lines += ["column 'unit' has 40 different texts in 40 rows, such as '0,5 C'; if they are"]
+        assert all(line in err for line in lines)
+        assert ("column 'same' is '3' in all of the first 40 rows" in err) == (target != "same")
+
+
+WRITTEN = {
+    "{0},5": "numbers with a decimal comma, such as '0,5', and they are taken",
+    "{0}%": "numbers with a percent sign, such as '0%', and they are taken",
+    "1'{0}50.5": "numbers with an apostrophe between thousands",
+    "2{0}.03.2025 08:37": 'dates .*give the format, --time "u=%d.%m.%Y %H:%M"',
+    "0{1}/03/2025": 'dates .*--time "u=%d/%m/%Y" or --time "u=%m/%d/%Y"',
+}
+
+
+@pytest.mark.parametrize("form", WRITTEN)
+def test_numbers_and_dates_that_are_not_read_are_named(tmp_path, capsys, form):
+    rows = [{"u": form.format(i % 7, i % 7 + 1), "y": i % 7 / 2} for i in range(40)]
     run(tmp_path / "a.csv", rows)
-    assert f"column 'u' has {said}" in (err := " ".join(capsys.readouterr().err.split())) or (
-        "column 'u' has dates" in err and said in err
-    )
-    if "numbers" in said:
-        swapped = [{"u": row["y"], "y": row["u"]} for row in rows]
-        run(tmp_path / "b.csv", swapped)
-        err = " ".join(capsys.readouterr().err.split())
-        assert f"the target 'y' has {said}" in err and "--task regression" in err
-        (tmp_path / "c").mkdir()
-        with pytest.raises(ValueError, match="have no number in 'y'.*numbers with a"):
-            run(tmp_path / "c" / "c.csv", swapped, task="regression")
+    assert re.search(f"column 'u' has {WRITTEN[form]}", said(capsys))
+    if form == "{0}%":  # as a target, and where numbers are asked for
+        run(tmp_path / "b.csv", [{"u": row["y"], "y": row["u"]} for row in rows])
+        err = said(capsys)
+        assert f"the target 'y' has {WRITTEN[form]}" in err and "--task regression" in err
         run(tmp_path / "d.csv", rows, numeric=("u",))
-        assert "and they count as missing" in " ".join(capsys.readouterr().err.split())
+        assert "and they count as missing" in said(capsys)
+
+
+SORTED = [{"x": i // 5 + i % 5 / 9, "y": f"c{i // 5}"} for i in range(100)]
+CLASSES = [{"x": i, "y": ["up", "NA", "", "down"][i % 4]} for i in range(40)]
+NUMBERS = [{"x": i, "y": i / 7 if i < 30 else "2%"} for i in range(40)]
+COUNTED = [
+    (CLASSES, {}, "the target 'y' is 'NA' in 5 of the first 15 rows", ("missing targets", 10)),
+    (
+        NUMBERS,
+        {"task": "regression"},
+        "row 31: the target holds '2%', which is no number",
+        ("targets that are no number", 10),
+    ),
+    (
+        SORTED,
+        {"classes": 16},
+        "the class 'c16' is one more than the 16 there is room for",
+        ("classes without room", 20),
+    ),
+]
+
+
+@pytest.mark.parametrize(("rows", "options", "words", "count"), COUNTED)
+def test_labels_that_are_not_learned_are_counted_and_told_once(
+    tmp_path, capsys, rows, options, words, count
+):
+    _, last, _ = run(tmp_path / "a.csv", rows, **options)
+    assert last["counts"] == dict([count]) and said(capsys).count(words) == 1
 
 
 def test_dates_are_read_by_a_given_format(tmp_path, capsys):
-    dates = [f"{1 + i % 28}.{1 + i % 12}.2025 08:{i:02d}" for i in range(40)]
-    rows = [{"on": date, "y": i % 7 / 2} for i, date in enumerate([*dates, "soon"])]
-    run(tmp_path / "a.csv", rows)
+    days = [datetime.datetime(2025, 1 + i % 12, 1 + i % 28, 8, i) for i in range(40)]
+    written, iso = ([*(f"{day:{form}}" for day in days), "soon"] for form in ("%d.%m.%Y %H:%M", ""))
+    rows = [{"on": date, "y": i % 7 / 2} for i, date in enumerate(written)]
     out, last, saved = run(tmp_path / "b.csv", rows, time=("on=%d.%m.%Y %H:%M",))
     assert saved["encoder"]["columns"][0] == ["on", "time", 0]
     assert last["counts"]["not a date"] == 1 and "missing" not in last["counts"]
-    err = " ".join(capsys.readouterr().err.split())
-    assert "'on' is a column of dates and holds 'soon', which counts as missing" in err
-    table = list(predictions(out, str(tmp_path / "a.csv"))[1])
-    assert len(table) == 41
-    iso = [
-        row | {"on": datetime.datetime(2025, 1 + i % 12, 1 + i % 28, 8, i).isoformat()}
-        for i, row in enumerate(rows[:40])
-    ]
-    _, expected, _ = run(tmp_path / "c.csv", [*iso, rows[40]])
-    assert {"mae": last["mae"], "rmse": last["rmse"]}.items() <= expected.items()
+    assert "'on' is a column of dates and holds 'soon', which counts as missing" in said(capsys)
+    assert len(list(predictions(out, str(tmp_path / "b.csv"))[1])) == 41
+    expected = run(
+        tmp_path / "c.csv", [row | {"on": on} for row, on in zip(rows, iso, strict=True)]
+    )
+    assert (last["mae"], last["rmse"]) == (expected[1]["mae"], expected[1]["rmse"])
 
 
 def test_a_column_that_begins_empty_takes_the_kind_of_its_first_value(tmp_path, capsys):
@@ -110,28 +141,7 @@ def test_a_column_that_begins_empty_takes_the_kind_of_its_first_value(tmp_path, 
     kinds = {name: kind for name, kind, _ in saved["encoder"]["columns"]}
     assert kinds == {"x": "numeric", "late": "categorical", "empty": "undecided"}
     assert saved["encoder"]["words"] == [["red", "green"]] and "not a number" not in last["counts"]
-    assert "without a value so far: late, empty" in " ".join(capsys.readouterr().err.split())
-
-
-def test_targets_that_are_no_numbers_are_told_or_refused(tmp_path, capsys):
-    rows = [{"x": i, "y": i / 7 if i < 30 else "2%"} for i in range(40)]
-    _, last, _ = run(tmp_path / "a.csv", rows, task="regression")
-    assert last["counts"]["targets that are no number"] == 10
-    said = " ".join(capsys.readouterr().err.split())
-    assert (
-        said.count("the target holds '2%', which is no number") == 1
-        and "row 31: the target" in said
-    )
-
-
-SORTED = [{"x": i // 5 + i % 5 / 9, "y": f"c{i // 5}"} for i in range(100)]
-
-
-def test_a_class_without_given_room_is_told(tmp_path, capsys):
-    _, last, _ = run(tmp_path / "a.csv", SORTED, classes=16)
-    said = " ".join(capsys.readouterr().err.split())
-    assert last["counts"]["classes without room"] == 20
-    assert said.count("the class 'c16' is one more than the 16 there is room for") == 1
+    assert "without a value so far: late, empty" in said(capsys)
 
 
 @pytest.mark.parametrize(
@@ -151,8 +161,8 @@ def test_room_for_classes_that_come_late_grows_and_the_run_resumes(
     rows = [row | {"who": "ab"[i % 2]} for i, row in enumerate(SORTED)]
     options = {"model": ModelConfig(**{"experts": ("baselines", "row")} | model), **options}
     out, last, saved = run(tmp_path / "a.csv", rows, **options)
-    said = " ".join(capsys.readouterr().err.split())
-    assert said.count("room for 32") == 1 and "without room" not in str(last["counts"])
+    err = said(capsys)
+    assert err.count("room for 32") == 1 and "without room" not in str(last["counts"])
     assert len(saved["target"][0]) >= 19  # the last one comes too late with a delay
     # The class of the last row is predicted most of the time, also that of the last classes.
     assert last["accuracy"] > last["no_change_accuracy"] - 0.15
@@ -163,33 +173,29 @@ def test_room_for_classes_that_come_late_grows_and_the_run_resumes(
     assert_same_state(out, tmp_path / "cut")
 
 
-NUMBERS_LIKE_CLASSES = {
+LIKE_CLASSES = {
     "counts": ([0, 1, 2] * 10 + [0, 50, 51], "row 32: the target is 50, a number"),
     "parts": ([0, 1] * 15 + [0.5], "row 31: the target is 0.5, a number"),
     "two new ones": ([0, 1] * 15 + [2, 3], "row 32: the target is 3, a number"),
+    "a rare class": ([0, 1] * 15 + [2] * 5, ""),
+    "digits": ([*range(10)] * 4, ""),
+    "texts": (["up", "down"] * 15 + [7, 9.5], ""),
+    "a code": ([0, 1] * 15 + ["no", 7], ""),
+    "a text for no value": ([0, 1] * 15 + ["nan", "inf"], ""),
     "at rest": ([0.0] * 30 + [0.1, 7], "'y' is '0.0' in all of the first 20 rows, and is taken"),
 }
-CLASSES_LIKE_NUMBERS = {
-    "a rare class": [0, 1] * 15 + [2] * 5,
-    "digits": [*range(10)] * 4,
-    "texts": ["up", "down"] * 15 + [7, 9.5],
-    "a code": [0, 1] * 15 + ["no", 7],
-    "a text for no value": [0, 1] * 15 + ["nan", "inf"],
-}
 
 
-@pytest.mark.parametrize("values", [*NUMBERS_LIKE_CLASSES, *CLASSES_LIKE_NUMBERS])
+@pytest.mark.parametrize("values", LIKE_CLASSES)
 def test_numbers_that_are_taken_for_classes_are_told_when_they_come(tmp_path, capsys, values):
-    found, message = NUMBERS_LIKE_CLASSES.get(values) or (CLASSES_LIKE_NUMBERS[values], None)
+    found, message = LIKE_CLASSES[values]
     rows = [{"x": i % 3, "y": value} for i, value in enumerate(found)]
     _, last, _ = run(tmp_path / "a.csv", rows)
-    said = " ".join(capsys.readouterr().err.split())
-    told = "if it is a number, begin again with --task regression"
-    assert said.count(told) == (message is not None and values != "at rest")
-    assert message is None or message in said
-    assert ("mae" in last) == (values == "at rest")
-    _ = run(tmp_path / "b.csv", rows, task="classification", look_ahead=20)
-    assert told not in " ".join(capsys.readouterr().err.split())
+    err, told = said(capsys), "if it is a number, begin again with --task regression"
+    assert message in err and ("mae" in last) == (values == "at rest")
+    assert err.count(told) == (message.startswith("row"))
+    run(tmp_path / "b.csv", rows, task="classification")
+    assert told not in said(capsys)
 
 
 def test_a_run_on_a_frame_goes_on_with_a_longer_one_that_begins_with_it(tmp_path):
@@ -206,15 +212,9 @@ def test_a_run_on_a_frame_goes_on_with_a_longer_one_that_begins_with_it(tmp_path
 
 
 def test_a_column_whose_scale_changes_is_told_once(tmp_path, capsys):
-    draw = np.random.default_rng(0)
-    rows = [
-        {
-            "grams": f"{draw.normal() * (1000 if i > 300 else 1):.3f}",
-            "same": draw.normal(),
-            "y": i % 7,
-        }
-        for i in range(900)
-    ]
+    grams, same = np.random.default_rng(0).normal(size=(2, 900))
+    grams[301:] *= 1000
+    rows = [{"grams": grams[i], "same": same[i], "y": i % 7} for i in range(900)]
     options = {"task": "regression", "log_every": 100, "checkpoint_every": 100}
     out, *_ = run(tmp_path / "a.csv", rows, **options)
     told = [line for line in capsys.readouterr().err.splitlines() if "deviation of" in line]
