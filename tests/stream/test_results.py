@@ -1,16 +1,12 @@
 """What a run says at its end, and how its settings follow from each other."""
 
-import dataclasses
-import re
-
 import numpy as np
+import pandas as pd
 import pytest
 from streams import FEW, assert_same_run, quiet
 from tiers import fast
 
 from foretrace import stream
-from foretrace._experts.mixture import Mixture
-from foretrace._experts.shape import Shape
 from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
 from foretrace.stream import _report
@@ -18,13 +14,6 @@ from foretrace.stream._config import StreamConfig
 from foretrace.stream._model_config import ModelConfig
 
 SOME = ("baselines", "contexts", "short", "neighbours")
-
-
-def write(path, names, *columns):
-    """Write columns as a file, and return its path."""
-    lines = [",".join(map(str, row)) for row in zip(*columns, strict=True)]
-    path.write_text("\n".join([names, *lines]) + "\n")
-    return str(path)
 
 
 def test_the_report_shows_the_simple_answers_and_the_groups_of_experts(files, tmp_path):
@@ -48,17 +37,6 @@ def test_the_report_shows_the_simple_answers_and_the_groups_of_experts(files, tm
         float(shown[f"simple answers, weight {shares['simple answers']}"].rstrip("%")) / 100,
         abs=1e-4,
     )
-
-
-def test_the_number_of_members_that_is_advised_fits():
-    shape = Shape(3, (0,), 1, members=300_000_000)
-    words = r"members=300000000.* there is room for \d+ members"
-    with pytest.raises(ValueError, match=words) as error:
-        Mixture(shape)
-    room = int(re.search(r"room for (\d+)", str(error.value))[1])
-    Mixture(dataclasses.replace(shape, members=room))
-    with pytest.raises(ValueError, match="there is room for"):
-        Mixture(dataclasses.replace(shape, members=room + 1))
 
 
 def test_experts_and_chunks_follow_from_the_model():
@@ -105,9 +83,8 @@ def test_a_run_from_python_is_that_of_the_command(files, tmp_path, monkeypatch):
 
 def test_scores_of_a_line_lose_nothing_to_larger_ones_before(tmp_path):
     ys = 1e9 + np.random.default_rng(0).normal(size=300)
-    source = write(tmp_path / "a.csv", "y", ys.tolist())
-    model = ModelConfig(experts=("baselines",))
-    quiet(StreamConfig(source, "y", log_every=100, model=model), tmp_path / "run")
+    options = {"target": "y", "log_every": 100, "model": ModelConfig(experts=("baselines",))}
+    stream.run(pd.DataFrame({"y": ys}), tmp_path / "run", **options)
     first, *others = read_metrics(tmp_path / "run" / "metrics.jsonl")[:3]
     assert first["no_change_mae"] > 1e6  # nothing is known before the first number
     for at, line in zip((100, 200), others, strict=True):
@@ -118,54 +95,47 @@ def test_scores_of_a_line_lose_nothing_to_larger_ones_before(tmp_path):
 
 def test_intervals_of_each_member_are_as_wide_as_its_own_errors(tmp_path, capsys):
     draw, shown = np.random.default_rng(0), []
-    names, sizes = ["small", "large"] * 800, np.tile([1.0, 10.0], 800)
-    sales = 100 * sizes + sizes * draw.normal(size=1600)
-    source = write(tmp_path / "shops.csv", "shop,sales", names, sales)
-    config = StreamConfig(source, target="sales", member="shop", members=3, model=FEW)
-    run = quiet(config, tmp_path / "run", on_prediction=shown.append).run_dir
-    held = np.array(
-        [
-            row["sales_low"] <= value <= row["sales_high"]
-            for row, value in zip(shown, sales, strict=True)
-        ]
-    ).reshape(-1, 2)
+    frame = pd.DataFrame({"shop": ["small", "large"] * 800, "sales": [100.0, 1000.0] * 800})
+    frame["sales"] += frame["sales"] / 100 * draw.normal(size=1600)
+    options = {"target": "sales", "member": "shop", "members": 3, "model": FEW}
+    run = stream.run(frame, tmp_path / "run", on_prediction=shown.append, **options).run_dir
+    ends = pd.DataFrame(shown)
+    frame["held"] = frame["sales"].between(ends["sales_low"], ends["sales_high"])
     # One width for both would hold all of one's, and .8 of the other's.
-    assert ((held[400:].mean(0) > 0.84) & (held[400:].mean(0) < 0.96)).all()
-    worst, last = names[held.mean(0).argmin()], read_metrics(run / "metrics.jsonl")[-1]
-    assert last["worst_member"] == worst
-    assert last["worst_member_coverage"] == pytest.approx(held.mean(0).min(), abs=0.01)
+    assert frame[800:].groupby("shop")["held"].mean().between(0.84, 0.96).all()
+    shares, last = frame.groupby("shop")["held"].mean(), read_metrics(run / "metrics.jsonl")[-1]
+    assert last["worst_member"] == shares.idxmin()
+    assert last["worst_member_coverage"] == pytest.approx(shares.min(), abs=0.01)
     assert cli.main(["report", str(run)]) == 0
-    assert f"of {worst}'s, the least of a member" in " ".join(capsys.readouterr().out.split())
+    words = f"of {shares.idxmin()}'s, the least of a member"
+    assert words in " ".join(capsys.readouterr().out.split())
 
 
-def compared(tmp_path, names, *columns, **options):
-    """Return the last record of a run, and what its report says below the table."""
-    source = write(tmp_path / "a.csv", names, *columns)
-    config = StreamConfig(source, "y", model=ModelConfig(experts=("row",)), **options)
-    run = quiet(config, tmp_path / "run").run_dir
-    return read_metrics(run / "metrics.jsonl")[-1], _report.table(run).caption
+DRAW = np.random.default_rng(0)
+XS, WALK = DRAW.normal(size=600), np.cumsum(DRAW.normal(size=600))
+COIN = np.where(DRAW.uniform(size=600) < 0.7, "heads", "tails")
+WORSE = {
+    "coin": (COIN, ["majority_"], "is not better than the most frequent class ("),
+    "walk": (WALK, ["no_change_"], "is not better than the last one known ("),
+    "copy": (XS, [], "not better"),
+}
 
 
-def test_a_coin_is_no_better_than_its_more_frequent_side(tmp_path):
-    draw = np.random.default_rng(0)
-    xs, heads = draw.normal(size=600), draw.uniform(size=600) < 0.7
-    sides = np.where(heads, "heads", "tails")
-    last, caption = compared(tmp_path, "x,y", xs, sides)
-    assert last["kind"] == "result" and last["not_better_than"] == ["majority_"]
-    assert caption.startswith("The accuracy, ")
-    assert "is not better than the most frequent class (" in caption
-    assert "the last one known" not in caption and "try more rows, other inputs, or" in caption
-
-
-@pytest.mark.parametrize("noise", [False, True])
-def test_numbers_are_compared_with_the_last_one(tmp_path, noise):
-    draw = np.random.default_rng(0)
-    xs, walk = draw.normal(size=600), np.cumsum(draw.normal(size=600))
-    last, caption = compared(tmp_path, "x,y", xs, walk if noise else xs, task="regression")
-    assert last["not_better_than"] == (["no_change_"] if noise else [])
-    assert ("is not better than the last one known (" in caption) == noise
-    if not noise:
+@pytest.mark.parametrize("name", WORSE)
+def test_what_is_no_better_than_a_baseline_is_said(tmp_path, name):
+    ys, baselines, words = WORSE[name]
+    task = "classification" if name == "coin" else "regression"
+    options = {"target": "y", "task": task, "model": ModelConfig(experts=("row",))}
+    run = stream.run(pd.DataFrame({"x": XS, "y": ys}), tmp_path / "run", **options).run_dir
+    last, caption = read_metrics(run / "metrics.jsonl")[-1], _report.table(run).caption
+    assert last["kind"] == "result" and last["not_better_than"] == baselines
+    assert (words in caption) == bool(baselines)
+    assert ("try more rows, other inputs, or" in caption) == bool(baselines)
+    assert caption.startswith("The accuracy, ") == (name == "coin")
+    if name == "copy":
         total = last.get("total", last)
         best = min(total["no_change_mae"], total["mean_mae"], last["experts"]["season"])
         less = f"{1 - total['mae'] / best:.0%} less than by the best simple answer"
         assert caption.startswith(f"The mean absolute error: {less}, ")
+    else:
+        assert ("the last one known" in caption) == (name == "walk")
