@@ -16,25 +16,9 @@ from foretrace.cli import _stream as commands
 from foretrace.cli._options import Stream
 from foretrace.stream import _intake
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._run import follow
 
-MODEL = ModelConfig(experts=("baselines",))
 CHECKPOINT = "checkpoint.safetensors"
-
-
-@pytest.fixture
-def config(tmp_path):
-    (tmp_path / "a.csv").write_text("x,y\n" + "".join(f"{i % 3},{i % 2}\n" for i in range(60)))
-    return StreamConfig(
-        str(tmp_path / "a.csv"), target="y", model=MODEL, log_every=20, checkpoint_every=30
-    )
-
-
-@pytest.fixture
-def run(config, tmp_path):
-    follow(config, tmp_path / "run", show_progress=False)
-    return tmp_path / "run"
 
 
 def test_ctrl_c_within_a_python_program_is_an_exit_code(monkeypatch, capsys):
@@ -48,7 +32,7 @@ def test_ctrl_c_within_a_python_program_is_an_exit_code(monkeypatch, capsys):
 
 def test_predictions_to_a_file_are_whole_or_absent(run, tmp_path, capsys):
     """What a message about a row advises is an option of the command."""
-    out, there = tmp_path / "out.csv", {"a.csv", "b.csv", "run"}
+    out, there = tmp_path / "out.csv", {"b.csv", "run"}
     arguments = ["predict", str(run), str(tmp_path / "b.csv"), "--out", str(out)]
     assert cli.main(arguments) == 2
     for text in ("", "other\n1\n", "x;y\n\xe4;2\n", "x,y\n1,2\n2,1\n3\n4,1\n"):
@@ -68,10 +52,10 @@ def test_predictions_to_a_file_are_whole_or_absent(run, tmp_path, capsys):
 
 @pytest.mark.parametrize("is_terminal", [False, True])
 def test_a_file_gets_labels_as_they_are_and_a_terminal_no_escape_sequences(
-    tmp_path, capsys, monkeypatch, is_terminal
+    config, tmp_path, capsys, monkeypatch, is_terminal
 ):
     (tmp_path / "a.csv").write_text("x,y\n" + "1,a\x1b[2Jb\n" * 30)
-    config = StreamConfig(str(tmp_path / "a.csv"), target="y", member="x", model=MODEL)
+    config = dataclasses.replace(config, source=str(tmp_path / "a.csv"), member="x")
     follow(config, tmp_path / "run", show_progress=False)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
     assert cli.main(["predict", str(tmp_path / "run"), config.source, "--rows", "3"]) == 0

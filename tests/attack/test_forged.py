@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.numpy import save_file
 from tiers import fast
+from trained import TRAINED
 
 import foretrace as ft
 from foretrace import experiment
@@ -36,10 +37,6 @@ from foretrace.stream._run import follow
 from foretrace.stream._saved import copy_state, opened
 
 TINY = experiment.NetworkConfig(depth=1, model_size=4, cell=experiment.LRU(state_size=3))
-TASK = experiment.Copy(pattern_length=2, padding=1, bits=2)
-EVERY = {"log_every": 3, "evaluate_every": 4, "align_every": None, "checkpoint_every": 2}
-FEW = {"steps": 4, "batch_size": 2, "validation_sequences": 2, "final_sequences": 2}
-TRAINED = experiment.Config(task=TASK, network=TINY, **EVERY, **FEW)
 AGENT = RLConfig(environment=MemoryChain(2), network=TINY, steps=4, log_every=2, checkpoint_every=2)
 BASELINES = ModelConfig(experts=("baselines",))
 NETWORK = ModelConfig(size="small", depth=1, model_size=4, state_size=3)

@@ -3,7 +3,6 @@
 import errno
 import json
 import os
-import shutil
 import socket
 import subprocess
 
@@ -15,30 +14,9 @@ from foretrace._runs.files import LinkError
 from foretrace.cli import _main as cli
 from foretrace.experiment._config import Config
 from foretrace.stream import _figure
-from foretrace.stream._config import StreamConfig
-from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._run import follow
 
-MODEL = ModelConfig(experts=("baselines",))
 FILES = CHECKPOINT, CONFIG, RECORD = ("checkpoint.safetensors", "config.json", "metrics.jsonl")
-
-
-@pytest.fixture(scope="module")
-def finished(tmp_path_factory):
-    """Return the configuration and the run directory of a finished run on a stream."""
-    folder = tmp_path_factory.mktemp("finished")
-    (folder / "a.csv").write_text("x,y\n" + "".join(f"{i % 3},{i % 2}\n" for i in range(60)))
-    config = StreamConfig(
-        str(folder / "a.csv"), target="y", model=MODEL, log_every=20, checkpoint_every=30
-    )
-    follow(config, folder / "run", show_progress=False)
-    return config, folder / "run"
-
-
-@pytest.fixture
-def run(finished, tmp_path):
-    shutil.copytree(finished[1], tmp_path / "run")
-    return tmp_path / "run"
 
 
 def edited(path, **changes):
@@ -83,7 +61,7 @@ def test_damage_is_found_where_it_is(run, capsys, name, damage, message):
 
 
 @pytest.mark.parametrize("name", [RECORD, ".lock", CHECKPOINT, "curves.png"])
-def test_nothing_is_written_through_a_symbolic_link(finished, run, tmp_path, name):
+def test_nothing_is_written_through_a_symbolic_link(config, run, tmp_path, name):
     """The files that grow refuse it, the others take its place."""
     mine, is_refused = tmp_path / "mine", name in (RECORD, ".lock")
     before = (run / CHECKPOINT).read_bytes() if name == CHECKPOINT else b""
@@ -93,9 +71,9 @@ def test_nothing_is_written_through_a_symbolic_link(finished, run, tmp_path, nam
     if is_refused:
         words = f"{name} is a symbolic link and would be written through"
         with pytest.raises(LinkError, match=words):
-            follow(finished[0], run, resume=True, show_progress=False)
+            follow(config, run, resume=True, show_progress=False)
     else:
-        follow(finished[0], run, resume=True, show_progress=False)
+        follow(config, run, resume=True, show_progress=False)
         _figure.figure(run)
     assert mine.read_bytes() == before and (run / name).is_symlink() == is_refused
 
