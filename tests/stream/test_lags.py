@@ -1,6 +1,7 @@
 """Earlier rows as features: numbers and categories share a room; a run says how far it reaches."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from tiers import fast
 
@@ -28,11 +29,9 @@ def write(path, rows, back):
     """A file whose class is the category of some rows before, beside a column of noise."""
     draw = np.random.default_rng(0)
     colours, noise = draw.integers(0, 4, rows), draw.normal(size=rows)
-    classes = np.roll(colours, back)
-    names = ["red", "green", "blue", "grey"]
-    rows_of = zip(noise, colours, classes, strict=True)
-    lines = [f"{a:.4f},{names[b]},{'abcd'[c]}" for a, b, c in rows_of]
-    path.write_text("\n".join(["noise,colour,y", *lines]) + "\n")
+    names, classes = np.array(["red", "green", "blue", "grey"]), np.array([*"abcd"])
+    columns = {"noise": noise, "colour": names[colours], "y": classes[np.roll(colours, back)]}
+    pd.DataFrame(columns).to_csv(path, index=False)
     return str(path)
 
 
