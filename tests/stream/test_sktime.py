@@ -93,19 +93,15 @@ def test_windows_of_update_predict_are_one_stream():
         assert value == make(model=BASELINES).fit(y[y.index < at]).predict([1]).item()
 
 
-@pytest.mark.parametrize("rows", [slice(0, 50), slice(10, 60), slice(0, 39)])
+X = pd.DataFrame({"x": np.arange(80.0)}, index=series().index)
+
+
+@pytest.mark.parametrize("rows", [slice(0, 50), slice(10, 60)])
 def test_exogenous_variables_are_those_of_the_index(rows):
     y = series()
-    X = pd.DataFrame({"x": np.arange(80.0)}, index=y.index)
-    if rows.stop < 40:
-        with pytest.raises(ValueError, match="indices .* are not contained"):
-            make().fit(y[10:40], X[rows])
-    else:
-        longer = make().fit(y[10:40], X[rows]).update(y[40:50], X)
-        exact = make().fit(y[10:50], X[10:50])
-        assert longer.predict([1, 4]).tolist() == exact.predict([1, 4]).tolist()
-    with pytest.raises(ValueError, match="X has 31 rows and y 30; give one row"):
-        make().fit(y[10:40], X.iloc[[10, *range(10, 40)]])
+    longer = make().fit(y[10:40], X[rows]).update(y[40:50], X)
+    exact = make().fit(y[10:50], X[10:50])
+    assert longer.predict([1, 4]).tolist() == exact.predict([1, 4]).tolist()
 
 
 def test_memory_does_not_grow():
@@ -119,6 +115,8 @@ BAD = [
     (lambda model, y: model.predict([1, 5]), "fh=5: steps 1 to 4 after the last value are learned"),
     (lambda model, y: model.predict_interval([1], coverage=0.999), "coverage=0.999 must be above"),
     (lambda model, y: make(horizon=0), "horizon=0, expected a whole number"),
+    (lambda model, y: make().fit(y[10:40], X[:39]), "indices .* are not contained"),
+    (lambda model, y: make().fit(y[:30], X.iloc[[0, *range(30)]]), "X has 31 rows and y 30; give"),
     (lambda model, y: model.update(y.iloc[[41, 41]]), "the index of y repeats|input data type"),
     (lambda model, y: model.update(y.iloc[[42, 41]]), "the index of y repeats|input data type"),
 ]
