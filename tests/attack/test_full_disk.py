@@ -38,17 +38,17 @@ class Killed(BaseException):
 
 
 class Disk:
-    """A disk whose operations fail with an error, from one of them on, counted from 0."""
+    """A disk whose operations fail with an error, some of them, counted from 0."""
 
-    def __init__(self, last, error):
-        self.last = last
+    def __init__(self, failing, error):
+        self.failing = failing
         self.error = error
         self.operations = 0
 
     def use(self):
         """Count an operation, which may fail."""
         self.operations += 1
-        if self.operations > self.last:
+        if self.operations - 1 in self.failing:
             raise self.error
 
     def __getattr__(self, name):
@@ -80,11 +80,12 @@ class Disk:
 
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+FOR_EVER = 10**9
 
 
-def run(name, folder, last=10**9, error=FULL):
+def run(name, folder, failing=(), error=FULL):
     """Begin a command or go on with it on such a disk; return its exit code and the disk."""
-    disk = Disk(last, error)
+    disk = Disk(failing, error)
     begun = f"{COMMANDS[name].format(folder)} --run-dir {folder}"
     with pytest.MonkeyPatch.context() as patch:
         for module in (files, appended):
@@ -125,26 +126,35 @@ def undisturbed(request, tmp_path_factory):
         yield request.param, content(folder / "whole"), disk.operations
 
 
+WAYS = {
+    "killed": (FOR_EVER, Killed()),
+    "full": (FOR_EVER, FULL),
+    "full for a moment": (1, FULL),
+}
+"""Number of operations that fail, and with which error."""
+
+
 @given(
     shares=st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=2),
-    is_killed=st.booleans(),
+    way=st.sampled_from(sorted(WAYS)),
 )
-@example([0.01, 0.6], True)
+@example([0.01, 0.6], "killed")
+@example([0.7], "full for a moment")
 def test_whatever_cannot_be_written_the_run_ends_as_if_undisturbed(
-    undisturbed, tmp_path_factory, shares, is_killed
+    undisturbed, tmp_path_factory, shares, way
 ):
-    """The disk fills, or the process is killed, at shares of the operations; then `resume`."""
-    name, whole, count = undisturbed
+    """Operations fail from shares of them on; then `resume`."""
+    (name, whole, count), (number, error) = undisturbed, WAYS[way]
     folder = tmp_path_factory.mktemp("cut") / "run"
-    for share in shares:
+    for at in (int(share * count) for share in shares):
         said = io.StringIO()
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
-            code, _ = run(name, folder, int(share * count), Killed() if is_killed else FULL)
+            code, _ = run(name, folder, range(at, at + number), error)
             is_begun = (folder / "config.json").exists()
             assert code == 0 or not is_begun or cli.main(["check", str(folder)]) == 0
         err = said.getvalue()
         assert "Traceback" not in err and err.count("error:") == (code in (1, 2)), err
-        assert is_killed or code == 0 or "No space left on device" in err, err
+        assert way == "killed" or code == 0 or "No space left on device" in err, err
     assert run(name, folder)[0] == 0
     assert content(folder) == whole
     assert {path.stem for path in folder.parent.iterdir()} == {"run"}
