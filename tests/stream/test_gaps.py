@@ -21,7 +21,7 @@ DRAWN = np.random.default_rng(0).uniform(1, 3, 400)
 
 def write(path, gaps, members=1):
     """Write rows whose target is the time since the row before of the same member, in hours."""
-    at, lines = [START] * members, ["when,who,y"]
+    at, lines = [START + i * datetime.timedelta(minutes=6) for i in range(members)], ["when,who,y"]
     for i, hours in enumerate(gaps):
         at[i % members] += datetime.timedelta(hours=float(hours))
         lines.append(f"{at[i % members]},{i % members},{hours:.3f}")
