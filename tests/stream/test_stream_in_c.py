@@ -94,10 +94,12 @@ def test_a_run_in_c_predicts_and_learns_as_the_run_itself(whole, tmp_path, quick
     run = quiet(whole.config, tmp_path / "run", rows=FIRST).run_dir
     _, _, intake, state = opened(run)
     alone = np.asarray(intake.predict(state, whole.table[FIRST]).newest)
-    program, last = InC(run), frozen.FIRST.get(whole.name)
-    for at in range(FIRST, last or len(whole.rows)):
-        label = whole.labels[at - whole.config.delay]
-        predicted, learned = program.step(whole.table[at], label)
+    program, last, table = InC(run), frozen.FIRST.get(whole.name), whole.table
+    assert table[40]["a"] == "inf"
+    table[40]["a"] = "-1e31"  # missing as well
+    for at in range(FIRST, last or len(table)):
+        label = table[at - whole.config.delay][whole.config.target]
+        predicted, learned = program.step(table[at], label)
         expected = outputs_of(whole.found[at], len(learned))
         # The network computes in float32, and sums are taken in another order.
         close = {"rtol": 1e-4, "atol": 1e-5, "err_msg": f"row {at}"}
