@@ -169,16 +169,9 @@ def restoring(path: str | os.PathLike[str]) -> Iterator[None]:
     """
     try:
         yield
-    except CheckpointError:
+    except (CheckpointError, OSError):
         raise
-    except (
-        ValueError,
-        TypeError,
-        LookupError,
-        AttributeError,
-        ArithmeticError,
-        RecursionError,
-    ) as error:
+    except Exception as error:
         text = f"{type(error).__name__}: {error}" if isinstance(error, LookupError) else str(error)
         raise CheckpointError(
             f"{path} holds values that `foretrace` does not write: {text[:500]}"
@@ -197,14 +190,10 @@ def _differs(path: str | os.PathLike[str], name: str, array: Any, leaf: Any) -> 
     wide = array.dtype in (np.float64, np.complex128, np.int64) and not jax.config.read(
         "jax_enable_x64"
     )
+    advice = "; it was saved in 64-bit mode: set jax_enable_x64 before the learner is made"
     return CheckpointError(
         f"{path} belongs to another learner: {name} is {array.dtype}{list(array.shape)} in the "
-        f"file and {leaf.dtype}{list(leaf.shape)} in the learner"
-        + (
-            "; it was saved in 64-bit mode: set jax_enable_x64 before the learner is made"
-            if wide
-            else ""
-        )
+        f"file and {leaf.dtype}{list(leaf.shape)} in the learner{advice if wide else ''}"
     )
 
 

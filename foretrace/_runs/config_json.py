@@ -4,6 +4,7 @@ A dataclass is an object that names its type. A NamedTuple is a list, or an obje
 """
 
 import dataclasses
+import inspect
 import json
 import reprlib
 import types
@@ -105,12 +106,7 @@ def differences(a: Any, b: Any, place: str = "", *, but: Collection[str] = ()) -
 
 def _hints(kind: Any) -> dict[str, Any]:
     hints = typing.get_type_hints(kind)
-    names = (
-        kind._fields
-        if _is_named_tuple(kind)
-        else [field.name for field in dataclasses.fields(kind)]
-    )
-    return {name: hints[name] for name in names}
+    return {name: hints[name] for name in inspect.signature(kind).parameters}
 
 
 def _is_named_tuple(kind: Any) -> bool:

@@ -12,7 +12,6 @@ from foretrace._runs.config_json import Kind, differences, from_json, parse, to_
 from foretrace._runs.files import (
     create_atomically,
     is_temporary,
-    remove_temporaries,
     write_atomically,
 )
 from foretrace._runs.machine import surroundings
@@ -109,7 +108,6 @@ def begin(run: Run, config: Any, **begun: Any) -> Run:
     """Begin a run in a directory that may hold other files; else as `create`."""
     try:
         run.path.mkdir(parents=True, exist_ok=True)
-        _remove_temporaries(run)
         data = {"config": to_json(config)} | begun | {"surroundings": surroundings()}
         create_atomically(run.config, f"{json.dumps(data, indent=2)}\n".encode())
     except FileExistsError as error:
@@ -152,16 +150,12 @@ def _unwritable(run: Run, error: OSError) -> RunError:
 
 
 def reopen(
-    path: str | os.PathLike[str],
-    config: Any,
-    *,
-    may_change: Collection[str] = (),
-    may_grow: Collection[str] = (),
-) -> Run:
-    """Go on with a run directory.
+    run: Run, config: Kind, *, may_change: Collection[str] = (), may_grow: Collection[str] = ()
+) -> Kind:
+    """Go on with a run directory; return the recorded configuration.
 
     Args:
-        path: directory of the run.
+        run: files of the run.
         config: configuration that is asked for.
         may_change: settings that may differ from the recorded ones.
         may_grow: counts that may be larger than the recorded ones; `record_config` records them.
@@ -169,7 +163,6 @@ def reopen(
     Raises:
         RunError: there is no run, it cannot be written, or it is one with another configuration.
     """
-    run = Run(Path(path))
     recorded = read_config_as(run.path, type(config))
     if changed := differences(recorded, config, but=(*may_change, *may_grow)):
         raise RunError(
@@ -186,8 +179,7 @@ def reopen(
     # Root may write everywhere but on a read-only disk; os.access knows.
     if not os.access(run.path, os.W_OK):
         raise RunError(f"cannot write the run directory {run.path}")
-    _remove_temporaries(run)
-    return run
+    return recorded
 
 
 def record_config(run: Run, config: Any) -> None:
@@ -199,12 +191,6 @@ def record_config(run: Run, config: Any) -> None:
     data = _read(run)
     if data["config"] != (new := to_json(config)):
         write_atomically(run.config, f"{json.dumps(data | {'config': new}, indent=2)}\n".encode())
-
-
-def _remove_temporaries(run: Run) -> None:
-    """Remove files that killed processes left, since nothing else would remove them."""
-    for path in (run.config, run.checkpoint, run.figure):
-        remove_temporaries(path)
 
 
 def check_unchanged(
@@ -283,10 +269,8 @@ def read_type(path: str | os.PathLike[str]) -> str:
 
 def changed_packages(path: str | os.PathLike[str]) -> list[str]:
     """List the packages whose version is another one than when the run began."""
-    then, now = (
-        _read(Run(Path(path))).get("surroundings", {}).get("packages", {}),
-        surroundings()["packages"],
-    )
+    then = _read(Run(Path(path))).get("surroundings", {}).get("packages", {})
+    now = surroundings()["packages"]
     return [f"{name} {then[name]} -> {now[name]}" for name in then if then[name] != now.get(name)]
 
 

@@ -2,7 +2,6 @@
 
 import contextlib
 import errno
-import glob
 import importlib
 import os
 import socket
@@ -97,26 +96,24 @@ def _sync_folder(folder: Path) -> None:
 
 def remove_temporaries(path: Path) -> None:
     """Remove what killed processes left beside a file when they wrote it."""
-    start = f".{path.name}."
-    for file in path.parent.glob(f"{glob.escape(start)}*-*{_TEMPORARY}"):
-        host, _, writer = file.name.removeprefix(start).removesuffix(_TEMPORARY).rpartition("-")
-        process = writer.partition(".")[0]
-        if process.isdigit() and _is_abandoned(file, host, int(process)):
-            file.unlink(missing_ok=True)
+    for file in path.parent.iterdir():
+        if is_temporary(file, path):
+            writer = file.name.removeprefix(f".{path.name}.").removesuffix(_TEMPORARY)
+            host, _, number = writer.rpartition("-")
+            process = number.partition(".")[0]
+            if process.isdigit() and _is_abandoned(file, host, int(process)):
+                file.unlink(missing_ok=True)
 
 
 def _is_abandoned(file: Path, host: str, process: int) -> bool:
     """Say whether nobody will finish a temporary file: its process is gone, or it is a day old."""
-    if host == socket.gethostname() and os.name == "posix":
-        try:
-            os.kill(process, 0)  # only asks whether there is such a process
-        except ProcessLookupError:
-            return True
-        except OSError:
-            pass
     try:
+        if host == socket.gethostname() and os.name == "posix":
+            os.kill(process, 0)  # only asks whether there is such a process
         return time.time() - file.stat().st_mtime > _A_DAY
-    except OSError:  # it was renamed or removed meanwhile
+    except ProcessLookupError:
+        return True
+    except OSError:  # the process is another user's, or the file was renamed or removed meanwhile
         return False
 
 

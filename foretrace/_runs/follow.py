@@ -1,14 +1,31 @@
 """The course of a run: open, load, run block by block, save when due, stop, record the result."""
 
+import contextlib
+import dataclasses
+import math
 import os
+import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from foretrace._runs.checkpoint import load
-from foretrace._runs.directory import Run
-from foretrace._runs.loop import Schedule
-from foretrace._runs.metrics import numbers_of
-from foretrace._runs.session import RunKind, Saved, Session, find_result, read_saved, session
+from foretrace._runs.checkpoint import load, save
+from foretrace._runs.config_json import to_json
+from foretrace._runs.directory import (
+    Run,
+    changed_packages,
+    check_free,
+    create,
+    record_config,
+    reopen,
+)
+from foretrace._runs.files import locked
+from foretrace._runs.loop import REFUSED_IN_A_ROW, DivergenceError
+from foretrace._runs.metrics import MetricsLog, numbers_of
+from foretrace._runs.progress import ProgressBar
+from foretrace._runs.saved import RunKind, Saved, find_result, read_saved, steps_of
+from foretrace._runs.signals import Stop
+from foretrace._runs.tensorboard import Board
 
 State = TypeVar("State")
 
@@ -30,8 +47,32 @@ class Result(NamedTuple):
     seconds: float
 
 
+class Session(NamedTuple):
+    """A run that is open.
+
+    Args:
+        config: configuration that is asked for.
+        before: configuration in the directory; for a new run, the requested one.
+        run: files of the run.
+        resumed: whether the run goes on, rather than being new.
+        writes: whether this process writes; of several that share a run, one does.
+        stop: stop request.
+        show: progress bar.
+        stack: what is closed at the end of the run.
+    """
+
+    config: Any
+    before: Any
+    run: Run
+    resumed: bool
+    writes: bool
+    stop: Stop
+    show: ProgressBar
+    stack: contextlib.ExitStack
+
+
 class Program(Generic[State]):
-    """Work of one kind of run between two saves.
+    """Work of one kind of run. Between two blocks, `state` is the one after `step` steps.
 
     Args:
         session: the run that is open; nothing of it is written before `begun`.
@@ -40,87 +81,237 @@ class Program(Generic[State]):
     saved: type[Saved] = Saved
     """Class of the values that are saved beside the state."""
 
-    def __init__(self, session: Session[Any]):
+    unit = "step"
+    """Name of what is counted."""
+
+    is_whole = True
+    """Whether the state may be saved if an error ends the present block."""
+
+    state: State
+    step = 0
+
+    def __init__(self, session: Session):
         self.session = session
+
+    def restore(self, saved: Any) -> None:
+        """Take the values beside the state: those of the class, or of a checkpoint."""
 
     def init(self) -> State:
         """Return the state before the first step."""
         raise NotImplementedError
 
-    def block(self, state: State, step: int) -> tuple[State, int]:
-        """Do some steps, at most up to the next save, and record them; return state and step."""
-        raise NotImplementedError
+    def claimed(self) -> contextlib.AbstractContextManager[dict[str, Any]]:
+        """Return what encloses the beginning of the run, with the other arguments of `begin`."""
+        return contextlib.nullcontext({})
 
-    def result(self, state: State) -> dict[str, Any] | None:
-        """Return the scores of the last step; None if a stop request came first."""
-        raise NotImplementedError
+    def begun(self) -> None:
+        """Take the state where the blocks need it; the run is in its directory now."""
 
-    def restore(self, saved: Any) -> None:
-        """Take the values that were saved beside the state."""
-
-    def begun(self, state: State) -> State:
-        """Return a state where the blocks need it; the run is in its directory now."""
-        return state
-
-    def kept(self, state: State) -> tuple[State, dict[str, Any]]:
-        """Return what is saved: the state, and the values beside it."""
-        return state, {}
+    @property
+    def ended(self) -> bool:
+        """Whether there is no block any more."""
+        return self.step == self.session.config.steps
 
     @property
     def stopped(self) -> bool:
         """Whether to stop before the next block."""
         return self.session.stop.asked
 
+    def block(self) -> None:
+        """Do some steps, at most up to the next save, and record them."""
+        raise NotImplementedError
+
+    def kept(self, last: bool) -> tuple[State, dict[str, Any]]:
+        """Return what is saved: the state, and the values beside it.
+
+        Args:
+            last: whether no block follows.
+        """
+        return self.state, {}
+
+    def result(self) -> dict[str, Any] | None:
+        """Return the scores of the last step; None if a stop request came first.
+
+        What is learned here is in no checkpoint: a run that goes on does not know of it.
+        """
+        raise NotImplementedError
+
+    def outcome(self, result: Result) -> Any:
+        """Return the result in the form of this kind of run."""
+        return result
+
+    def begin(self, saved: Saved, *, tensorboard: bool = False, **begun: Any) -> None:
+        """Make the run directory, open the record, and report changes.
+
+        Args:
+            saved: position to go on from; later lines of the record are cut off.
+            tensorboard: whether the record is also written for TensorBoard.
+            **begun: what a new run records in its directory, as for `create`.
+
+        Raises:
+            RunError: the directory cannot be used.
+            LockedError: another process has begun a run there.
+        """
+        self._began, self._board = time.monotonic() - saved.seconds, None
+        self._saved_step, self._saved_at = self.step, time.monotonic()
+        _, _, run, resumed, writes, _, show, stack = self.session
+        if not writes:
+            return
+        if not resumed:
+            create(run.path, self.session.config, **begun)
+            stack.enter_context(locked(run.path))
+        if tensorboard:
+            self._board = stack.enter_context(contextlib.closing(Board(run.path / "tensorboard")))
+        resume_at = saved.step if resumed else None
+        self._log = MetricsLog(run.metrics, resume_at=resume_at, mark=saved.record)
+        stack.enter_context(self._log)
+        if self._log.difference is not None:
+            said = f"{run.metrics} {self._log.difference}"
+            show.say(f"warning: {said}; the run goes on, its report lacks these lines")
+        if resumed and (changed := changed_packages(run.path)):
+            show.say(f"the run goes on, but not bit for bit: {', '.join(changed)}")
+
+    @property
+    def seconds(self) -> float:
+        """Seconds of all parts of the run."""
+        return round(time.monotonic() - self._began, 3)
+
+    def record(self, kind: str, **values: Any) -> None:
+        """Append a line to the record, with the steps and seconds so far."""
+        if self.session.writes:
+            self._log.write(kind, self.step, **values, seconds=self.seconds)
+            if self._board is not None:
+                self._board.write(self.step, values)
+
+    def save(self, last: bool = False) -> None:
+        """Write a checkpoint.
+
+        Raises:
+            OSError: it cannot be written; the old one is unharmed.
+        """
+        state, beside = self.kept(last)
+        if self.session.writes:
+            record = self._log.file
+            record.sync()  # the checkpoint must not know more than the record
+            own = Saved(to_json(self.session.config), record.mark(), self.step, self.seconds)
+            save(self.session.run.checkpoint, state, extra=vars(own) | beside)
+        self._saved_step, self._saved_at = self.step, time.monotonic()
+
+    def save_if_due(self) -> float | None:
+        """Write a checkpoint if it is due; return the seconds until one is, None if all is saved.
+
+        It is due where a multiple of `checkpoint_every` lies behind the last one, or where
+        `checkpoint_seconds` have passed. A block that waits for its data calls this meanwhile.
+        """
+        if self.step == self._saved_step:
+            return None
+        every = self.session.config.checkpoint_every
+        seconds = getattr(self.session.config, "checkpoint_seconds", math.inf)
+        left = self._saved_at + seconds - time.monotonic()
+        if left > 0 and (every is None or self.step // every == self._saved_step // every):
+            return left
+        self.save()
+        return None
+
+    def check_refused(self, in_a_row: int, step: int, advice: str) -> None:
+        """Check how many steps in a row were refused because loss or gradient was not finite.
+
+        Args:
+            in_a_row: their number.
+            step: the last of them.
+            advice: what to try when the run diverges.
+
+        Raises:
+            DivergenceError: they are too many.
+        """
+        if in_a_row >= REFUSED_IN_A_ROW:
+            raise DivergenceError(
+                f"learning has diverged: loss or gradient was NaN or infinite in {in_a_row} steps "
+                f"in a row, up to {self.unit} {step}; {advice}"
+            )
+
 
 def follow(
     kind: RunKind[Any],
     config: Any,
     run_dir: str | os.PathLike[str],
-    program: Callable[[Session[Any]], Program[Any]],
+    program: Callable[[Session], Program[Any]],
     *,
     resume: bool,
     show_progress: bool = True,
     writes: bool = True,
-) -> Result:
-    """Run to the last step, or to a stop request, which saves the state for `resume`.
+) -> Any:
+    """Run to the end, or to a stop request, which saves the state for `resume`.
+
+    An error in a block saves the state before it is raised, if the program says that it is whole.
 
     Args:
         kind: class of the configuration, and settings that a resumed run may change.
-        config: configuration, with `steps` and `checkpoint_every`.
+        config: configuration, with `checkpoint_every`, and `steps` if their number is known.
         run_dir: new or empty directory; with `resume`, the directory of the run.
         program: function that returns the work of the run.
         resume: whether to continue the run that is there.
         show_progress: whether progress is shown on standard error.
         writes: whether this process writes; of several that share a run, one does.
 
+    Returns:
+        The `outcome` of the program.
+
     Raises:
-        RunError: the directory cannot be used.
+        RunError: the directory cannot be used, or holds a run with another configuration.
         LockedError: another process has the run.
         CheckpointError: the checkpoint to continue from is damaged.
+        DivergenceError: too many steps in a row were refused.
         OSError: a file could not be written in the middle of the run.
     """
-    with session(kind, config, run_dir, resume, show_progress, writes=writes) as run:
-        work = program(run)
-        saved = read_saved(run.run, config, work.saved, kind) if resume else work.saved()
+    run, before = Run(Path(run_dir)), config
+    with Stop() as stop, contextlib.ExitStack() as stack:
+        if writes and not resume:
+            check_free(run.path)
+        elif writes:
+            before = reopen(run, config, may_change=kind.may_change, may_grow=kind.may_grow)
+            # Before the checkpoint is read, which another process may be about to replace.
+            stack.enter_context(locked(run.path))
+        show = stack.enter_context(ProgressBar(show_progress and writes, steps_of(config)))
+        work = program(Session(config, before, run, resume, writes, stop, show, stack))
+        saved = read_saved(run, config, work.saved, kind) if resume else work.saved()
         work.restore(saved)
-        state = work.init() if saved.step < 0 else load(run.run.checkpoint, work)
-        done = None if saved.step < 0 else find_result(run.run, config)
-        if done is not None:
-            names = [name for name in done if name not in ("kind", "step", "seconds")]
-            names.append("seconds")
-            scores = dict(zip(names, numbers_of(run.run.metrics, done, names), strict=True))
-            return Result(run.run, config.steps, scores, scores.pop("seconds"))
-        run.begin(saved)
-        state, step, schedule = work.begun(state), max(saved.step, 0), Schedule(config.steps)
-        run.show.compiling()
-        while step < config.steps and not work.stopped:
-            state, step = work.block(state, step)
-            if schedule.is_due(step, config.checkpoint_every):
-                run.save(*work.kept(state), step)
-        found = work.result(state) if step == config.steps else None
-        seconds = run.clock.seconds
-        if found is None or saved.step == config.steps:
-            run.save(*work.kept(state), step)  # what was still to be measured, at the end, is now
-        if found is not None:
-            run.log.write("result", step, **found, seconds=seconds)
-        return Result(run.run, step, found, seconds)
+        work.state = work.init() if saved.step < 0 else load(run.checkpoint, work)
+        work.step = max(saved.step, 0)
+        is_done = saved.step == steps_of(config)
+        if is_done and (done := find_result(run, work.step)) is not None:
+            names = [name for name in (*done, "seconds") if name not in ("kind", "step")]
+            scores = numbers_of(run.metrics, done, names)
+            return work.outcome(Result(run, work.step, scores, scores.pop("seconds")))
+        with work.claimed() as begun:
+            work.begin(saved, **begun)
+        if resume and writes:
+            grown = {name: getattr(config, name) for name in kind.may_grow}
+            record_config(run, dataclasses.replace(before, **grown))
+        work.begun()
+        try:
+            while not (work.ended or work.stopped):
+                show.compiling()
+                work.block()
+                work.save_if_due()
+        except Exception:
+            if work.is_whole:
+                _save_after_error(work)
+            raise
+        work.save(last=True)
+        found = None if work.stopped else work.result()
+        if found is not None and find_result(run, work.step) is None:
+            work.record("result", **found)
+        return work.outcome(Result(run, work.step, found, work.seconds))
+
+
+def _save_after_error(work: Program[Any]) -> None:
+    """Save the state of a program so that only steps of the last block are done again."""
+    try:
+        work.save(last=True)
+    except Exception as error:  # the first error is the one to tell
+        work.session.show.say(f"the state could not be saved: {error}")
+    else:
+        work.session.show.say(
+            f"the state after {work.unit} {work.step} is saved; `resume` continues from there"
+        )

@@ -51,13 +51,11 @@ def _commit() -> str | None:
     here = Path(__file__)
     # Installed into an environment inside another repository, that one's commit would be wrong: ask
     # about this file.
-    commands = (
-        ["ls-files", "--error-unmatch", here.name],
-        ["describe", "--always", "--dirty", "--abbrev=40"],
-    )
+    ask = f"ls-files --error-unmatch {here.name}", "describe --always --dirty --abbrev=40"
     options: dict[str, Any] = {"text": True, "timeout": 10, "stderr": subprocess.DEVNULL}
+    options["cwd"] = here.parent
     try:
-        said = [subprocess.check_output(["git", *c], cwd=here.parent, **options) for c in commands]
+        said = [subprocess.check_output(["git", *words.split()], **options) for words in ask]
     except (OSError, subprocess.SubprocessError):
         return None
     return said[-1].strip()

@@ -25,8 +25,8 @@ class MetricsLog:
         path: the file.
         resume_at: go on with an existing file after this step: a torn last line and lines of later
             steps are cut off, for they will be written again. None begins a new file.
-        mark: what `mark` returned at the checkpoint that the run goes on from; `difference` then
-            says in which way the file is another one.
+        mark: mark of `file` at the checkpoint that the run goes on from; `difference` then says in
+            which way the file is another one.
 
     Raises:
         FileExistsError: a new file was asked for and there is one.
@@ -50,7 +50,6 @@ class MetricsLog:
     ):
         self.path = Path(path)
         self.difference: str | None = None
-        self.last: dict[str, Any] | None = None
         kept: int | None = None
         if resume_at is not None:
             self.difference = None if mark is None else mark.difference(self.path)
@@ -59,8 +58,7 @@ class MetricsLog:
             for line, record in _parse(self.path, whole):
                 if record["step"] <= resume_at:
                     kept += len(line)
-                    self.last = record
-        self._file = AppendedFile(self.path, kept)
+        self.file = AppendedFile(self.path, kept)
 
     def write(self, kind: str, step: int, **values: Any) -> None:
         """Append a line.
@@ -70,43 +68,19 @@ class MetricsLog:
             step: number of training steps done; never below the last line's.
             values: numbers, arrays, strings, or dictionaries and lists of them.
         """
-        self.last = {"kind": kind, "step": step, **values}
-        self._file.write(json.dumps(self.last, default=_plain) + "\n")
-        self._file.flush()
-
-    def mark(self) -> FileMark:
-        """Return size and digest of the record, for a checkpoint."""
-        return self._file.mark()
-
-    def sync(self) -> None:
-        """Wait until the lines are on the disk, since a checkpoint must not be ahead of them."""
-        self._file.sync()
+        line = {"kind": kind, "step": step, **values}
+        self.file.write(json.dumps(line, default=_plain) + "\n")
+        self.file.flush()
 
     def close(self) -> None:
         """Close the file."""
-        self._file.close()
+        self.file.close()
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.close()
-
-
-class NullMetricsLog(MetricsLog):
-    """A record that is not written, for the processes of a run other than the first."""
-
-    def __init__(self) -> None:
-        self.difference = self.last = None
-
-    def write(self, kind: str, step: int, **values: Any) -> None:
-        """Write nothing."""
-
-    def sync(self) -> None:
-        """Wait for nothing."""
-
-    def close(self) -> None:
-        """Close nothing."""
 
 
 def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
@@ -120,7 +94,7 @@ def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     return [record for _, record in _parse(path, path.read_bytes())]
 
 
-def numbers_of(path: Path, record: dict[str, Any], names: Iterable[str]) -> list[float]:
+def numbers_of(path: Path, record: dict[str, Any], names: Iterable[str]) -> dict[str, float]:
     """Return some values of a line, which must be numbers.
 
     Raises:
@@ -130,7 +104,7 @@ def numbers_of(path: Path, record: dict[str, Any], names: Iterable[str]) -> list
     for name, value in values.items():
         if type(value) not in (int, float):
             raise MetricsError(f"{path}, step {record['step']}: {name}={value!r} must be a number")
-    return list(values.values())  # type: ignore[arg-type]
+    return values  # type: ignore[return-value]
 
 
 def _parse(path: Path, whole: bytes) -> list[tuple[bytes, dict[str, Any]]]:

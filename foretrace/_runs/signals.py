@@ -8,16 +8,35 @@ from typing import Any, ClassVar, Self
 STOPPED = 130
 """Exit code of a run that Ctrl-C, SIGTERM or SIGHUP stopped, as that of any program on Ctrl-C."""
 
-_STOPPING = [
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
-]
+_STOPPING, _RAISING = (
+    [getattr(signal, name) for name in names.split() if hasattr(signal, name)]
+    for names in ("SIGINT SIGTERM SIGHUP", "SIGINT SIGTERM SIGALRM")
+)
+"""Signals that ask a run to stop, and those whose handlers in Python raise exceptions anywhere."""
 
 
 class Interrupted(Exception):
     """A stop request came while the program waited for data."""
 
 
-class Stop:
+class _Handlers:
+    """Handlers of signals in place of earlier ones, which come back; in the main thread alone."""
+
+    def __init__(self) -> None:
+        self._before: dict[int, Any] = {}
+        self._is_main = threading.current_thread() is threading.main_thread()
+
+    def _restore(self) -> None:
+        try:
+            for number, handler in reversed([*self._before.items()]):
+                signal.signal(number, handler)
+                self._before.pop(number, None)  # a signal may have brought it back meanwhile
+        except BaseException:  # a handler that is back already may raise between two others
+            self._restore()
+            raise
+
+
+class Stop(_Handlers):
     """Turn Ctrl-C, SIGTERM and SIGHUP into a flag; the second signal ends the program as usual.
 
     A SIGHUP that is ignored, as under nohup, stays ignored.
@@ -28,13 +47,10 @@ class Stop:
 
     _active: ClassVar[list["Stop"]] = []
 
-    def __init__(self) -> None:
-        self.asked = self.waiting = False
-        self._before: dict[int, Any] = {}
+    asked = waiting = False
 
     def __enter__(self) -> Self:
-        # Signals belong to the main thread; elsewhere a run cannot be stopped this way.
-        if threading.current_thread() is threading.main_thread():
+        if self._is_main:
             # Before the handlers, which tell those that are active.
             self._active.append(self)
             if any(stop.asked for stop in self._active):
@@ -61,19 +77,8 @@ class Stop:
         if self.waiting:
             raise Interrupted
 
-    def _restore(self) -> None:
-        for number, handler in list(self._before.items()):
-            signal.signal(number, handler)
-        self._before.clear()
 
-
-_RAISING = [
-    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGALRM") if hasattr(signal, name)
-]
-"""Signals whose handlers in Python raise exceptions at any place: Ctrl-C, an end, a time limit."""
-
-
-class Uninterrupted:
+class Uninterrupted(_Handlers):
     """Put off Ctrl-C and other signals with a handler in Python until the end of the block.
 
     Several changes are then made as a whole: a state that is donated to a program is replaced by
@@ -81,11 +86,11 @@ class Uninterrupted:
     """
 
     def __init__(self) -> None:
-        self._before: dict[int, Any] = {}
+        super().__init__()
         self._came: list[int] = []
 
     def __enter__(self) -> Self:
-        if threading.current_thread() is threading.main_thread():
+        if self._is_main:
             try:
                 for number in _RAISING:
                     handler = signal.getsignal(number)
@@ -104,13 +109,3 @@ class Uninterrupted:
 
     def _note(self, number: int, frame: FrameType | None) -> None:
         self._came.append(number)
-
-    def _restore(self) -> None:
-        try:
-            while self._before:
-                number, handler = next(reversed(self._before.items()))
-                signal.signal(number, handler)
-                del self._before[number]
-        except BaseException:  # a handler that is back already may raise between two others
-            self._restore()
-            raise

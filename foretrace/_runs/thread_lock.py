@@ -3,11 +3,9 @@
 import functools
 import threading
 from collections.abc import Callable
-from typing import Any, Concatenate, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
-Owner = TypeVar("Owner")
+Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Lock(type(threading.RLock())):  # type: ignore[misc]
@@ -27,14 +25,12 @@ class Lock(type(threading.RLock())):  # type: ignore[misc]
         return type(self), ()
 
 
-def locked(
-    method: Callable[Concatenate[Owner, Arguments], Result],
-) -> Callable[Concatenate[Owner, Arguments], Result]:
+def locked(method: Method) -> Method:
     """Return a method that holds its owner's `_lock` while it runs."""
 
     @functools.wraps(method)
-    def held(self: Owner, *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
-        with self._lock:  # type: ignore[attr-defined]
+    def held(self: Any, *args: Any, **kwargs: Any) -> Any:
+        with self._lock:
             return method(self, *args, **kwargs)
 
-    return held
+    return cast(Method, held)

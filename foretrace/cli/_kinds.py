@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from foretrace._runs.directory import RunError, files, read_config_as, read_type
-from foretrace._runs.session import RunKind
+from foretrace._runs.saved import RunKind
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._options import RL, Reproduce, Stream, Sweep, Train
 from foretrace.experiment import _report as train_report

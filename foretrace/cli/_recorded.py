@@ -18,7 +18,7 @@ from foretrace._options.cells import OPTIONS
 from foretrace._options.network import NetworkConfig
 from foretrace._runs.checkpoint import load, restoring
 from foretrace._runs.directory import Run, read_config_as
-from foretrace._runs.session import read_saved
+from foretrace._runs.saved import read_saved
 from foretrace.cli._kinds import known_in
 from foretrace.cli._options import COMMANDS, Align, Subcommand, Sweep
 from foretrace.experiment._build import build

@@ -12,10 +12,9 @@ from foretrace._runs.files import appearing
 from foretrace.cli._kinds import again, report, stopped
 from foretrace.cli._options import Predict, Stream
 from foretrace.stream._config import STDOUT, StreamConfig
-from foretrace.stream._loop import StreamResult
 from foretrace.stream._predict import predictions
 from foretrace.stream._predictions import LineWriter, is_csv
-from foretrace.stream._run import follow
+from foretrace.stream._run import StreamResult, follow
 from foretrace.stream._saved import MAY_CHANGE
 
 _OF_PREDICTIONS = ("format", "delimiter", "encoding", "bad_rows", "rows")

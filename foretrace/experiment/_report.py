@@ -16,7 +16,7 @@ from foretrace._options.network import NetworkConfig
 from foretrace._rule import as_rule
 from foretrace._runs.directory import RunError
 from foretrace._runs.figures import draw, new_page
-from foretrace._runs.session import read_run
+from foretrace._runs.saved import read_run
 from foretrace.experiment._config import Config
 from foretrace.tasks.copy import Copy
 

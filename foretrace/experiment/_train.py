@@ -10,6 +10,7 @@ numbers leaves it.
 import dataclasses
 import functools
 import os
+from collections import deque
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
@@ -22,10 +23,10 @@ from foretrace._learner.state import LearnerState
 from foretrace._network import Network
 from foretrace._runs.checkpoint import load, read_extra, restoring, save
 from foretrace._runs.directory import read_config_as
-from foretrace._runs.follow import Program, Result, follow
-from foretrace._runs.loop import Pending, Schedule, check_refused
+from foretrace._runs.follow import Program, Result, Session, follow
+from foretrace._runs.loop import IN_FLIGHT, Schedule
 from foretrace._runs.metrics import numbers_of
-from foretrace._runs.session import RunKind, Saved, Session
+from foretrace._runs.saved import RunKind, Saved
 from foretrace._types import Array
 from foretrace.experiment._build import build
 from foretrace.experiment._config import Config
@@ -126,7 +127,7 @@ def train(
         OSError: a file could not be written in the middle of the run.
     """
     hardware = _devices(config.batch_size, devices)
-    result = follow(
+    return follow(
         KIND,
         config,
         run_dir,
@@ -135,10 +136,6 @@ def train(
         show_progress=show_progress,
         writes=hardware.is_main_process,
     )
-    if result.scores is None:
-        return result
-    found = result.scores | {"step": result.step}
-    return result._replace(scores=Scores(*numbers_of(result.run.metrics, found, Scores._fields)))
 
 
 def _extension(before: Config, config: Config) -> str:
@@ -157,12 +154,14 @@ class _Training(Program[LearnerState]):
     """The steps of training, and the work that is due at each of them."""
 
     saved = Progress
+    is_whole = False  # metrics of the latest steps are still on their way
 
-    def __init__(self, session: Session[Config], devices: Devices):
+    def __init__(self, session: Session, devices: Devices):
         super().__init__(session)
         self.config, self.devices, config = session.config, devices, session.config
         self.task, self.learner = build(config, mesh=devices.mesh)
-        self.schedule, self.pending = Schedule(config.steps), Pending[Array]()
+        self.schedule = Schedule(config.steps)
+        self.pending = deque[tuple[int, Array]]()  # metrics that the device may still compute
         compiled = programs(shared(config), devices)
         self.learn = Steps(devices, compiled.learn, session.stop)
         self.add_batch = compiled.add_batch
@@ -175,13 +174,13 @@ class _Training(Program[LearnerState]):
     def restore(self, saved: Progress) -> None:
         """Take the values of a checkpoint."""
         self.devices.check_agreed("the step to go on from", saved.step)
-        self.window, self.measured, self.step = list(saved.window), saved.measured, saved.step
+        self.window, self.measured = list(saved.window), saved.measured
         self.refused = saved.refused
         if saved.level is not None:
             self.level.restore(list(saved.level))
         self.best = self._read_best() if self.config.keep_best else None
 
-    def begun(self, state: LearnerState) -> LearnerState:
+    def begun(self) -> None:
         """Copy the state to the devices, and report what is unusual about the run."""
         config, before, unused = self.config, self.session.before, self.devices.num_unused
         if config.steps > before.steps:
@@ -189,11 +188,11 @@ class _Training(Program[LearnerState]):
         if unused:
             shared = f"{self.devices.number} devices share a batch of {config.batch_size}"
             self.session.show.say(f"{shared}; {unused} stay idle")
-        return self.devices.replicate(state)
+        self.state = self.devices.replicate(self.state)
 
-    def kept(self, state: LearnerState) -> tuple[LearnerState, dict[str, Any]]:
+    def kept(self, last: bool) -> tuple[LearnerState, dict[str, Any]]:
         """Return what is saved."""
-        return self.devices.unreplicate(state), {
+        return self.devices.unreplicate(self.state), {
             "refused": self.refused,
             "window": self.window,
             "level": self.level.to_json(),
@@ -209,15 +208,20 @@ class _Training(Program[LearnerState]):
         )
 
     @property
+    def ended(self) -> bool:
+        """Whether the last step is done and measured."""
+        return super().ended and self.measured
+
+    @property
     def stopped(self) -> bool:
         """Whether to stop before the next block."""
         return self.learn.stopped
 
-    def block(self, state: LearnerState, step: int) -> tuple[LearnerState, int]:
+    def block(self) -> None:
         """Learn up to the next step at which something is due, and do it."""
-        if not self._is_measured(state, step):
-            return state, step
-        config = self.config
+        if not self._is_measured() or self.ended:
+            return
+        config, step = self.config, self.step
         until = step + self.schedule.steps_until_due(
             step,
             config.log_every,
@@ -225,27 +229,32 @@ class _Training(Program[LearnerState]):
             config.align_every,
             config.checkpoint_every,
         )
-        while step < until and not self.learn.stopped:
-            at = At(np.int32(step), config.seed, config.optimizer.learning_rate)
-            state, row = self.learn(state, at)
-            step += 1
-            self.pending.add(step, row)
-            self._read_metrics(all=step == until)
+        while self.step < until and not self.learn.stopped:
+            at = At(np.int32(self.step), config.seed, config.optimizer.learning_rate)
+            self.state, row = self.learn(self.state, at)
+            self.step += 1
+            self.pending.append((self.step, row))
+            self._read_metrics(all=self.step == until)
         self._read_metrics(all=True)
-        self.measured = step < until
-        if step == until and self.schedule.is_due(step, config.log_every):
-            self._log_window(step)
-        self._is_measured(state, step)
-        return state, step
+        self.measured = self.step < until
+        if self.step == until and self.schedule.is_due(until, config.log_every):
+            self._log_window()
+        self._is_measured()
 
-    def result(self, state: LearnerState) -> dict[str, Any] | None:
+    def result(self) -> dict[str, Any] | None:
         """Return the scores on the test split; None if a stop request came first."""
-        if not self._is_measured(state, self.config.steps):
-            return None
-        network = state.network if self.best is None else self.best.network
+        network = self.state.network if self.best is None else self.best.network
         scores = self._score(network, "test", self.config.final_sequences)
         chosen = {} if self.best is None else {"best_step": self.best.step}
         return None if scores is None else scores._asdict() | chosen
+
+    def outcome(self, result: Result) -> Result:
+        """Return the result with its scores under their names."""
+        if result.scores is None:
+            return result
+        found = result.scores | {"step": result.step}
+        scores = numbers_of(result.run.metrics, found, Scores._fields)
+        return result._replace(scores=Scores(**scores))
 
     def _read_best(self) -> _Best | None:
         """Return the best network of an earlier part of the run."""
@@ -254,8 +263,8 @@ class _Training(Program[LearnerState]):
             return None
         network = load(path, SimpleNamespace(init=lambda: self.learner.network))
         with restoring(path):
-            score, step = numbers_of(path, read_extra(path), ("score", "step"))
-        return _Best(self.devices.replicate(network), score, int(step))
+            found = numbers_of(path, read_extra(path), ("score", "step"))
+        return _Best(self.devices.replicate(network), found["score"], int(found["step"]))
 
     def _keep_best(self, network: Network, step: int, scores: Scores) -> None:
         """Keep a network that is better on validation than all before, in memory and in a file."""
@@ -268,11 +277,13 @@ class _Training(Program[LearnerState]):
                 save(self.session.run.path / BEST, self.devices.unreplicate(network), extra=extra)
 
     def _read_metrics(self, *, all: bool) -> None:
-        for step, row in self.pending.take(all=all):
+        # While an older row is read, written and drawn, the device works on the latest ones.
+        while len(self.pending) > (0 if all else IN_FLIGHT):
+            step, row = self.pending.popleft()
             metrics = StepMetrics(*self.learn.look(row).tolist())
             self.window.append(metrics)
             self.refused = 0 if metrics.accepted else self.refused + 1
-            check_refused(self.refused, f"step {step}", self._advice)
+            self.check_refused(self.refused, step, self._advice)
             self.session.show.update(step, metrics.loss, metrics.accuracy)
             if (lost := self.level.add(metrics.loss)) is not None:
                 self.session.show.say(
@@ -281,35 +292,36 @@ class _Training(Program[LearnerState]):
                     "smaller learning rate"
                 )
 
-    def _log_window(self, step: int) -> None:
+    def _log_window(self) -> None:
         accepted = [metrics for metrics in self.window if metrics.accepted]
         names = StepMetrics._fields
         rows = np.array(accepted or [StepMetrics(*[np.nan] * len(names))], np.float64)
         values = dict(zip(names, rows.mean(axis=0).tolist(), strict=True))
         del values["accepted"]
         values["refused"] = len(self.window) - len(accepted)
-        self.session.log.write("train", step, **values, seconds=self.session.clock.seconds)
+        self.record("train", **values)
         self.window.clear()
 
-    def _is_measured(self, state: LearnerState, step: int) -> bool:
+    def _is_measured(self) -> bool:
         """Make the measurements that are due and missing; return False if a stop comes first."""
         if not self.measured and not self.learn.stopped:
-            self.measured = self._measure(state.network, step)
+            self.measured = self._measure(self.state.network, self.step)
         return self.measured
 
     def _measure(self, network: Network, step: int) -> bool:
-        config, log = self.config, self.session.log
+        config = self.config
         if self.schedule.is_due(step, config.evaluate_every):
             scores = self._score(network, "validation", config.validation_sequences)
             if scores is None:
                 return False
-            log.write("validation", step, **scores._asdict(), seconds=self.session.clock.seconds)
+            self.record("validation", **scores._asdict())
             if config.keep_best:
                 self._keep_best(network, step, scores)
         if self.schedule.is_due(step, config.align_every) and self.session.writes:
             found = align(config, self.devices.unreplicate(network), self.learner.rule)
             values = {"layers": found.layer_cosine, "total": found.total}
-            log.write("alignment", step, **values, cosine=found.cosine, norm_ratio=found.norm_ratio)
+            values |= {"cosine": found.cosine, "norm_ratio": found.norm_ratio}
+            self.record("alignment", **values)
         return True
 
     def _score(self, network: Network, split: EvaluationSplit, sequences: int) -> Scores | None:

@@ -39,7 +39,7 @@ def append_record(folder: str | os.PathLike[str], record: dict[str, Any]) -> Non
     """
     with MetricsLog(Path(folder) / RECORDS_FILE, resume_at=sys.maxsize) as log:
         log.write("run", **record)
-        log.sync()
+        log.file.sync()
 
 
 def record_of(

@@ -23,7 +23,7 @@ from foretrace._runs.directory import Run, RunError, TakenError, begin, record_c
 from foretrace._runs.files import LockedError, locked
 from foretrace._runs.loop import DivergenceError
 from foretrace._runs.many import many, run_in
-from foretrace._runs.session import RunKind
+from foretrace._runs.saved import RunKind
 from foretrace._runs.signals import Stop
 from foretrace.experiment._scores import Scores
 from foretrace.experiment._train import train
@@ -100,7 +100,7 @@ def run(
     folder, experiment = Path(folder), config.planned()
     own = Run(folder)
     if own.config.exists():
-        reopen(folder, config, may_change=KIND.may_change)
+        reopen(own, config, may_change=KIND.may_change)
     else:
         begin(own, config)
 

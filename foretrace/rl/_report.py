@@ -8,7 +8,7 @@ from foretrace._engine.carry import carry_size
 from foretrace._network import parameter_count
 from foretrace._runs.directory import Run, RunError
 from foretrace._runs.figures import draw, new_page, over_magnitudes
-from foretrace._runs.session import find_result, read_run
+from foretrace._runs.saved import find_result, read_run
 from foretrace.rl._config import RLConfig
 from foretrace.rl._metrics import TITLES
 from foretrace.rl._program import build
@@ -31,7 +31,7 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
     grid.add_row(
         f"this run (step {step} of {config.steps})", f"{score:.3g}", f"{scores['reward']:.3g}"
     )
-    result = find_result(Run(Path(run_dir)), config) or {}
+    result = find_result(Run(Path(run_dir)), config.steps) or {}
     if "evaluation" in result:
         grid.add_row(
             f"{config.evaluation_episodes} episodes without learning",

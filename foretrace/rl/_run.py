@@ -12,12 +12,12 @@ import numpy as np
 
 from foretrace._runs.checkpoint import load
 from foretrace._runs.directory import Run, read_config_as
-from foretrace._runs.follow import Program, Result, follow
-from foretrace._runs.loop import DivergenceError, Schedule
+from foretrace._runs.follow import Program, Result, Session, follow
+from foretrace._runs.loop import Schedule
 from foretrace._runs.metrics import read_metrics
-from foretrace._runs.session import RunKind, Saved, Session, read_saved
+from foretrace._runs.saved import RunKind, Saved, read_saved
 from foretrace.rl._agent import Agent
-from foretrace.rl._config import AgentConfig, RLConfig
+from foretrace.rl._config import RLConfig
 from foretrace.rl._live import errors_of_python
 from foretrace.rl._metrics import means
 from foretrace.rl._program import World, advance, begin, build
@@ -55,7 +55,7 @@ def train(
             used.
         LockedError: another process trains there.
         CheckpointError: the checkpoint to continue from is damaged.
-        DivergenceError: every step of a whole block was refused; the last good state is kept.
+        DivergenceError: all steps of some blocks were refused; the last good state is kept.
         OSError: a file could not be written in the middle of the run.
     """
     with errors_of_python():
@@ -92,7 +92,7 @@ def _compiled(config: RLConfig) -> Any:
 class _Acting(Program[World]):
     """The steps of an agent, one line of the record a block."""
 
-    def __init__(self, session: Session[RLConfig]):
+    def __init__(self, session: Session):
         super().__init__(session)
         self.config = config = session.config
         self.agent = build(config)
@@ -101,47 +101,42 @@ class _Acting(Program[World]):
         )
         spread = getattr(config.seen, "spread", None)
         self.spread = None if spread is None else spread(config.agent.discount)
+        self.refused = 0
 
     def init(self) -> World:
         """Return agent and environments before the first step."""
         return jax.jit(partial(_begun, self.config, self.agent))()
 
-    def block(self, state: World, step: int) -> tuple[World, int]:
+    @property
+    def _advice(self) -> str:
+        if self.config.agent.optimizer == "lstd":
+            return "look for rewards or observations that are far too large"
+        return f"try a smaller agent.learning_rate (now {self.config.agent.step_size})"
+
+    def block(self) -> None:
         """Act and learn up to the next line of the record, and write it."""
         config, session = self.config, self.session
-        block = Schedule(config.steps).steps_until_due(step, config.log_every)
-        state, tally = self.program(state, np.int32(block))
-        step += block
+        steps = Schedule(config.steps).steps_until_due(self.step, config.log_every)
+        self.state, tally = self.program(self.state, np.int32(steps))
+        self.step += steps
         values = means(jax.tree.map(float, tally), self.spread)
-        session.log.write("train", step, **values, seconds=session.clock.seconds)
+        self.record("train", **values)
         label = "return" if self.spread is None else "error"
-        session.show.reach(step, f"{label} {values[label]:.3g}")
-        if tally["refused"] * config.environments >= tally["steps"]:
-            session.save(*self.kept(state), step)
-            raise DivergenceError(
-                "learning has diverged: an observation, reward, error or update was NaN or "
-                f"infinite in every step up to step {step}; the checkpoint has the last good "
-                f"state; {_advice(config.agent)}"
-            )
-        return state, step
+        session.show.reach(self.step, f"{label} {values[label]:.3g}")
+        all_refused = tally["refused"] * config.environments >= tally["steps"]
+        self.refused = self.refused + steps if all_refused else 0
+        self.check_refused(self.refused, self.step, self._advice)
 
-    def result(self, state: World) -> dict[str, Any]:
+    def result(self) -> dict[str, Any]:
         """Return the means over the last tenth of the run."""
         config = self.config
         lines = [r for r in read_metrics(self.session.run.metrics) if r["kind"] == "train"]
         scores = result_of(lines, config.steps)
         if count := config.evaluation_episodes:
             key = jax.random.fold_in(jax.random.key(config.seed), 2)
-            found = self.agent.evaluate(state.agent, config.seen, count, key=key)
+            found = self.agent.evaluate(self.state.agent, config.seen, count, key=key)
             scores["evaluation"] = float(found.returns.mean())
         return scores
-
-
-def _advice(config: AgentConfig) -> str:
-    """Return what to do if an agent has diverged."""
-    if config.optimizer == "lstd":
-        return "look for rewards or observations that are far too large"
-    return f"try a smaller agent.learning_rate (now {config.step_size})"
 
 
 def result_of(lines: list[dict[str, Any]], steps: int) -> dict[str, float]:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from foretrace.stream._config import StreamConfig as StreamConfig
-    from foretrace.stream._loop import StreamResult as StreamResult
     from foretrace.stream._model_config import ModelConfig as ModelConfig
     from foretrace.stream._river import Classifier as Classifier
     from foretrace.stream._river import Forecaster as Forecaster
     from foretrace.stream._river import Regressor as Regressor
+    from foretrace.stream._run import StreamResult as StreamResult
     from foretrace.stream._run_from_python import run as run
     from foretrace.stream._sktime import SktimeForecaster as SktimeForecaster
 
@@ -24,7 +24,7 @@ _PLACES = {
     "Regressor": "_river",
     "SktimeForecaster": "_sktime",
     "StreamConfig": "_config",
-    "StreamResult": "_loop",
+    "StreamResult": "_run",
     "run": "_run_from_python",
 }
 

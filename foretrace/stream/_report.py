@@ -7,7 +7,7 @@ from typing import Any
 
 from foretrace._rows.scores import BASELINES, SCORES
 from foretrace._runs.escape import for_rich
-from foretrace._runs.session import read_run
+from foretrace._runs.saved import read_run
 from foretrace.stream._config import StreamConfig
 
 OWN_NAME = "this run"

@@ -1,29 +1,68 @@
 """A run of `foretrace stream`: rows in, scores and checkpoints out, exactly resumable."""
 
+import json
 import os
-from contextlib import closing, nullcontext
-from itertools import chain
-from typing import Any, cast
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple, cast
 
-from foretrace._experts.mixture import Mixture
-from foretrace._rows.source import Source, check_row_count
-from foretrace._runs.appended import FileMark
+import numpy as np
+
+from foretrace._experts.mixture import Mixed, Mixture, MixtureState, Report
+from foretrace._experts.network import PROBE
+from foretrace._rows.scores import means, not_better
+from foretrace._rows.source import SYMBOL, Position, Row, check_row_count
 from foretrace._runs.checkpoint import restoring
-from foretrace._runs.config_json import from_json
-from foretrace._runs.directory import read_begun
-from foretrace._runs.session import Session, session
-from foretrace._runs.signals import Interrupted, Stop
-from foretrace._runs.tensorboard import Board
+from foretrace._runs.directory import Run
+from foretrace._runs.follow import Program, Result, Session
+from foretrace._runs.follow import follow as follow_program
+from foretrace._runs.machine import resident_mib
+from foretrace._runs.signals import Interrupted
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._first_look import describe, first_rows, reach
-from foretrace.stream._first_look import warnings as first_warnings
+from foretrace.stream._first_look import describe
 from foretrace.stream._in_c import NativeMixture
-from foretrace.stream._intake import Intake
-from foretrace.stream._loop import StreamLoop, StreamResult
-from foretrace.stream._model_config import ModelConfig
-from foretrace.stream._plan import Plan, Rows, build, check_columns, make_plan, open_source
-from foretrace.stream._predictions import OnPrediction, Outlet
-from foretrace.stream._saved import KIND, StreamSaved, saved_of
+from foretrace.stream._intake import State
+from foretrace.stream._monitors import Monitors
+from foretrace.stream._opening import describe_model, open_outlet, open_rows
+from foretrace.stream._plan import OtherColumnsError, build, open_source
+from foretrace.stream._predictions import OnPrediction, forecast
+from foretrace.stream._saved import KIND, StreamSaved, check_not_lost, copy_state
+
+
+class StreamResult(NamedTuple):
+    """How a run on a stream ended.
+
+    Args:
+        run: run directory.
+        position: position behind the last row.
+        scores: mean scores over all rows that have a label, the baselines' scores among them.
+        stopped: whether it was asked to stop before the end of its rows.
+        experts: score of each expert over the same rows: accuracy, or mean absolute error.
+        weights: present weight of each expert.
+        forecast: next values behind the last row of each member, a row of a table each; empty
+            without a horizon.
+    """
+
+    run: Run
+    position: Position
+    scores: dict[str, float]
+    stopped: bool
+    experts: dict[str, float]
+    weights: dict[str, float]
+    forecast: list[dict[str, Any]]
+
+    @property
+    def run_dir(self) -> Path:
+        """Run directory, with the configuration, the record and the checkpoint."""
+        return self.run.path
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that were read."""
+        return self.position.row
 
 
 def follow(
@@ -31,11 +70,8 @@ def follow(
     run_dir: str | os.PathLike[str],
     *,
     resume: bool = False,
-    rows: int | None = None,
-    tensorboard: bool = False,
     show_progress: bool = True,
-    on_prediction: OnPrediction | None = None,
-    frame: Any = None,
+    **options: Any,
 ) -> StreamResult:
     """Learn from a stream to its end, or to Ctrl-C or SIGTERM; `resume` continues.
 
@@ -47,11 +83,8 @@ def follow(
         config: the stream and the model that learns.
         run_dir: new or empty directory; with `resume`, the directory of the run.
         resume: whether to continue the run in the directory.
-        rows: total number of rows after which to stop, including those before the resumption.
-        tensorboard: whether the metrics are also written for TensorBoard.
         show_progress: whether rows, scores and speed are shown on standard error.
-        on_prediction: function that is called with the prediction of each row.
-        frame: frame of pandas whose rows are read. Default: the configuration's source.
+        **options: as for `Learning`.
 
     An error in the middle of the run, in the data or of learning, also saves the state before it is
     raised.
@@ -63,119 +96,336 @@ def follow(
         DivergenceError: loss or gradient was NaN or infinite for many steps in a row.
         OSError: a file could not be written in the middle of the run.
     """
-    check_row_count(rows)
-    with session(KIND, config, run_dir, resume, show_progress) as run:
-        saved = saved_of(run.run, run.before) if resume else StreamSaved()
-        source = open_source(config, frame)
-        plan, stream, warnings = _begin(run, source, saved)
-        intake = build(config, plan)
-        outlet = _outlet(run, intake, on_prediction, saved)
+    learning = partial(Learning, **options)
+    return follow_program(
+        KIND, config, run_dir, learning, resume=resume, show_progress=show_progress
+    )
+
+
+class Learning(Program[State]):
+    """The rows of a stream: a block reads and learns a chunk of them.
+
+    Args:
+        session: the run that is open.
+        rows: total number of rows after which to stop, including those before the resumption.
+        tensorboard: whether the metrics are also written for TensorBoard.
+        on_prediction: function that is called with the prediction of each row.
+        frame: frame of pandas whose rows are read. Default: the configuration's source.
+    """
+
+    saved = StreamSaved
+    unit = "row"
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        rows: int | None = None,
+        tensorboard: bool = False,
+        on_prediction: OnPrediction | None = None,
+        frame: Any = None,
+    ):
+        check_row_count(rows)
+        super().__init__(session)
+        self.config = config = session.config
+        self.rows, self.tensorboard = rows, tensorboard
+        self.on_prediction, self.frame = on_prediction, frame
+        self.target = SYMBOL if config.target is None else config.target
+        self.monitors = Monitors(config.coverage)
+        self.chunk: list[tuple[Row, Position]] = []  # read, but not learned yet
+        self.at_end = False
+
+    def restore(self, saved: StreamSaved) -> None:
+        """Open the source at its position, with what learns from it."""
+        run, config = self.session, self.config
+        self.is_resumed = saved.step >= 0
+        if run.resumed:
+            check_not_lost(run.run)
+        self.source = open_source(config, self.frame)
+        self.pipe = self.source.pipe
+        self.plan, self.stream, self.warnings = open_rows(run, self.source, saved)
+        self.intake = build(config, self.plan)
+        self.outlet = open_outlet(run, self.intake, self.on_prediction, saved)
         if config.backend == "native":
             # It has all that a run asks of a mixture.
-            intake.use(lambda mixture: cast(Mixture, NativeMixture(mixture)))
-        _ = intake.mixture  # reports wrong settings before anything is written
-        with outlet.claimed() as mark:
-            run.begin(saved, plan=plan.to_json(), predictions=mark)
-        for line in (*describe(config, plan), *_describe_model(intake)):
-            run.show.say(line)
-        kinds = {column.kind for column in plan.columns}
-        found = {"classes": bool(plan.classes), "format": source.format, "kinds": kinds}
-        without = config.without_effect(**found)
-        for line in (*(options.on_command_line() for options in without), *warnings):
-            run.show.say(f"warning: {line}")
-        with (
-            closing(Board(run.run.path / "tensorboard")) if tensorboard else nullcontext() as board,
-            closing(outlet),
-        ):
-            outlet.open()
-            with restoring(run.run.checkpoint) if saved.step >= 0 else nullcontext():
-                loop = StreamLoop(run, plan, intake, source, saved, board, outlet)
-            return loop.follow(stream, rows)
+            self.intake.use(lambda mixture: cast(Mixture, NativeMixture(mixture)))
+        if self.is_resumed:
+            with restoring(run.run.checkpoint):
+                self.intake.restore(saved.intake)
+                self.monitors.restore(saved.monitors)
+        _ = self.mixture  # reports wrong settings before anything is written
+        self.position = saved.position
+        if self.pipe is not None:
+            self.position = self.position._replace(offset=0)  # every process counts its own bytes
 
+    @property
+    def mixture(self) -> Mixture:
+        """What predicts and learns; another one once room for classes has grown."""
+        return self.intake.mixture
 
-def _outlet(
-    run: Session[StreamConfig],
-    intake: Intake,
-    on_prediction: OnPrediction | None,
-    saved: StreamSaved,
-) -> Outlet:
-    """Return the outlet of predictions; before the first checkpoint, a run has begun its file."""
-    mark = saved.predictions
-    if run.resumed and saved.step < 0:
-        begun = read_begun(run.run, "predictions")
-        mark = None if begun is None else from_json(FileMark, begun)
-    rows = saved.position.row
-    return Outlet(run.config, intake.target, on_prediction, run.run, mark, rows)
+    def init(self) -> MixtureState:
+        """Return the state before the first row."""
+        return self.mixture.init()
 
+    @contextmanager
+    def claimed(self) -> Iterator[dict[str, Any]]:
+        """Make the file of predictions; it goes again if the run cannot begin."""
+        with self.outlet.claimed() as mark:
+            plan = self.plan.to_json()
+            yield {"tensorboard": self.tensorboard, "plan": plan, "predictions": mark}
 
-def _begin(
-    run: Session[StreamConfig], source: Source, saved: StreamSaved
-) -> tuple[Plan, Rows, list[str]]:
-    """Return the plan, the rows from where the run is, and what to warn of.
+    def begun(self) -> None:
+        """Report what is learned from what, and open the file of predictions."""
+        for line in (*describe(self.config, self.plan), *describe_model(self.intake)):
+            self.session.show.say(line)
+        kinds = {column.kind for column in self.plan.columns}
+        found = {"classes": bool(self.plan.classes), "format": self.source.format, "kinds": kinds}
+        without = self.config.without_effect(**found)
+        for line in (*(options.on_command_line() for options in without), *self.warnings):
+            self.session.show.say(f"warning: {line}")
+        self.session.stack.enter_context(closing(self.outlet))
+        self.outlet.open()
+        # Programs take and return a packed state in less time.
+        self.state = self.mixture.packing.pack(copy_state(self.state))
+        self.rows_at_last_log, self.time_of_last_log = self.step, time.monotonic()
+        if not self.is_resumed or self.pipe is not None:
+            # The first rows of a pipe would be lost with a process that is killed. From here on,
+            # the checkpoint of a resumed run does not know of all bytes that were taken out of its
+            # pipe.
+            self.save()
+        if self.pipe is not None:
+            self.pipe.meanwhile = self._while_waiting
 
-    The plan comes from a checkpoint; without one, from the configuration of a run that was stopped
-    before its first one; else from the first rows.
-    """
-    config = run.config
-    if saved.step >= 0:
-        return _go_on(config, source, saved, run.stop)
-    stream = source.rows()
-    first = first_rows(config.look_ahead, source, stream, run.stop, run.show)
-    rows = [row for row, _ in first]
-    if not run.resumed or (recorded := read_begun(run.run, "plan")) is None:
-        plan = make_plan(config, source, rows)
-        return plan, chain(first, stream), first_warnings(config, plan, rows)
-    plan = Plan.from_json(recorded)
-    return plan, check_columns(source, chain(first, stream), _needed(config, plan)), []
+    @property
+    def ended(self) -> bool:
+        """Whether all rows are read, of which `result` learns an unfinished chunk."""
+        return self.at_end or (self.rows is not None and self.step + len(self.chunk) >= self.rows)
 
+    def block(self) -> None:
+        """Read a chunk of rows, and learn it if it is complete."""
+        self.intake.parts.end("records")
+        while not self.ended and len(self.chunk) < self.intake.chunk:
+            item = self._next()
+            self.intake.parts.end("reading")
+            if item is not None:
+                self.chunk.append(item)
+            if item is None or item[1].is_torn:
+                self.at_end = True  # the file may grow: the next bytes are the rest of this line
+                return
+        if len(self.chunk) == self.intake.chunk:
+            before = self.step
+            self._learn()
+            if self.step // self.config.log_every > before // self.config.log_every:
+                self._report()
 
-def _needed(config: StreamConfig, plan: Plan) -> list[str]:
-    """Return the columns that a source must have."""
-    target = [] if config.target is None else [config.target]
-    return [*plan.inputs, *target, *config.roles]
+    def kept(self, last: bool) -> tuple[State, dict[str, Any]]:
+        """Return the state behind the last row that was learned, and the values beside it."""
+        position, pipe = self.position, self.pipe
+        beside = {
+            "plan": self.plan.to_json(),
+            "position": position,
+            "pipe": None if pipe is None else pipe.to_json(position.offset, end=last),
+            "intake": self.intake.to_json(),
+            "monitors": self.monitors.to_json(),
+            "predictions": self.outlet.mark(),
+        }
+        return self.mixture.packing.unpack(self.state), beside
 
+    def result(self) -> dict[str, Any]:
+        """Return the scores over all rows.
 
-def _go_on(
-    config: StreamConfig, source: Source, saved: StreamSaved, stop: Stop
-) -> tuple[Plan, Rows, list[str]]:
-    """Return the plan of a checkpoint, the rows behind it, and the lost part of standard input."""
-    plan = Plan.from_json(saved.plan)
-    needed = _needed(config, plan)
-    rows = source.rows(saved.position, plan.names)
-    if source.pipe is None or saved.pipe is None:
-        return plan, check_columns(source, rows, needed), []
-    try:
-        stop.waiting = True
-        lost = source.pipe.restore(saved.pipe, quotes=source.has_quotes)
-    except Interrupted:
-        lost = []  # the loop stops before its first row
-    finally:
-        stop.waiting = False
-    return plan, _checked_later(source, rows, needed), lost
+        A file that has grown goes on as if its end had never been there: neither the unfinished
+        chunk nor a last line that was not complete is in the checkpoint.
+        """
+        if self.chunk:
+            self._learn()
+        report = self._checked_report()
+        self.monitors.look(report.block)
+        worse = not_better(self.mixture.scores, report.total)
+        scores = means(self.mixture.scores, report.total)
+        return self._values(report, scores, not_better_than=worse)
 
-
-def _checked_later(source: Source, rows: Rows, needed: list[str]) -> Rows:
-    """Look at a pipe's first row when needed: no byte is read before the checkpoint."""
-    yield from check_columns(source, rows, needed)
-
-
-def _describe_model(intake: Intake) -> list[str]:
-    """Return a run's report of its experts and its network."""
-    config, shape, mixture = intake.config, intake.shape, intake.mixture
-    experts = [name for name in config.expert_names() if name != "contexts" or shape.classes]
-    lines = [f"experts: {', '.join(experts)}"]
-    if mixture.reach or not config.has_network:
-        lines.append(reach(mixture.reach, mixture.groups))
-    if mixture.left_out:
-        left_out = ", ".join(mixture.left_out)
-        lines.append(
-            f"left out, too large with {shape.inputs} inputs and {shape.outputs} outputs: "
-            f"{left_out}"
+    def outcome(self, result: Result) -> StreamResult:
+        """Return how the run ended."""
+        report = self.mixture.report(self.state)
+        return StreamResult(
+            result.run,
+            self.position,
+            means(self.mixture.scores, report.total),
+            result.scores is None,
+            **self._of_experts(report),
+            forecast=forecast(self.config, self.intake, self.state),
         )
-    return [*lines, _describe_network(config)] if config.has_network else lines
 
+    def _next(self) -> tuple[Row, Position] | None:
+        """Return the next row; None at the end, and at a stop request."""
+        stop = self.session.stop
+        try:
+            stop.waiting = True
+            return None if stop.asked else next(self.stream, None)
+        except Interrupted as error:
+            if error.__cause__ is not None:
+                raise error.__cause__ from None
+            return None
+        except OtherColumnsError:
+            self.is_whole = False  # bytes of another pipe must not be handed on
+            raise
+        finally:
+            stop.waiting = False
 
-def _describe_network(config: ModelConfig) -> str:
-    what = "the encoder and the norms before the recurrent layers"
-    frozen = "" if config.train_encoder else f"; {what} are frozen"
-    return f"cell {config.cell or 'lru'}, rule {config.rule}, {config.sizes()[0]} layers{frozen}"
+    def _while_waiting(self) -> float | None:
+        """Save if it is due; return the seconds until it is, None if all rows are saved.
+
+        Raises:
+            Interrupted: a stop was asked for meanwhile, or it failed.
+        """
+        stop = self.session.stop
+        stop.waiting = False  # a signal waits until the file is written
+        try:
+            left = self.save_if_due()
+        except Exception as error:  # not an error of the source, which is being read
+            raise Interrupted from error
+        finally:
+            stop.waiting = True
+        if stop.asked:
+            raise Interrupted
+        return left
+
+    def _learn(self) -> None:
+        """Learn the chunk."""
+        mixed = self._learn_or_undo([(row, row.get(self.target)) for row, _ in self.chunk])
+        self.position = self.chunk[-1][1]
+        self.step = self.position.row
+        if self.outlet:
+            self._put(mixed)
+        self.chunk = []
+        for line in self.intake.pop_news():
+            self.session.show.say(f"warning: row {self.step}: {line}")
+        if self.pipe is not None:
+            self.pipe.release(self.position.offset)
+        self.intake.parts.end("mixture")
+
+    def _learn_or_undo(self, rows: list[tuple[Row, Any]]) -> Mixed:
+        """Learn from rows; a refused row leaves everything as before them, to be saved."""
+        # Names, flags and a full table are refused before anything changes, but for a later row of
+        # the same chunk. Each of these errors is a ValueError.
+        may_refuse = self.config.outliers == "stop" or (
+            self.config.when_full == "stop" and self.intake.chunk > 1
+        )
+        before = json.dumps(self.intake.to_json()) if may_refuse else None
+        try:
+            self.state, mixed = self.intake.learn(self.state, rows)
+            return mixed
+        except Exception as error:
+            if before is not None:
+                self.intake.restore(json.loads(before))
+            else:
+                # Else nobody knows how far it came: the last checkpoint is better than a state
+                # between two rows.
+                self.is_whole = isinstance(error, ValueError)
+            raise
+
+    def _put(self, mixed: Mixed) -> None:
+        """Write the predictions for the chunk."""
+        outputs, told = np.asarray(mixed.newest), np.asarray(mixed.told)  # waits for the mixture
+        self.intake.parts.end("mixture")
+        self.is_whole = False  # each row of a checkpoint has its prediction
+        for (row, position), output, one in zip(self.chunk, outputs, told, strict=False):
+            self.outlet(position.row, row, output, one)
+        self.is_whole = True
+        self.intake.parts.end("predictions")
+
+    def _checked_report(self) -> Report:
+        """Return the report of the state; this waits for the mixture.
+
+        Raises:
+            DivergenceError: too many of the network's steps in a row were refused.
+        """
+        report = self.mixture.report(self.state)
+        self.intake.parts.end("mixture")
+        if report.health is not None:
+            model = self.config.model
+            advice = (
+                f"try a smaller --learning-rate (now {model.learning_rate}) or a smaller --clip "
+                f"(now {model.clip})"
+            )
+            self.check_refused(int(report.health.longest), self.step, advice)
+        return report
+
+    def _report(self) -> None:
+        """Write a line of metrics: new scores, the network's health, speed and memory."""
+        report, row, show = self._checked_report(), self.step, self.session.show
+        ends = self.monitors.look(report.block)
+        self.state = self.mixture.ended(self.state, block=ends)
+        scores = means(self.mixture.scores, report.line)
+        now, rows = time.monotonic(), row - self.rows_at_last_log
+        speed = rows / max(now - self.time_of_last_log, 1e-9)
+        self.rows_at_last_log, self.time_of_last_log = row, now
+        memory = resident_mib()
+        values: dict[str, Any] = {
+            "rows_per_second": round(speed, 1),
+            "resident_mib": memory,
+            "microseconds": self.intake.parts.microseconds(rows),
+        }
+        health = self._health(report)
+        values |= health
+        warnings = self.intake.changed_scales(report.scales)
+        warnings += self.monitors.warnings(health | self.monitors.recent_coverage())
+        for line in warnings:
+            show.say(f"warning: row {row}: {line}")
+        if warnings:
+            values["warnings"] = warnings
+        total = means(self.mixture.scores, report.total)
+        self.record("stream", **self._values(report, scores, total=total, **values))
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
+        show.tick(f"row {row}: {shown}; {speed:.0f} rows/s, {memory:.0f} MiB")
+
+    def _health(self, report: Report) -> dict[str, Any]:
+        """Return how the network learns since the last line; nothing without one."""
+        if report.health is None:
+            return {}
+        mixture, config, steps = self.mixture, self.intake.config, dict[str, float]()
+        if count := report.line["accepted"]:
+            names = ("loss", "gradient_norm", "update_norm")
+            steps = {name: report.line[name] / count for name in names}
+        seen = report.total["accepted"] + report.total["refused"]
+        measured = self.monitors.measure(
+            *mixture.network_of(mixture.packing.unpack(self.state), self.intake.newest_slot),
+            steps.get("update_norm"),
+            np.asarray(report.health.inputs) if seen >= PROBE else None,
+        )
+        return {"rule": config.rule, "train_encoder": config.train_encoder} | steps | measured
+
+    def _values(self, report: Report, scores: dict[str, float], **more: Any) -> dict[str, Any]:
+        """Return the values of a line of the record."""
+        columns, labels = report.outliers.astype(int).tolist()
+        counts = {
+            **self.intake.encoder.counts,
+            **self.intake.target.counts,
+            "outliers": columns,
+            "outlier targets": labels,
+            "bad rows": self.position.bad,
+        }
+        values = {
+            **scores,
+            **more,
+            "scored": int(report.total["rows"]),
+            "refused": int(report.total["refused"]),
+            "counts": {name: count for name, count in counts.items() if count},
+        }
+        values |= self.intake.counts() | self._of_experts(report) | self.monitors.recent_coverage()
+        if report.of_members is not None:
+            values |= self.intake.worst_held(report.of_members)
+        if self.mixture.reach or self.mixture.network is None:
+            values["reach"] = self.mixture.reach
+        return values
+
+    def _of_experts(self, report: Report) -> dict[str, Any]:
+        """Return the scores of the experts over all rows, and their present weights."""
+        rows, names = report.total["rows"], self.mixture.names
+        errors = {name: report.total[name] / rows for name in names if rows}
+        found = {name: 1 - one if self.plan.classes else one for name, one in errors.items()}
+        return {
+            "experts": found,
+            "weights": dict(zip(names, report.weights.tolist(), strict=True)),
+        }

@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 from foretrace._rows.frame import FRAME
 from foretrace._runs.directory import default_path
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._loop import StreamResult
 from foretrace.stream._predictions import OnPrediction
-from foretrace.stream._run import follow
+from foretrace.stream._run import StreamResult, follow
 
 if TYPE_CHECKING:
     import pandas as pd

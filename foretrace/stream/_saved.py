@@ -12,7 +12,7 @@ from foretrace._rows.source import Position
 from foretrace._runs.appended import FileMark
 from foretrace._runs.checkpoint import load, restoring
 from foretrace._runs.directory import Run, RunError, read_config_as
-from foretrace._runs.session import RunKind, Saved, read_saved
+from foretrace._runs.saved import RunKind, Saved, read_saved
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._intake import Intake, State
 from foretrace.stream._plan import Plan, build
@@ -76,7 +76,8 @@ def opened(run_dir: str | os.PathLike[str]) -> Opened:
     """
     run = Run(Path(run_dir))
     config = read_config_as(run.path, StreamConfig)
-    saved = saved_of(run, config)
+    check_not_lost(run)
+    saved = read_saved(run, config, StreamSaved, KIND)
     if saved.step < 0:
         raise RunError(f"{run.path} has no checkpoint yet")
     plan = Plan.from_json(saved.plan)
@@ -86,12 +87,11 @@ def opened(run_dir: str | os.PathLike[str]) -> Opened:
     return Opened(config, plan, intake, load_state(run.checkpoint, intake.mixture))
 
 
-def saved_of(run: Run, config: StreamConfig) -> StreamSaved:
-    """Return the values of a checkpoint beside the state; the defaults if there is none yet.
+def check_not_lost(run: Run) -> None:
+    """Check that a run with a record has a checkpoint.
 
     Raises:
-        RunError: the checkpoint belongs to another run, or is lost.
-        CheckpointError: the checkpoint is damaged.
+        RunError: it has none.
     """
     # The first checkpoint is written before the first line of the record.
     if not run.checkpoint.exists() and run.metrics.exists() and run.metrics.stat().st_size:
@@ -100,7 +100,6 @@ def saved_of(run: Run, config: StreamConfig) -> StreamSaved:
             "this file back; or begin a new run in another --run-dir; or remove "
             f"{run.metrics.name}, and the run learns from the first row again"
         )
-    return read_saved(run, config, StreamSaved, KIND)
 
 
 def first_state(mixture: Mixture) -> State:

@@ -81,7 +81,9 @@ def run(
     sweep.check()
     folder = Path(folder)
     if resume:
-        directory.record_config(directory.reopen(folder, sweep, may_change=("trials",)), sweep)
+        own = directory.Run(folder)
+        directory.reopen(own, sweep, may_change=("trials",))
+        directory.record_config(own, sweep)
     else:
         directory.create(folder, sweep, study=f"{folder.name}-{os.urandom(4).hex()}")
     trials = study(folder)
