@@ -43,7 +43,7 @@ def interrupt_at(monkeypatch, step):
             if at == step:
                 signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("foretrace._runs.session.ProgressBar", lambda *_: Interrupting(False))
+    monkeypatch.setattr("foretrace._runs.follow.ProgressBar", lambda *_: Interrupting(False))
 
 
 def without_time(records):
@@ -306,7 +306,7 @@ def test_the_best_network_on_validation_is_tested_however_often_the_run_stops(
     assert experiment.train(upto, tmp_path / "upto", show_progress=False).scores == whole.scores
     # Without a checkpoint the run begins anew, with the best network of a later step in its folder.
     with monkeypatch.context() as patch:
-        patch.setattr("foretrace._runs.session.save", lambda *_, **__: None)
+        patch.setattr("foretrace._runs.follow.save", lambda *_, **__: None)
         interrupt_at(patch, best["step"] + 2)
         experiment.train(config, tmp_path / "again", show_progress=False)
     again = experiment.train(config, tmp_path / "again", resume=True, show_progress=False)

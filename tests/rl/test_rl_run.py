@@ -19,7 +19,7 @@ import foretrace as ft
 from foretrace._options.cells import LRU
 from foretrace._options.network import NetworkConfig
 from foretrace._runs.directory import Run, RunError
-from foretrace._runs.session import find_result
+from foretrace._runs.saved import find_result
 from foretrace.cli import _main as cli
 from foretrace.rl import Gymnasium, MemoryChain, TMaze, TraceConditioning, _report, _run
 from foretrace.rl._config import AgentConfig, RLConfig
@@ -111,7 +111,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(kind, end, whole, tmp_path, monk
     expected, again = whole(kind), partial(_run.train, KINDS[kind], tmp_path, show_progress=False)
     with monkeypatch.context() as patch:
         if end == "stopped":
-            patch.setattr("foretrace._runs.session.Stop", Stopping)
+            patch.setattr("foretrace._runs.follow.Stop", Stopping)
             stopped = again()
             assert stopped.step == 30 and stopped.scores is None
         else:
@@ -198,7 +198,7 @@ def test_the_report_names_task_and_score_and_counts_what_an_environment_carries(
     episodes = f"{config.evaluation_episodes} episodes without learning"
     assert (episodes in grid.columns[0].cells) == bool(config.evaluation_episodes)
     assert (
-        find_result(result.run, config)[_report.score_of(config)]
+        find_result(result.run, config.steps)[_report.score_of(config)]
         == result.scores[_report.score_of(config)]
     )
     state = build(config).init()
