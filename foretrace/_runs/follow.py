@@ -291,7 +291,6 @@ def follow(
         work.begun()
         try:
             while not (work.ended or work.stopped):
-                show.compiling()
                 work.block()
                 work.save_if_due()
         except Exception:

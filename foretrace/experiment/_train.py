@@ -221,6 +221,7 @@ class _Training(Program[LearnerState]):
         """Learn up to the next step at which something is due, and do it."""
         if not self._is_measured() or self.ended:
             return
+        self.session.show.compiling()
         config, step = self.config, self.step
         until = step + self.schedule.steps_until_due(
             step,

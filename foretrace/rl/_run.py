@@ -115,14 +115,15 @@ class _Acting(Program[World]):
 
     def block(self) -> None:
         """Act and learn up to the next line of the record, and write it."""
-        config, session = self.config, self.session
+        config, show = self.config, self.session.show
+        show.compiling()
         steps = Schedule(config.steps).steps_until_due(self.step, config.log_every)
         self.state, tally = self.program(self.state, np.int32(steps))
         self.step += steps
         values = means(jax.tree.map(float, tally), self.spread)
         self.record("train", **values)
         label = "return" if self.spread is None else "error"
-        session.show.reach(self.step, f"{label} {values[label]:.3g}")
+        show.reach(self.step, f"{label} {values[label]:.3g}")
         all_refused = tally["refused"] * config.environments >= tally["steps"]
         self.refused = self.refused + steps if all_refused else 0
         self.check_refused(self.refused, self.step, self._advice)

@@ -293,6 +293,7 @@ class Learning(Program[State]):
 
     def _learn(self) -> None:
         """Learn the chunk."""
+        self.session.show.compiling()
         mixed = self._learn_or_undo([(row, row.get(self.target)) for row, _ in self.chunk])
         self.position = self.chunk[-1][1]
         self.step = self.position.row
