@@ -1,7 +1,5 @@
 """The task, network and learner that a configuration describes."""
 
-import functools
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -11,9 +9,7 @@ from jax.sharding import Mesh
 from foretrace._learner.learner import Learner
 from foretrace._learner.optimizer import adamw
 from foretrace._network import Network
-from foretrace._options.network import NetworkConfig
 from foretrace._rule import Depth, as_rule
-from foretrace._types import PRNGKeyArray
 from foretrace.experiment._config import Config
 from foretrace.tasks import Task
 
@@ -53,40 +49,25 @@ def build(
     task, chunked = config.task, config.chunk is not None
     # Reports wrong sizes before anything is written. A task may read and decode its data here.
     jax.eval_shape(lambda: task.batch(config.seed, 0, config.batch_size))
+    drawn = network is None
+    if network is None:
+        sizes = task.input_size, task.output_size
+        network = config.network.drawn(*sizes, jax.random.key(config.seed))
+    if optimizer is None:
+        optimizer = adamw(**config.optimizer.settings(config.steps))
     learner = Learner(
-        _drawn(config) if network is None else network,
+        network,
         rule=config.rule,
-        optimizer=adamw(**config.optimizer.settings(config.steps))
-        if optimizer is None
-        else optimizer,
+        optimizer=optimizer,
         loss=task.loss,
         batch_size=config.batch_size,
         accumulate=chunked,
         whole_sequences=not chunked,
         segment=config.segment,
         mesh=mesh,
-        warn=network is None,
+        warn=drawn,
     )
     return TaskAndLearner(task, learner)
-
-
-def _drawn(config: Config) -> Network:
-    """Return the network of a configuration, by a program that serves all seeds."""
-    sizes = config.task.input_size, config.task.output_size
-    key = jax.random.key(config.seed)
-    try:
-        return _drawing(config.network, *sizes)(key)
-    except ValueError:
-        # Inside another program JAX refuses compiler options; any other error comes again.
-        return config.network.drawn(*sizes, key)
-
-
-@functools.lru_cache(maxsize=2)
-def _drawing(
-    network: NetworkConfig, input_size: int, output_size: int
-) -> Callable[[PRNGKeyArray], Network]:
-    draw = functools.partial(network.drawn, input_size, output_size)
-    return jax.jit(draw, compiler_options={"xla_backend_optimization_level": 0})
 
 
 def _check(config: Config, *, scheduled: bool) -> None:

@@ -27,9 +27,6 @@ TaskConfig = (
 )
 
 
-Schedule = Literal["cosine", "constant"]
-
-
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
     """AdamW with linear warm-up, then cosine decay or a constant rate.
@@ -47,7 +44,7 @@ class OptimizerConfig:
     """
 
     learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 4e-3
-    schedule: Schedule = "cosine"
+    schedule: Literal["cosine", "constant"] = "cosine"
     warmup_steps: int = 0
     recurrent_factor: float = 1.0
     weight_decay: float = 0.0
@@ -118,21 +115,12 @@ class Config:
     def __post_init__(self) -> None:
         check_types(self)
         object.__setattr__(self, "rule", rule_text(self.rule))
-        counts = (
-            "steps",
-            "batch_size",
-            "chunk",
-            "segment",
-            "validation_sequences",
-            "final_sequences",
-        )
-        intervals = ("log_every", "evaluate_every", "align_every", "checkpoint_every")
-        for name in (*counts, *intervals):
-            if (value := getattr(self, name)) is not None and not 1 <= value < 2**31:
-                limit = "at least 1" if value < 1 else "below 2^31"
-                raise ValueError(f"{name}={value} must be {limit}")
         if not 0 <= self.seed < 2**31:
             raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
+        for name, value in vars(self).items():  # every other whole number is a count
+            if type(value) is int and name != "seed" and not 1 <= value < 2**31:
+                limit = "at least 1" if value < 1 else "below 2^31"
+                raise ValueError(f"{name}={value} must be {limit}")
 
     def unobserved(self) -> Self:
         """Return the configuration without the settings that say what is recorded on the way.
@@ -140,20 +128,10 @@ class Config:
         >>> Config(steps=7, log_every=3).unobserved() == Config(steps=7)
         True
         """
-        return dataclasses.replace(self, **_OBSERVED)
-
-
-_OBSERVED: dict[str, Any] = {
-    name: getattr(Config, name)
-    for name in (
-        "log_every",
-        "evaluate_every",
-        "align_every",
-        "checkpoint_every",
-        "validation_sequences",
-        "keep_best",
-    )
-}
+        intervals = [name for name in vars(self) if name.endswith("_every")]
+        observed = *intervals, "validation_sequences", "keep_best"
+        defaults: dict[str, Any] = {name: getattr(Config, name) for name in observed}
+        return dataclasses.replace(self, **defaults)
 
 
 TaskName = Literal[

@@ -16,14 +16,14 @@ from foretrace._engine.data import Data
 from foretrace._engine.forward import run
 from foretrace._learner.learner import Learner
 from foretrace._learner.optimizer import adamw
-from foretrace._learner.state import LearnerState
+from foretrace._learner.state import Info, LearnerState
 from foretrace._network import Network
 from foretrace._rule import BPTT, LearningRule
 from foretrace._types import Array, Float
 from foretrace.experiment._build import build
 from foretrace.experiment._config import Config
 from foretrace.experiment._precision import matrix_products
-from foretrace.experiment._scores import StepMetrics, _Tally, _tally
+from foretrace.experiment._scores import _Tally, _tally
 from foretrace.tasks import Batch, EvaluationSplit
 
 
@@ -41,25 +41,20 @@ class At(NamedTuple):
     rate: Any
 
 
-class Programs(NamedTuple):
-    """The programs of runs that differ in seed, learning rate and recorded values alone.
-
-    Args:
-        learn: `(state, at) -> (state, row of StepMetrics)`.
-        add_batch: `tally_batch` for the configuration.
-    """
-
-    learn: Callable[[LearnerState, At], tuple[LearnerState, Array]]
-    add_batch: Callable[..., _Tally]
-
-
 @functools.lru_cache(maxsize=2)
-def programs(config: Config, devices: Devices) -> Programs:
-    """Return the programs of a configuration; runs of equal ones are compiled once a process.
+def programs(
+    config: Config, devices: Devices
+) -> tuple[Callable[[LearnerState, At], tuple[LearnerState, Array]], Callable[..., _Tally]]:
+    """Return the programs of runs that differ in seed, rate and recorded values alone.
+
+    They are compiled once a process.
 
     Args:
         config: `shared` part of a configuration.
         devices: devices that share a batch.
+
+    Returns:
+        `(state, at) -> (state, row of StepMetrics)`, and `tally_batch` for the configuration.
     """
     optimizer = adamw(**config.optimizer.settings(config.steps))
 
@@ -73,7 +68,7 @@ def programs(config: Config, devices: Devices) -> Programs:
         return learn(config, learner, state, at.step, at.seed, devices.shard)
 
     add = functools.partial(tally_batch, config, shard=devices.shard)
-    return Programs(step, devices.compile(add, static_argnames="split"))
+    return step, devices.compile(add, static_argnames="split")
 
 
 def shared(config: Config) -> Config:
@@ -100,24 +95,17 @@ def learn(
     with matrix_products(config.matmul_precision):
         if config.chunk is None:
             state, info = learner.step(state, batch.xs, batch.ys, mask=batch.mask)
-            loss, outputs, norm, accepted = (
-                info.loss,
-                info.outputs,
-                info.gradient_norm,
-                info.accepted,
-            )
         else:
-            state, loss, outputs, norm, accepted = _learn_in_chunks(
-                config.chunk, learner, state, batch
-            )
-    right = jnp.asarray(_tally(task, outputs, batch).scores().accuracy, loss.dtype)
-    measured = {"loss": loss, "accuracy": right, "gradient_norm": norm, "accepted": accepted}
-    return state, jnp.stack([measured[name].astype(loss.dtype) for name in StepMetrics._fields])
+            state, info = _learn_in_chunks(config.chunk, learner, state, batch)
+    right = _tally(task, info.outputs, batch).scores().accuracy
+    # In the order of `StepMetrics`.
+    row = info.loss, right, info.gradient_norm, info.accepted
+    return state, jnp.stack([jnp.asarray(value, info.loss.dtype) for value in row])
 
 
 def _learn_in_chunks(
     chunk: int, learner: Learner, state: LearnerState, batch: Batch
-) -> tuple[LearnerState, Array, Array, Array, Array]:
+) -> tuple[LearnerState, Info]:
     """Accumulate over equal chunks in a scan, and update with the rest of at most one chunk."""
     size, length = batch.mask.shape
     whole = (length - 1) // chunk
@@ -142,9 +130,12 @@ def _learn_in_chunks(
     before = state._replace(skipped=state.skipped + 1)
     state = optax.tree.where(accepted, after, before)
     first = jnp.moveaxis(infos.outputs, 0, 1).reshape(size, whole * chunk, last.outputs.shape[-1])
-    outputs = jnp.concatenate([first, last.outputs], axis=1)
-    norm = jnp.append(infos.gradient_norm, last.gradient_norm).max()
-    return state, infos.loss.sum() + last.loss, outputs, norm, accepted
+    return state, last._replace(
+        loss=infos.loss.sum() + last.loss,
+        outputs=jnp.concatenate([first, last.outputs], axis=1),
+        gradient_norm=jnp.append(infos.gradient_norm, last.gradient_norm).max(),
+        accepted=accepted,
+    )
 
 
 def empty_tally() -> _Tally:

@@ -53,9 +53,8 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
     names = [f"{what} recalled", "whole sequences"] if what else [score]
     grid = Table("", "loss", *names, title=_title(config))
     shares = [f"{last[name]:.2%}" for name in ("accuracy", "sequences")[: len(names)]]
-    grid.add_row(
-        f"this run (step {last['step']} of {config.steps})", f"{last['loss']:.2e}", *shares
-    )
+    ours = f"this run (step {last['step']} of {config.steps})"
+    grid.add_row(ours, f"{last['loss']:.2e}", *shares)
     if (loss := published(config)) is not None:
         grid.add_row("the paper, Table 1", f"{loss:.2e}", "", "")
     grid.caption = f"{_caption(config, last)} {_cost(config)}"
@@ -70,12 +69,9 @@ def _title(config: Config) -> str:
 def _caption(config: Config, last: dict[str, Any]) -> str:
     split = "test" if last["kind"] == "result" else "validation"
     sequences = config.final_sequences if split == "test" else config.validation_sequences
-    drawn = config.task.recalled is not None
-    on = (
-        f"{sequences} new sequences"
-        if drawn
-        else f"at most {sequences} sequences of the {split} split"
-    )
+    on = f"{sequences} new sequences"
+    if config.task.recalled is None:
+        on = f"at most {sequences} sequences of the {split} split"
     ours = (
         f"This run: evaluated on {on}; trained on {config.task.provenance}, {config.steps} steps "
         f"of {config.batch_size}, seed {config.seed}, {last['seconds']:.0f} s."
@@ -90,13 +86,10 @@ def _cost(config: Config) -> str:
     rule, whole = as_rule(config.rule), config.chunk is None
     length = min(config.chunk or config.task.length, config.task.length)
     count = operation_count(network, rule, length, whole_sequences=whole)
-    kept = (
-        "whole sequences are kept"
-        if whole
-        else f"{carry_size(network, rule):,} numbers are carried for each"
-    )
-    if whole and rule.carried:
-        kept += f" (streamed: {carry_size(network, rule):,} numbers for each)"
+    carried = f"{carry_size(network, rule):,} numbers"
+    kept = f"{carried} are carried for each"
+    if whole:
+        kept = "whole sequences are kept" + f" (streamed: {carried} for each)" * rule.carried
     return f"One step of one sequence takes about {count / 1e6:.2g} million operations; {kept}."
 
 
@@ -120,13 +113,10 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
     right.set(title=f"share of {what} recalled" if what else "accuracy")
     aligned = [r for r in records if r["kind"] == "alignment"]
     steps = [r["step"] for r in aligned]
-    for layer, values in enumerate(
-        np.transpose([r["layers"] for r in aligned]) if aligned else [], 1
-    ):
+    for layer, values in enumerate(zip(*(r["layers"] for r in aligned), strict=True), 1):
         cosine.plot(steps, values, marker=".", label=f"layer {layer}")
-    cosine.set(
-        title="cosine with BPTT, recurrent coefficients", ylim=(min(0.0, *cosine.get_ylim()), 1.03)
-    )
+    cosine.set_title("cosine with BPTT, recurrent coefficients")
+    cosine.set_ylim(min(0.0, *cosine.get_ylim()), 1.03)
     if aligned:
         cosine.legend(loc="lower right")
     for axes in (loss, right, cosine):
@@ -154,13 +144,8 @@ def alignment_tables(found: dict[str, Alignment], rule: str, config: Config) -> 
     )
     depth = len(found[rule].layer_cosine)
     layers = [f"layer {i + 1}" for i in range(depth)]
-    rules = Table(
-        "rule",
-        *layers,
-        "whole gradient",
-        title="cosine with BPTT, recurrent coefficients of each layer",
-    )
-    rules.caption = how
+    title = "cosine with BPTT, recurrent coefficients of each layer"
+    rules = Table("rule", *layers, "whole gradient", title=title, caption=how)
     for name, one in found.items():
         rules.add_row(name, *map(_number, one.layer_cosine), _number(one.total))
     one = found[rule]
@@ -169,14 +154,10 @@ def alignment_tables(found: dict[str, Alignment], rule: str, config: Config) -> 
         Column("parameter", no_wrap=True), *layers, "outside", "norm\nratio", title=title
     )
     for name, cosine in one.cosine.items():
-        row = (
-            [*[""] * depth, _number(cosine)]
-            if isinstance(cosine, float)
-            else [*map(_number, cosine), ""]
-        )
-        parameters.add_row(
-            name.removeprefix("blocks."), *row, _range(np.atleast_1d(one.norm_ratio[name]))
-        )
+        each = [_number(value) for value in np.atleast_1d(cosine)]
+        row = [*[""] * depth, *each] if isinstance(cosine, float) else [*each, ""]
+        ratio = _range(np.atleast_1d(one.norm_ratio[name]))
+        parameters.add_row(name.removeprefix("blocks."), *row, ratio)
     return [rules, parameters]
 
 

@@ -79,12 +79,8 @@ def _tally(task: Task, outputs: Float[Array, "B T O"], batch: Batch) -> _Tally:
         right = jnp.where(asked, hits, 0).sum(axis=1) / steps
         whole = jnp.where(asked, hits == 1, True).all(axis=1).astype(losses.dtype)
     # All of one type: between devices, these sums then travel together, with the gradient.
-    return _Tally(
-        *(
-            jnp.where(counts, values, 0).sum()
-            for values in (losses, right, whole, jnp.ones_like(losses))
-        )
-    )
+    each = losses, right, whole, jnp.ones_like(losses)
+    return _Tally(*(jnp.where(counts, values, 0).sum() for values in each))
 
 
 def _mean_logit_hits(
@@ -99,6 +95,6 @@ def _mean_logit_hits(
     """
     valid = mask > 0
     label = jnp.take_along_axis(ys, jnp.argmax(valid, axis=1, keepdims=True), axis=1)[:, 0]
+    # The largest mean is that of the largest sum.
     total = jnp.where(valid[..., None], outputs, jnp.zeros_like(outputs)).sum(axis=1)
-    mean = total / jnp.maximum(valid.sum(axis=1), 1).astype(outputs.dtype)[:, None]
-    return jnp.argmax(mean, axis=1).astype(label.dtype) == label
+    return jnp.argmax(total, axis=1).astype(label.dtype) == label

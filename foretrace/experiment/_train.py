@@ -144,9 +144,8 @@ def _extension(before: Config, config: Config) -> str:
     if config.optimizer.schedule == "constant":
         return f"{text}; it ends as if it had had them from the beginning"
     return (
-        f"{text}; its learning rate falls to zero at the last step, which is another one now, so "
-        f"that it does not end as a run of {config.steps} steps; a run with --optimizer.schedule "
-        "constant would"
+        f"{text}; its learning rate falls to zero at the last step, so that it does not end as a "
+        f"run of {config.steps} steps; a run with --optimizer.schedule constant would"
     )
 
 
@@ -162,9 +161,8 @@ class _Training(Program[LearnerState]):
         self.task, self.learner = build(config, mesh=devices.mesh)
         self.schedule = Schedule(config.steps)
         self.pending = deque[tuple[int, Array]]()  # metrics that the device may still compute
-        compiled = programs(shared(config), devices)
-        self.learn = Steps(devices, compiled.learn, session.stop)
-        self.add_batch = compiled.add_batch
+        learn, self.add_batch = programs(shared(config), devices)
+        self.learn = Steps(devices, learn, session.stop)
         self.level = LossWatch()
 
     def init(self) -> LearnerState:
@@ -295,12 +293,10 @@ class _Training(Program[LearnerState]):
 
     def _log_window(self) -> None:
         accepted = [metrics for metrics in self.window if metrics.accepted]
-        names = StepMetrics._fields
-        rows = np.array(accepted or [StepMetrics(*[np.nan] * len(names))], np.float64)
-        values = dict(zip(names, rows.mean(axis=0).tolist(), strict=True))
+        rows = np.array(accepted or [StepMetrics(np.nan, np.nan, np.nan, np.nan)])
+        values = StepMetrics(*rows.mean(axis=0).tolist())._asdict()
         del values["accepted"]
-        values["refused"] = len(self.window) - len(accepted)
-        self.record("train", **values)
+        self.record("train", **values, refused=len(self.window) - len(accepted))
         self.window.clear()
 
     def _is_measured(self) -> bool:
