@@ -84,12 +84,9 @@ def _of_training(command: Export) -> Exported:
     if command.learn:
         # The run learned from batches on a schedule that ends; the graph learns from one stream
         # without end.
-        rate = (
-            config.optimizer.learning_rate
-            if command.learning_rate is None
-            else command.learning_rate
-        )
-        settings = config.optimizer.settings(None) | {"learning_rate": rate, "warmup_steps": 0}
+        settings = config.optimizer.settings(None) | {"warmup_steps": 0}
+        if command.learning_rate is not None:
+            settings["learning_rate"] = command.learning_rate
         task, trained = experiment.build(config)
         model = Learner(network, rule=trained.rule, optimizer=adamw(**settings), loss=task.loss)
     return export(model, command.out, command.format, command.learn)

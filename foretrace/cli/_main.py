@@ -21,20 +21,7 @@ from foretrace._runs.loop import DivergenceError
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._check import check
 from foretrace.cli._export import write_graph
-from foretrace.cli._options import (
-    COMMANDS,
-    RL,
-    Align,
-    Check,
-    Export,
-    Predict,
-    Report,
-    Reproduce,
-    Stream,
-    Subcommand,
-    Sweep,
-    Train,
-)
+from foretrace.cli._options import COMMANDS, Subcommand
 from foretrace.cli._recorded import HELP, check_network, default_for, nearest
 from foretrace.cli._reproduce import _report, _reproduce
 from foretrace.cli._stream import predict, stream
@@ -146,23 +133,23 @@ def _exit_at_once(code: int) -> NoReturn:
     os._exit(code)
 
 
-_DOES: dict[type, Callable[[Any], int]] = {
-    Train: _train,
-    Sweep: sweep,
-    RL: _rl,
-    Stream: stream,
-    Predict: predict,
-    Align: _align,
-    Reproduce: _reproduce,
-    Report: _report,
-    Check: check,
-    Export: write_graph,
+_DOES: dict[str, Callable[[Any], int]] = {
+    "train": _train,
+    "sweep": sweep,
+    "rl": _rl,
+    "stream": stream,
+    "predict": predict,
+    "align": _align,
+    "reproduce": _reproduce,
+    "report": _report,
+    "check": check,
+    "export": write_graph,
 }
 """What each command does; `resume` becomes the command of the run."""
 
 
 def _run(command: Subcommand) -> int:
-    return _DOES[type(command)](command)
+    return _DOES[type(command).__name__.lower()](command)
 
 
 def _parse(arguments: list[str]) -> Subcommand:

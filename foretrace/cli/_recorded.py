@@ -8,7 +8,8 @@ import dataclasses
 import difflib
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from types import SimpleNamespace
+from typing import Any
 
 import tyro
 
@@ -117,24 +118,19 @@ def network_in(run_dir: Path, config: Config) -> Network:
         RunError: the configuration was changed since the checkpoint was written.
         DataError: the data of its task are missing, which is no fault of the checkpoint.
     """
+
+    def described() -> LearnerState:
+        # Traced for its shapes alone: nothing is allocated.
+        return build(config).learner.init()
+
     checkpoint = Run(run_dir).checkpoint
     read_saved(Run(run_dir), config, Progress, KIND)
     with restoring(checkpoint):
         try:
-            return load(checkpoint, _Described(config)).network
+            return load(checkpoint, SimpleNamespace(init=described)).network
         except DataError as error:
             missing = error
     raise missing
-
-
-class _Described(NamedTuple):
-    """The learner of a configuration, made only for its shapes: nothing is allocated."""
-
-    config: Config
-
-    def init(self) -> LearnerState:
-        """Return a state before its first step."""
-        return build(self.config).learner.init()
 
 
 def _of_run(path: Path) -> Align:

@@ -23,10 +23,9 @@ _OF_PREDICTIONS = ("format", "delimiter", "encoding", "bad_rows", "rows")
 def stream(command: Stream) -> int:
     """Follow a stream; return the exit code."""
     run_dir = command.run_dir or default_path("stream")
-    if not (command.forecast or command.config.predictions == STDOUT):
-        return _end(command, run_dir, _follow(command, run_dir))
+    options = {name: getattr(command, name) for name in ("resume", "rows", "tensorboard")}
     try:
-        result = _follow(command, run_dir)
+        result = follow(command.config, run_dir, **options)
         if command.forecast and not result.stopped:
             lines = LineWriter(sys.stdout, [*result.forecast[0]] if result.forecast else [])
             for row in result.forecast:
@@ -38,25 +37,12 @@ def stream(command: Stream) -> int:
             file=sys.stderr,
         )
         raise
-    with redirect_stdout(sys.stderr):
-        return _end(command, run_dir, result)
-
-
-def _follow(command: Stream, run_dir: Path) -> StreamResult:
-    return follow(
-        command.config,
-        run_dir,
-        resume=command.resume,
-        rows=command.rows,
-        tensorboard=command.tensorboard,
-    )
-
-
-def _end(command: Stream, run_dir: Path, result: StreamResult) -> int:
-    """Print the report of a run, or how to go on with it; return the exit code."""
-    if not result.stopped:
-        return report(run_dir)
-    return stopped(f"after row {result.position.row}; the state is saved", _again(command, run_dir))
+    prints_rows = command.forecast or command.config.predictions == STDOUT
+    with redirect_stdout(sys.stderr if prints_rows else sys.stdout):
+        if not result.stopped:
+            return report(run_dir)
+        place = f"after row {result.position.row}; the state is saved"
+        return stopped(place, _again(command, run_dir))
 
 
 def _again(command: Stream, run_dir: Path) -> str:
