@@ -16,7 +16,7 @@ def cells(name, scale):
     folders = sorted(path.parent for path in (ledger.ROOT / "results").glob("*/records.jsonl"))
     every = {(r.experiment.name, r.experiment.scale): r for r in collect(read_all(folders))}
     found = every[name, scale]
-    return {(cell.entry.row, cell.entry.column): cell for cell in found.cells if cell.values}
+    return {(cell.entry.row, cell.entry.column): cell for cell in found.cells if cell.records}
 
 
 def beside(column):
@@ -55,7 +55,7 @@ def depth():
 
 def runs(cell):
     """Return the number of runs, and of those that diverged and are not in the mean."""
-    return f"{len(cell.values)}" + (f", {cell.diverged} of them diverged" if cell.diverged else "")
+    return f"{len(cell.records)}" + (f", {cell.diverged} of them diverged" if cell.diverged else "")
 
 
 def loss(value):

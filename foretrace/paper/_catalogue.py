@@ -1,7 +1,10 @@
 """The experiments of the paper by name."""
 
+import dataclasses
+import math
 from typing import Any, Literal, get_args
 
+from foretrace.experiment._config import Config
 from foretrace.paper import figure2, table1, tables2_3
 from foretrace.paper._experiment import Experiment, Scale
 
@@ -25,6 +28,8 @@ def load(name: str, scale: Scale = "cpu") -> Experiment:
         raise ValueError(f"no experiment {name!r}; there are {', '.join(NAMES)}")
     if scale not in scales(name):
         raise ValueError(f"no scale {scale!r} of {name}; there are {', '.join(scales(name))}")
+    if scale == "smoke":
+        return _tiny(load(name))
     return _MODULES[name].experiment(name, scale)
 
 
@@ -34,4 +39,31 @@ def scales(name: str) -> tuple[Scale, ...]:
     >>> scales("table1")
     ('smoke', 'cpu', 'paper')
     """
-    return tuple(_MODULES[name].SCALES)
+    return ("smoke", *_MODULES[name].SCALES)
+
+
+def _tiny(whole: Experiment) -> Experiment:
+    """Return three entries spread over an experiment, as runs that only show that it works."""
+    chosen = whole.entries[:: math.ceil(len(whole.entries) / 3)]
+    entries = tuple(
+        dataclasses.replace(entry, config=_shrunk(entry.config), rates=entry.rates[:2])
+        for entry in chosen
+    )
+    note = "Three entries, 2 epochs of 20 samples, narrow networks: shows that it runs, no more."
+    return dataclasses.replace(whole, scale="smoke", entries=entries, search_share=1.0, note=note)
+
+
+def _shrunk(config: Config) -> Config:
+    task: Any = config.task
+    return dataclasses.replace(
+        config,
+        task=dataclasses.replace(task, samples=20),
+        network=dataclasses.replace(config.network, model_size=12),
+        optimizer=dataclasses.replace(config.optimizer, warmup_steps=0),
+        steps=4,
+        batch_size=10,
+        evaluate_every=2,
+        align_every=config.align_every and 2,
+        validation_sequences=20,
+        final_sequences=20,
+    )

@@ -1,32 +1,31 @@
 """Common parts of the experiments on the copy task: Figure 2 and Table 1."""
 
-import dataclasses
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from foretrace._options.cells import LRU, LinearRNN
 from foretrace._options.network import NetworkConfig
 from foretrace.experiment._config import Config, OptimizerConfig
 from foretrace.paper._experiment import Entry, Experiment, Scale
 from foretrace.tasks.copy import Copy
+
+SAMPLES, BATCH = 20_000, 50
+"""Number of training sequences, which are drawn once, and number of sequences of a batch."""
+EPOCH = SAMPLES // BATCH
+HALVED = OptimizerConfig(recurrent_factor=0.5)
 
 
 class CopySize(NamedTuple):
     """Sizes of the runs of an experiment on the copy task.
 
     Args:
-        samples: number of training sequences.
-        epochs: number of times that a run goes through them.
-        batch: number of sequences of a batch.
+        epochs: number of times that a run goes through the training sequences.
         seeds: seeds of the reported runs.
         rates: learning rates to choose from.
         search_share: length of a run of the search, as a share of a whole run.
         note: differences from the paper's experiment.
     """
 
-    samples: int
     epochs: int
-    batch: int
     seeds: tuple[int, ...]
     rates: tuple[float, ...]
     search_share: float
@@ -34,18 +33,17 @@ class CopySize(NamedTuple):
 
     def config(self, network: NetworkConfig, rule: str, **changes: Any) -> Config:
         """Return the configuration of a run."""
-        epoch = self.samples // self.batch
         # The published runs had batches of 50 and half the rate for the recurrence, the text says
         # 20 and 1.
         common: dict[str, Any] = {
-            "task": Copy(samples=self.samples),
-            "optimizer": OptimizerConfig(recurrent_factor=0.5),
-            "steps": self.epochs * epoch,
-            "batch_size": self.batch,
-            "evaluate_every": epoch,
+            "task": Copy(samples=SAMPLES),
+            "optimizer": HALVED,
+            "steps": self.epochs * EPOCH,
+            "batch_size": BATCH,
+            "evaluate_every": EPOCH,
             "align_every": None,
-            "validation_sequences": 2 * self.batch,
-            "final_sequences": min(20 * self.batch, self.samples // 2),
+            "validation_sequences": 2 * BATCH,
+            "final_sequences": 20 * BATCH,
         }
         return Config(network=network, rule=rule, **common | changes)
 
@@ -53,23 +51,20 @@ class CopySize(NamedTuple):
         self, name: str, title: str, scale: Scale, entries: Sequence[Entry]
     ) -> Experiment:
         """Return an experiment of this size, which reports the training loss."""
-        return Experiment(
-            name,
-            title,
-            scale,
-            tuple(entries),
-            metric="training_loss",
-            seeds=self.seeds,
-            search_share=self.search_share,
-            note=self.note,
-        )
+        own = self.seeds, self.search_share, self.note
+        return Experiment(name, title, scale, tuple(entries), "training_loss", *own)
 
 
-def at_scale(network: NetworkConfig, scale: Scale) -> NetworkConfig:
-    """Return the network, or a tiny one of the same kind at the scale `smoke`."""
-    if scale != "smoke":
-        return network
-    small: dict[str, Any] = {"state_size": 8} if isinstance(network.cell, LRU | LinearRNN) else {}
-    cell = dataclasses.replace(network.cell, **small)
-    readout = None if network.readout_size is None else 16
-    return dataclasses.replace(network, model_size=12, cell=cell, readout_size=readout)
+def sizes(seeds: tuple[int, ...], note: str, rates: tuple[float, ...]) -> dict[Scale, CopySize]:
+    """Return the sizes of an experiment at each scale.
+
+    Args:
+        seeds: seeds at the scale cpu.
+        note: note at the scale cpu.
+        rates: learning rates to choose from at the scale paper.
+    """
+    whole = "As in the paper: 20,000 samples drawn once, 25 epochs."
+    return {
+        "cpu": CopySize(4, seeds, (2e-3, 4e-3, 8e-3), 0.25, note),
+        "paper": CopySize(25, (0, 1, 2, 3, 4), rates, 1.0, whole),
+    }

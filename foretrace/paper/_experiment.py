@@ -5,10 +5,10 @@
     table1.py       Table 1: recurrent layers and rules on the copy task
     tables2_3.py    Table 2: sequential CIFAR-10, IMDB, ListOps; Table 3: a linear RNN
 
-Each experiment comes in scales: `smoke` (seconds, to see that all works), `cpu` (about an hour on
-two cores, reduced as its note says), `long` (Tables 2 and 3: sequences of the paper's length) and
-`paper`. Where the paper's text and the authors' published runs differ, the settings follow the
-runs, which produced the numbers.
+Each experiment comes in scales: `smoke` (three entries of `cpu` as tiny runs, to see that all
+works), `cpu` (about an hour on two cores, reduced as its note says), `long` (Tables 2 and 3:
+sequences of the paper's length) and `paper`. Where the paper's text and the authors' published runs
+differ, the settings follow the runs, which produced the numbers.
 
 Source: Zucchet et al., Online learning of long-range dependencies, NeurIPS 2023.
 """
@@ -24,6 +24,8 @@ RULES = ("online", "bptt", "truncated", "spatial")
 """Rules of the paper's tables."""
 WITHIN_CHUNKS = "errors go through time within a chunk"
 """Note of the cells of HYBRID."""
+SEARCH_SEED = 1000
+"""Seed of the runs that choose a learning rate."""
 REST = "the rest without"
 """Note of the cells in which some parameters alone get credit in depth."""
 
@@ -65,7 +67,6 @@ class Experiment:
         entries: cells of the table, most valuable first.
         metric: score that the paper reports: "training_loss" or "accuracy".
         seeds: seeds of the reported runs.
-        search_seed: seed of the search for the learning rate.
         search_share: length of a run of the search, as a share of the whole run.
         note: differences from the paper's experiment.
     """
@@ -76,7 +77,6 @@ class Experiment:
     entries: tuple[Entry, ...]
     metric: Literal["training_loss", "accuracy"]
     seeds: tuple[int, ...]
-    search_seed: int = 1000
     search_share: float = 1.0
     note: str = ""
 

@@ -16,25 +16,19 @@ def png(found: ExperimentResults) -> bytes:
     for number, cell in enumerate(cell for cell in found.cells if cell.records):
         for record in cell.records:
             label = cell.entry.row if record is cell.records[0] else None
-            points = record["curve"]
-            for axes, values in ((cosine, _mean_over_layers), (loss, _training_loss)):
-                steps = [point["step"] for point in points]
-                axes.plot(steps, list(map(values, points)), color=f"C{number}", label=label)
-    cosine.set(
-        title="cosine with BPTT, mean over layers",
-        xlabel="step",
-        ylim=(min(0.0, *cosine.get_ylim()), 1.03),
-    )
+            steps = [point["step"] for point in record["curve"]]
+            aligned = list(map(_mean_over_layers, record["curve"]))
+            cosine.plot(steps, aligned, color=f"C{number}", label=label)
+            losses = [point["training_loss"] for point in record["curve"]]
+            loss.plot(steps, losses, color=f"C{number}", label=label)
+    cosine.set(title="cosine with BPTT, mean over layers", xlabel="step")
+    cosine.set_ylim(min(0.0, *cosine.get_ylim()), 1.03)
     loss.set(title="training loss", xlabel="step", yscale="log")
     for axes in (cosine, loss):
         axes.grid(alpha=0.3)
     loss.legend(loc="upper right")
     page.suptitle(f"{found.experiment.title}, scale {found.experiment.scale}")
     return page_as_png(page)
-
-
-def _training_loss(point: dict[str, Any]) -> float:
-    return point["training_loss"]
 
 
 def _mean_over_layers(point: dict[str, Any]) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from foretrace.experiment._config import Config
-from foretrace.paper._experiment import Entry, Experiment
+from foretrace.paper._experiment import SEARCH_SEED, Entry, Experiment
 from foretrace.paper._records import Purpose, identity, identity_of
 
 
@@ -40,20 +40,15 @@ def searches(experiment: Experiment, entry: Entry) -> list[Job]:
         align_every=None,
         validation_sequences=entry.config.final_sequences,
     )
-    return [
-        _job(experiment, entry, "search", config, experiment.search_seed, rate)
-        for rate in entry.rates
-    ]
+    return [_job(entry, "search", config, SEARCH_SEED, rate) for rate in entry.rates]
 
 
 def reports(experiment: Experiment, entry: Entry, rate: float) -> list[Job]:
     """Return the reported runs at a learning rate, one for each seed."""
-    return [_job(experiment, entry, "report", entry.config, s, rate) for s in experiment.seeds]
+    return [_job(entry, "report", entry.config, seed, rate) for seed in experiment.seeds]
 
 
-def _job(
-    experiment: Experiment, entry: Entry, purpose: Purpose, config: Config, seed: int, rate: float
-) -> Job:
+def _job(entry: Entry, purpose: Purpose, config: Config, seed: int, rate: float) -> Job:
     config = dataclasses.replace(
         config,
         seed=seed,

@@ -2,7 +2,7 @@
 
 import math
 import statistics
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 from foretrace._runs.escape import for_markdown
@@ -21,7 +21,7 @@ class Cell(NamedTuple):
 
     Args:
         entry: entry of the experiment.
-        values: reported score of each seed, in the order of the seeds.
+        values: reported scores of the runs that did not diverge, in the order of the seeds.
         records: records of the reported runs.
         searched: records of the runs that chose the learning rate.
     """
@@ -34,21 +34,17 @@ class Cell(NamedTuple):
     @property
     def mean(self) -> float:
         """Mean over the runs that did not diverge; NaN without any."""
-        return statistics.fmean(self._finite) if self._finite else math.nan
+        return statistics.fmean(self.values) if self.values else math.nan
 
     @property
     def spread(self) -> float:
         """Standard deviation over the runs that did not diverge; NaN for fewer than two."""
-        return statistics.stdev(self._finite) if len(self._finite) > 1 else math.nan
+        return statistics.stdev(self.values) if len(self.values) > 1 else math.nan
 
     @property
     def diverged(self) -> int:
         """Number of runs whose score is no number."""
-        return len(self.values) - len(self._finite)
-
-    @property
-    def _finite(self) -> list[float]:
-        return [value for value in self.values if math.isfinite(value)]
+        return len(self.records) - len(self.values)
 
 
 class ExperimentResults(NamedTuple):
@@ -75,12 +71,6 @@ def collect(records: Sequence[dict[str, Any]]) -> list[ExperimentResults]:
     return found
 
 
-def score(experiment: Experiment, record: dict[str, Any]) -> float:
-    """Return the score of a run that the paper reports for this experiment."""
-    scores = record if experiment.metric == "training_loss" else record["test"]
-    return float(scores[experiment.metric])
-
-
 def markdown(records: Sequence[dict[str, Any]]) -> str:
     """Return all tables as Markdown.
 
@@ -102,8 +92,10 @@ def _cell(experiment: Experiment, entry: Entry, records: list[dict[str, Any]]) -
     reported = sorted(
         (r for r in mine if r["purpose"] == "report"), key=lambda r: (r["seed"], r["rate"])
     )
-    values = [score(experiment, record) for record in reported]
-    return Cell(entry, values, reported, [r for r in mine if r["purpose"] == "search"])
+    place = reported if experiment.metric == "training_loss" else [r["test"] for r in reported]
+    values = [scores[experiment.metric] for scores in place]
+    finite = [float(value) for value in values if math.isfinite(value)]
+    return Cell(entry, finite, reported, [r for r in mine if r["purpose"] == "search"])
 
 
 def _section(found: ExperimentResults) -> str:
@@ -112,7 +104,7 @@ def _section(found: ExperimentResults) -> str:
     rows = list(dict.fromkeys(cell.entry.row for cell in cells))
     at = {(cell.entry.row, cell.entry.column): _text(experiment, cell) for cell in cells}
     runs = [_run(experiment, r) for cell in cells for r in (*cell.records, *cell.searched)]
-    every = _table(HEADER.split(", "), runs)
+    every = _table(next(iter(runs), ()), [[*run.values()] for run in runs])
     paragraphs = [
         f"## {experiment.title}, scale `{experiment.scale}`",
         experiment.note,
@@ -126,7 +118,7 @@ def _section(found: ExperimentResults) -> str:
 def _text(experiment: Experiment, cell: Cell) -> str:
     entry, records = cell.entry, cell.records
     theirs = "" if entry.published is None else f"; paper {number(experiment, entry.published)}"
-    if not cell.values:
+    if not records:
         return f"not run{theirs}"
     spread = "" if math.isnan(cell.spread) else f" ± {number(experiment, cell.spread)}"
     count = len({record["seed"] for record in records})
@@ -137,38 +129,33 @@ def _text(experiment: Experiment, cell: Cell) -> str:
     if entry.note:
         about.append(entry.note)
     if cell.diverged:
-        about.append(f"{cell.diverged} of {len(cell.values)} runs diverged, not in the mean")
+        about.append(f"{cell.diverged} of {len(records)} runs diverged, not in the mean")
     return f"**{number(experiment, cell.mean)}**{spread} ({', '.join(about)}){theirs}"
 
 
-HEADER = (
-    "entry, purpose, seed, rate, steps, training loss, validation, test loss, test accuracy, s, "
-    "commit, hardware"
-)
-
-
-def _run(experiment: Experiment, record: dict[str, Any]) -> list[str]:
+def _run(experiment: Experiment, record: dict[str, Any]) -> dict[str, str]:
+    """Return the row of a run, by column."""
     test, place = record["test"], record["surroundings"]
-    tested = ["", ""] if test is None else [f"{test['loss']:.2e}", f"{test['accuracy']:.2%}"]
     commit = place.get("commit") or ""
-    return [
-        record["entry"],
-        record["purpose"],
-        str(record["seed"]),
-        f"{record['rate']:g}",
-        str(record["step"]),
-        f"{record['training_loss']:.2e}",
-        f"{record['validation'][experiment.selected_by]:.3g}",
-        *tested,
-        f"{record['seconds']:.0f}",
+    return {
+        "entry": record["entry"],
+        "purpose": record["purpose"],
+        "seed": str(record["seed"]),
+        "rate": f"{record['rate']:g}",
+        "steps": str(record["step"]),
+        "training loss": f"{record['training_loss']:.2e}",
+        "validation": f"{record['validation'][experiment.selected_by]:.3g}",
+        "test loss": "" if test is None else f"{test['loss']:.2e}",
+        "test accuracy": "" if test is None else f"{test['accuracy']:.2%}",
+        "s": f"{record['seconds']:.0f}",
         # A record may come from anywhere.
-        for_markdown(commit[:8] + ", modified" * commit.endswith("-dirty")),
-        for_markdown(f"{place['cores']} cores, {place['devices']}"),
-    ]
+        "commit": for_markdown(commit[:8] + ", modified" * commit.endswith("-dirty")),
+        "hardware": for_markdown(f"{place['cores']} cores, {place['devices']}"),
+    }
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    return "\n".join(map(_row, [head, ["---"] * len(head), *rows]))
+def _table(head: Iterable[str], rows: Sequence[Sequence[str]]) -> str:
+    return "\n".join(map(_row, [[*head], ["---" for _ in head], *rows]))
 
 
 def _row(values: Sequence[str]) -> str:

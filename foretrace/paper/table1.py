@@ -3,7 +3,7 @@
 from foretrace._options.cells import GRU, LRU, LinearRNN
 from foretrace._options.network import NetworkConfig
 from foretrace.experiment._report import TABLE_1
-from foretrace.paper._copy import CopySize, at_scale
+from foretrace.paper._copy import sizes
 from foretrace.paper._experiment import REST, RULES, WITHIN_CHUNKS, Entry, Experiment, Scale
 
 NETWORKS = {
@@ -24,8 +24,8 @@ PUBLISHED = {
 }
 """Mean of 5 seeds under each rule."""
 
-CHEAP = "online, credit depth 2, encoder"
-BY_MEMORY = "online(depth=2, groups=1, by_memory=True, modules="
+CHEAP = "credit depth 2, encoder"
+SAMPLED, BY_MEMORY = "(depth=2, groups=1, modules=", "(depth=2, groups=1, by_memory=True, modules="
 BEYOND: tuple[tuple[str, str, int | None, str], ...] = (
     ("hybrid, chunk 12", "hybrid", 12, WITHIN_CHUNKS),
     ("hybrid, chunk 16", "hybrid", 16, WITHIN_CHUNKS),
@@ -37,61 +37,30 @@ BEYOND: tuple[tuple[str, str, int | None, str], ...] = (
     ("online, credit depth 2, encoder", "online(depth=2, groups=1)", None, REST),
     ("online, credit depth 4, encoder", "online(depth=4, groups=1)", None, REST),
     ("online, credit depth 4, encoder and first block", "online(depth=4, groups=2)", None, REST),
-    (f"{CHEAP}, 8 modules", "online(depth=2, groups=1, modules=8)", 16, REST),
-    (f"{CHEAP}, 16 modules", "online(depth=2, groups=1, modules=16)", 16, REST),
-    (f"{CHEAP}, 8 modules by memory", f"{BY_MEMORY}8)", 16, REST),
-    (f"{CHEAP}, 24 modules by memory", f"{BY_MEMORY}24)", 16, REST),
-    (
-        "hybrid, credit depth 2, encoder, 8 modules, chunk 16",
-        "hybrid(depth=2, groups=1, modules=8)",
-        16,
-        WITHIN_CHUNKS,
-    ),
+    (f"online, {CHEAP}, 8 modules", f"online{SAMPLED}8)", 16, REST),
+    (f"online, {CHEAP}, 16 modules", f"online{SAMPLED}16)", 16, REST),
+    (f"online, {CHEAP}, 8 modules by memory", f"online{BY_MEMORY}8)", 16, REST),
+    (f"online, {CHEAP}, 24 modules by memory", f"online{BY_MEMORY}24)", 16, REST),
+    (f"hybrid, {CHEAP}, 8 modules, chunk 16", f"hybrid{SAMPLED}8)", 16, WITHIN_CHUNKS),
 )
 """For LRU x 4, past the paper: row, rule, number of steps of a chunk, note."""
 
-SMOKE = (
-    "online, LRU x 4",
-    "online, credit depth 2, encoder, 8 modules, LRU x 4",
-    "spatial, GRU x 1",
-)
-"""Entries of the scale `smoke`, one of each kind: compiling one takes half a minute."""
-
-TINY = "Three entries, 2 epochs of 40 samples, tiny networks: shows that it runs, no more."
 CPU = "4 epochs instead of 25, 2 seeds instead of 5."
-PAPER = "As in the paper: 20,000 samples drawn once, 25 epochs."
-SCALES: dict[Scale, CopySize] = {
-    "smoke": CopySize(40, 2, 20, (0, 1), (2e-3, 4e-3), 1.0, TINY),
-    "cpu": CopySize(20_000, 4, 50, (0, 1), (2e-3, 4e-3, 8e-3), 0.25, CPU),
-    "paper": CopySize(
-        20_000, 25, 50, (0, 1, 2, 3, 4), tuple(2**i * 1e-3 for i in range(6)), 1.0, PAPER
-    ),
-}
+SCALES = sizes((0, 1), CPU, tuple(2**i * 1e-3 for i in range(6)))
 
 
 def experiment(name: str, scale: Scale) -> Experiment:
     """Return Table 1: the paper's 16 cells, and for the LRU HYBRID and credit in depth."""
     size = SCALES[scale]
     entries = []
-    for column, full in NETWORKS.items():
-        network = at_scale(full, scale)
-        corrected = {} if isinstance(network.cell, LRU) else {"online": "corrected"}
-        entries += [
-            Entry(
-                rule,
-                column,
-                size.config(network, rule),
-                published,
-                size.rates,
-                corrected.get(rule, ""),
-            )
-            for rule, published in zip(RULES, PUBLISHED[column], strict=True)
-        ]
+    for column, network in NETWORKS.items():
+        for rule, published in zip(RULES, PUBLISHED[column], strict=True):
+            config, is_exact = size.config(network, rule), isinstance(network.cell, LRU)
+            note = "corrected" if rule == "online" and not is_exact else ""
+            entries.append(Entry(rule, column, config, published, size.rates, note))
         if column == "LRU x 4":
             entries += [
                 Entry(row, column, size.config(network, rule, chunk=c), None, size.rates, note)
                 for row, rule, c, note in BEYOND
             ]
-    if scale == "smoke":
-        entries = [entry for entry in entries if entry.name in SMOKE]
     return size.experiment(name, "Table 1: final training loss on the copy task", scale, entries)

@@ -3,7 +3,7 @@
 import dataclasses
 from typing import Any, NamedTuple
 
-from foretrace._options.cells import LRU, CellConfig, LinearRNN
+from foretrace._options.cells import LRU, LinearRNN
 from foretrace._options.network import NetworkConfig
 from foretrace.experiment._config import Config, OptimizerConfig
 from foretrace.paper._experiment import REST, RULES, WITHIN_CHUNKS, Entry, Experiment, Scale
@@ -41,11 +41,6 @@ class Size(NamedTuple):
 
 
 SCALES: dict[Scale, dict[str, Size]] = {
-    "smoke": {
-        "sCIFAR": Size(SequentialCIFAR10(pool=8, samples=20), 2, 10, 0, (2, 8, 16)),
-        "IMDB": Size(IMDB(100, 20), 2, 10, 0, (2, 8, 16)),
-        "ListOps": Size(ListOps(20, 20, 0, 10, 60), 2, 10, 0, (2, 8, 16)),
-    },
     "cpu": {
         "sCIFAR": Size(SequentialCIFAR10(pool=4, samples=45_000), 10, 50, 1, (4, 64, 64)),
         "IMDB": Size(IMDB(250, 22_500), 5, 32, 0.5, (4, 32, 32), tested=10_000),
@@ -72,7 +67,6 @@ features.
 """
 
 NOTES: dict[Scale, str] = {
-    "smoke": "20 samples, short sequences, small networks: shows that it runs, no more.",
     "cpu": "Smaller networks, fewer samples and epochs, no search; images of 64 steps, the first "
     "250 bytes of a review, expressions of 11 to 149 symbols. Tests on 2,000 sequences, of IMDB on "
     "10,000.",
@@ -86,7 +80,7 @@ NOTES: dict[Scale, str] = {
 
 def experiment(name: str, scale: Scale) -> Experiment:
     """Return Table 2, with credit in depth and HYBRID on its first task, or Table 3."""
-    seeds = {"smoke": (0,), "cpu": (0, 1), "long": (0,), "paper": (0, 1, 2)}[scale]
+    seeds = {"cpu": (0, 1), "long": (0,), "paper": (0, 1, 2)}[scale]
     title, entries = (
         ("Table 2: test accuracy", _table2(scale))
         if name == "table2"
@@ -104,18 +98,13 @@ def _table2(scale: Scale) -> list[Entry]:
     ]
     # A chunk is an eighth of the sequence at scale cpu, and two of its 32 rows of pixels at full
     # length. The table on the copy task has the same modules, which a stream can afford.
-    few, chunk = {"smoke": (4, 4), "cpu": (16, 8)}.get(scale, (16, 64))
-    layers, deep = SCALES[scale]["sCIFAR"].network[0], "online, credit depth"
+    chunk, layers = 8 if scale == "cpu" else 64, SCALES[scale]["sCIFAR"].network[0]
+    deep, encoder = "online, credit depth", f"online(depth={layers}, groups="
     beyond: list[tuple[str, str, int | None, str]] = [
         *((f"{deep} {d}", f"online(depth={d})", None, "") for d in range(1, layers)),
-        (f"{deep} {layers}, encoder", f"online(depth={layers}, groups=1)", None, ""),
-        (
-            f"{deep} {layers}, encoder and first block",
-            f"online(depth={layers}, groups=2)",
-            None,
-            "",
-        ),
-        (f"{deep} 2, encoder, 8 modules", "online(depth=2, groups=1, modules=8)", few, REST),
+        (f"{deep} {layers}, encoder", f"{encoder}1)", None, ""),
+        (f"{deep} {layers}, encoder and first block", f"{encoder}2)", None, ""),
+        (f"{deep} 2, encoder, 8 modules", "online(depth=2, groups=1, modules=8)", 16, REST),
         (f"hybrid, chunk {chunk}", "hybrid", chunk, WITHIN_CHUNKS),
     ]
     for row, rule, steps, note in beyond:
@@ -129,18 +118,14 @@ def _table3(scale: Scale) -> list[Entry]:
     column = "sCIFAR, linear RNN"
     _, state, model = SCALES[scale]["sCIFAR"].network
     # 294 features give 1,068,086 parameters; elsewhere the model is as wide as the LRU's.
-    cell, width = LinearRNN(state), 294 if scale == "paper" else model
-    return [
-        Entry(
-            rule,
-            column,
-            _config(scale, "sCIFAR", rule, cell, width),
-            published,
-            _rates(scale, "sCIFAR"),
-            "corrected" if rule == "online" else "",
-        )
-        for rule, published in zip(RULES, PUBLISHED[column], strict=True)
-    ]
+    width, entries = 294 if scale == "paper" else model, []
+    for rule, published in zip(RULES, PUBLISHED[column], strict=True):
+        config = _config(scale, "sCIFAR", rule)
+        network = dataclasses.replace(config.network, cell=LinearRNN(state), model_size=width)
+        config = dataclasses.replace(config, network=network)
+        note = "corrected" if rule == "online" else ""
+        entries.append(Entry(rule, column, config, published, _rates(scale, "sCIFAR"), note))
+    return entries
 
 
 def _rates(scale: Scale, column: str) -> tuple[float, ...]:
@@ -149,13 +134,7 @@ def _rates(scale: Scale, column: str) -> tuple[float, ...]:
     return (1e-3, 4e-3) if column == "sCIFAR" else (1e-3, 3e-3)
 
 
-def _config(
-    scale: Scale,
-    column: str,
-    rule: str,
-    cell: CellConfig | None = None,
-    width: int | None = None,
-) -> Config:
+def _config(scale: Scale, column: str, rule: str) -> Config:
     size = SCALES[scale][column]
     depth, state, model = size.network
     images = column.startswith("sCIFAR")
@@ -165,8 +144,8 @@ def _config(
         task=size.task,
         network=NetworkConfig(
             depth=depth,
-            model_size=width or model,
-            cell=cell or LRU(state, *ring),
+            model_size=model,
+            cell=LRU(state, *ring),
             dropout=0.0 if column == "ListOps" else 0.1,
             cumulative_mean=column in CUMULATIVE,
         ),
@@ -182,7 +161,6 @@ def _config(
         evaluate_every=epoch // 4 if scale == "long" else epoch,
         align_every=None,
         keep_best=True,
-        validation_sequences={"smoke": 20, "paper": 10_000}.get(scale, 2_000),
-        final_sequences=size.tested
-        or {"smoke": 20, "cpu": 2_000, "long": 10_000, "paper": 25_000}[scale],
+        validation_sequences=10_000 if scale == "paper" else 2_000,
+        final_sequences=size.tested or {"cpu": 2_000, "long": 10_000, "paper": 25_000}[scale],
     )
