@@ -31,7 +31,7 @@ class Depth:
             uniformly: less noise at the same price, in a trained network with long memories.
 
     Raises:
-        ValueError: a depth below 1, another number below 0, or by_memory without modules.
+        ValueError: by_memory without modules.
     """
 
     depth: int
@@ -40,20 +40,10 @@ class Depth:
     by_memory: bool = False
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            if name != "by_memory":
-                _check_count(name, value, 1 if name == "depth" else 0)
-        if not isinstance(self.by_memory, bool):
-            raise ValueError(f"by_memory={self.by_memory!r} must be True or False")
         if self.by_memory and not self.modules:
             raise ValueError(
                 "by_memory=True says how modules are sampled, and modules=0 takes all; set modules"
             )
-
-
-def _check_count(name: str, value: Any, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name}={value!r} must be an integer of at least {least}")
 
 
 _KINDS: dict[str, tuple[Any, str]] = {
@@ -125,7 +115,8 @@ class LearningRule:
         >>> print(RTRL.with_depth(2))
         RTRL(depth=2)
         """
-        _check_count("depth", depth, 0)
+        if isinstance(depth, bool) or not isinstance(depth, int) or depth < 0:
+            raise ValueError(f"depth={depth!r} must be an integer of at least 0")
         known = {} if self.credit is None else vars(self.credit)
         return dataclasses.replace(
             self, credit=Depth(**known | {"depth": depth}) if depth else None
@@ -216,16 +207,17 @@ def rule(text: str) -> LearningRule:
 
 
 def _with_options(found: LearningRule, options: str) -> LearningRule:
-    known = [field.name for field in dataclasses.fields(Depth)]
+    is_flag = {field.name: field.type is bool for field in dataclasses.fields(Depth)}
     given: dict[str, Any] = {}
     for option in options.split(","):
-        pair = re.fullmatch(r"\s*(\w+)\s*=\s*(\d+|true|false)\s*", option.lower())
-        if pair is None or pair[1] not in known or pair[1] in given:
+        name, _, value = (part.strip() for part in option.lower().partition("="))
+        form = "true|false" if is_flag.get(name) else r"\d+"
+        if name not in is_flag or name in given or not re.fullmatch(form, value):
             raise ValueError(
                 f"{option.strip()!r} is not an option of {found.name}; write each once, as "
-                f"{known[0]}=2, among {', '.join(known)}"
+                f"depth=2, among {', '.join(is_flag)}"
             )
-        given[pair[1]] = pair[2] == "true" if pair[2] in ("true", "false") else int(pair[2])
+        given[name] = value == "true" if is_flag[name] else int(value)
     if not given.get("depth"):
         if list(given) == ["depth"]:
             return found

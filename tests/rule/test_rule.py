@@ -58,10 +58,10 @@ TEXTS = {
     "online(depth=-1)": "'depth=-1' is not an option",
     "online(depth=1, depth=2)": "'depth=2' is not an option of ONLINE; write each once",
     "online(sketches=2)": "'sketches=2' is not an option of ONLINE",
-    "bptt(depth=2)": "carries none; use it with ONLINE",
+    "bptt(depth=2)": "use it with ONLINE",
     "online(groups=2)": "groups=2 is a part of credit in depth, which needs a depth",
-    "online(depth=2, by_memory=True)": "by_memory=True says how modules are sampled",
-    "online(depth=2, modules=true)": "modules=True must be an integer",
+    "online(depth=2, by_memory=True)": "set modules",
+    "online(depth=2, modules=true)": "'modules=true' is not an option",
 }
 CALLS = [
     *((partial(ft.ONLINE.with_depth, depth), f"depth={depth!r}") for depth in (-1, 1.0, True, "1")),
