@@ -1,85 +1,54 @@
 """More steps for a run: it ends as if begun with them, if its rate is independent of them."""
 
 import dataclasses
-import json
 import shutil
+from functools import partial
 
 import pytest
-from test_experiment import CONFIG, interrupt_at, parameters, without_time
+from test_experiment import CHANGED, assert_same_run, interrupt_at, train
+from tiers import fast
 
 from foretrace import experiment
-from foretrace._runs.directory import read_config_as
-from foretrace._runs.metrics import read_metrics
+from foretrace._runs.session import find_result
 from foretrace.cli import _main as cli
+from foretrace.experiment import _train
 
-pytestmark = pytest.mark.usefixtures("default_promotion")
-
-LONG = dataclasses.replace(
-    CONFIG,
-    optimizer=experiment.OptimizerConfig(schedule="constant", warmup_steps=5),
-    steps=90,
-    log_every=10,
-    evaluate_every=30,
-    align_every=30,
-    checkpoint_every=25,
-)
+CONSTANT = experiment.OptimizerConfig(schedule="constant", warmup_steps=5)
+EVERY = {"log_every": 10, "evaluate_every": 30, "align_every": 30, "checkpoint_every": 25}
+LONG = CHANGED(optimizer=CONSTANT, steps=90, **EVERY)
 SHORT = dataclasses.replace(LONG, steps=60)
 
 
-def train(config, folder, **options):
-    return experiment.train(config, folder, show_progress=False, **options)
-
-
 @pytest.fixture(scope="module")
-def short(tmp_path_factory, default_promotion):
-    return train(SHORT, tmp_path_factory.mktemp("runs") / "short")
+def runs(tmp_path_factory):
+    """Return a run of 60 steps and one of 90."""
+    folder = tmp_path_factory.mktemp("runs")
+    return train(folder / "short", SHORT), train(folder / "whole", LONG)
 
 
-def copied(short, folder):
-    return shutil.copytree(short.run.path, folder / "run")
-
-
-def test_sixty_steps_and_thirty_more_are_ninety(short, tmp_path, capsys):
-    whole = train(LONG, tmp_path / "whole")
-    run = copied(short, tmp_path)
+@pytest.mark.parametrize("stop", fast([None, 75]))
+def test_sixty_steps_and_thirty_more_are_ninety(runs, tmp_path, monkeypatch, capsys, stop):
+    short, whole = runs
+    run = shutil.copytree(short.run.path, tmp_path / "run")
+    if stop is not None:
+        with monkeypatch.context() as patch:
+            interrupt_at(stop, patch)
+            assert train(run, LONG, resume=True).scores is None
+        assert experiment.read_config(run) == LONG
     extended = experiment.train(LONG, run, resume=True)
-    assert "60 to 90 steps" in capsys.readouterr().err
-    assert extended.step == 90 and extended.scores == whole.scores
-    pairs = zip(parameters(extended.run, LONG), parameters(whole.run, LONG), strict=True)
-    assert all((x == y).all() and x.dtype == y.dtype for x, y in pairs)
-    lines = without_time(read_metrics(extended.run.metrics))
-    assert [
-        line for line in lines if (line["kind"], line["step"]) != ("result", 60)
-    ] == without_time(read_metrics(whole.run.metrics))
-    assert read_config_as(run, experiment.Config) == LONG
-    assert cli.main(["check", str(run)]) == 0
+    assert stop or "60 to 90 steps; it ends as if" in capsys.readouterr().err
+    assert find_result(extended.run, SHORT) is not None
+    lines = extended.run.metrics.read_text().splitlines(keepends=True)
+    kept = [line for line in lines if '"result", "step": 60' not in line]
+    assert len(kept) == len(lines) - 1
+    extended.run.metrics.write_text("".join(kept))
+    assert_same_run(extended, whole, LONG)
+    extended.run.metrics.write_text("".join(lines))
+    assert experiment.read_config(run) == LONG and cli.main(["check", str(run)]) == 0
 
 
-@pytest.mark.full
-def test_an_extended_run_that_was_stopped_needs_its_steps_only_once(short, tmp_path, monkeypatch):
-    run = copied(short, tmp_path)
-    with monkeypatch.context() as patch:
-        interrupt_at(patch, 75)
-        assert train(LONG, run, resume=True).scores is None
-    assert json.loads((run / "config.json").read_text())["config"]["steps"] == 90
-    assert cli.main(["resume", str(run)]) == 0
-    results = [
-        line["step"] for line in read_metrics(run / "metrics.jsonl") if line["kind"] == "result"
-    ]
-    assert results == [60, 90]
-
-
-@pytest.mark.full
-def test_a_rate_that_falls_says_what_the_extension_does_to_it(tmp_path, capsys):
-    config = dataclasses.replace(
-        SHORT, optimizer=experiment.OptimizerConfig(), steps=4, evaluate_every=4
-    )
-    train(config, tmp_path / "run")
-    capsys.readouterr()
-    experiment.train(dataclasses.replace(config, steps=8), tmp_path / "run", resume=True)
-    err = " ".join(capsys.readouterr().err.split())
-    assert (
-        "4 to 8 steps" in err
-        and "its learning rate falls to zero at the last step" in err
-        and "schedule constant" in err
-    )
+def test_a_rate_that_falls_says_what_the_extension_does_to_it():
+    falling = partial(dataclasses.replace, optimizer=experiment.OptimizerConfig())
+    said = _train._extension(falling(SHORT), falling(LONG))
+    assert "its learning rate falls to zero at the last step" in said
+    assert "60 to 90 steps" in said and "schedule constant" in said
