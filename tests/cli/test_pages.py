@@ -9,33 +9,27 @@ import pytest
 import foretrace.cli._main as cli
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["README.md", *sorted(str(page.relative_to(ROOT)) for page in ROOT.glob("docs/**/*.md"))]
+PAGES = [
+    str(page.relative_to(ROOT))
+    for pattern in ("*.md", "docs/**/*.md", "results/*.md")
+    for page in sorted(ROOT.glob(pattern))
+    if page.name != "CHANGELOG.md"
+]
 
 
 def commands(page):
     """Return the words after `foretrace` of each command of a page without placeholders."""
-    text = (ROOT / page).read_text()
-    blocks = re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)
-    shown = [
-        line
-        for block in blocks
-        for line in block.replace("\\\n", " ").splitlines()
-        if "results/" not in line
-    ]
-    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL)
+    text = (ROOT / page).read_text().replace("\\\n", " ")
+    lines = "\n".join(re.findall(r"```bash\n(.*?)```", text, flags=re.DOTALL)).splitlines()
+    prose = re.sub(r"```.*?```", "", text, flags=re.DOTALL).replace("\n", " ")
     # In a sentence, a command without its source or task is a fragment.
-    shown += [
-        code.replace("\n", " ")
-        for code in re.findall(r"`(foretrace \w+ [^-`][^`]* --[^`]*)`", prose)
-    ]
-    found = [re.search(r"(?:^|[\s/])foretrace (\w+ .*)", line) for line in shown if "…" not in line]
+    lines += re.findall(r"`(foretrace \w+ [^-`][^`]* --[^`]*)`", prose)
+    whole = [line for line in lines if "…" not in line and "results/" not in line]
+    found = [re.search(r"(?:^|[\s/])foretrace (\w+ .*)", line) for line in whole]
     # What a pipe leads to is another command.
     words = [shlex.split(match[1].split(" | ")[0], comments=True) for match in found if match]
-    return [
-        line
-        for line in words
-        if line[0] in cli.COMMANDS and line[0] != "resume" and "--help" not in line
-    ]
+    others = cli.COMMANDS.keys() - {"resume"}
+    return [line for line in words if line[0] in others and "--help" not in line]
 
 
 @pytest.mark.full

@@ -154,7 +154,8 @@ def test_a_stopped_search_goes_on_as_one_that_was_not(swept):
     def stopped(config):
         if config not in begun:
             begun.append(config)
-            raise KeyboardInterrupt
+            if len(begun) in (3, 12):  # the first ten trials are random
+                raise KeyboardInterrupt
         return score(config)
 
     begun, asked = [], Sweep(SMALL, search=SEARCH, trials=14)
@@ -167,9 +168,9 @@ def test_a_stopped_search_goes_on_as_one_that_was_not(swept):
     other = Sweep(applied(SMALL, {"seed": "1"}), search=SEARCH, trials=1)
     other = swept(other, score, folder="other")
     assert other.trials[0].params != found.trials[0].params
-    for at in range(14):
+    for resume in (False, True):
         with pytest.raises(KeyboardInterrupt):
-            swept(asked, stopped, folder="stopped", resume=at > 0)
+            swept(asked, stopped, folder="stopped", resume=resume)
     again = swept(asked, stopped, folder="stopped", resume=True)
     assert len(begun) == 14 and results(again.trials) == results(found.trials)
 
@@ -245,10 +246,10 @@ def test_a_trial_that_kills_its_processes_is_given_up(swept, tmp_path):
 
 
 def test_who_comes_later_adds_nothing_but_more_trials(swept):
-    first = swept(Sweep(SMALL, search=SEARCH, trials=2))
+    first = results(swept(Sweep(SMALL, search=SEARCH, trials=2)).trials)
     longer = Sweep(SMALL, search=SEARCH, trials=3)
-    found = swept(longer, resume=True)
-    assert results(found.trials)[:2] == results(first.trials) and len(found.trials) == 3
+    found = results(swept(longer, resume=True).trials)
+    assert found[:2] == first and len(found) == 3
     with pytest.raises(experiment.RunError, match="another configuration"):
         swept(Sweep(SMALL, search=SEARCH[:1]), resume=True)
     with pytest.raises(experiment.RunError, match="foretrace resume"):
