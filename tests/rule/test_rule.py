@@ -69,10 +69,6 @@ CALLS = [
         (partial(rule.with_depth, 1), "carries none")
         for rule in (ft.RESERVOIR, ft.SPATIAL, ft.TRUNCATED, ft.BPTT)
     ),
-    (partial(Depth, 1, groups=-1), "groups=-1"),
-    (partial(Depth, 1, modules=-1), "modules=-1"),
-    (partial(Depth, 1, modules=True), "modules=True"),
-    (partial(Depth, 1, modules=2, by_memory=1), "by_memory=1 must be True or False"),
     (partial(ft.LearningRule, "mine", recurrent=True, carried=True), "carried=True needs own=True"),
     (partial(CHANGED, rule="online(depth=-1)"), "rule='online(depth=-1)': 'depth=-1' is not an"),
     (
