@@ -23,7 +23,7 @@ from foretrace.rl._environment import (
 )
 from foretrace.rl._lstd import LSTD
 from foretrace.rl._method import Method
-from foretrace.rl._metrics import Block, Moment, Tally, counted, empty, ended
+from foretrace.rl._metrics import Tally, counted, empty, ended
 from foretrace.rl._monitors import has_moved
 from foretrace.rl._overshoot import ObGD
 from foretrace.rl._q_learning import QLearning
@@ -76,16 +76,17 @@ def build(config: RLConfig, key: PRNGKeyArray | None = None) -> Agent:
         network = ModuleNetwork(*sizes, key=key)
     else:
         network = config.network.drawn(*sizes, key)
-    options: dict[str, Any] = {
-        "rule": config.rule,
-        "discount": agent.discount,
-        "trace_decay": agent.trace_decay,
-        "optimizer": optimizer_of(agent),
-        "normalize_observations": agent.normalize_observations,
-        "scale_rewards": agent.scale_rewards,
-        "batch_size": config.environments,
-    }
-    return Agent(network, method_of(agent), **options)
+    return Agent(
+        network,
+        method_of(agent),
+        rule=config.rule,
+        discount=agent.discount,
+        trace_decay=agent.trace_decay,
+        optimizer=optimizer_of(agent),
+        normalize_observations=agent.normalize_observations,
+        scale_rewards=agent.scale_rewards,
+        batch_size=config.environments,
+    )
 
 
 def optimizer_of(config: AgentConfig) -> Update | optax.GradientTransformation:
@@ -140,7 +141,7 @@ def advance(
 
     start = (world, empty(world.total.dtype), has_moved(h, h))
     after, tally, moved = lax.fori_loop(0, steps, step, start)
-    return after, ended(tally, Block(world.agent, after.agent, after.transition.observation, moved))
+    return after, ended(tally, world.agent, after.agent, after.transition.observation, moved)
 
 
 def _step(
@@ -154,19 +155,13 @@ def _step(
     keys = jax.random.split(draw, world.total.size)
     act = each_environment(environment, partial(step_or_reset, environment))
     environments, step, observation = act(world.environments, action, keys)
-    brought = Transition(
-        observation,
-        step.reward,
-        step.terminated,
-        step.truncated,
-        step.discount,
-        final_observation=step.observation,
-        first=jnp.zeros_like(step.terminated),
-    )
+    no = jnp.zeros_like(step.terminated)
+    followed = Transition(**step._asdict(), final_observation=step.observation, first=no)
     total, done = world.total + step.reward, step.terminated | step.truncated
     refused = state.skipped - world.agent.skipped
     error, known = _prediction_error(environment, agent, world.environments, action)
-    tally = counted(tally, Moment(step, info, total, done, refused, error, known))
+    tally = counted(tally, step, info, total, refused, error, known)
+    brought = followed._replace(observation=observation)
     return World(state, environments, brought, jnp.where(done, 0, total), key), tally
 
 
