@@ -54,16 +54,13 @@ class ActorCritic(Method):
 
     def check(self, outputs: int) -> None:
         """Raise a ValueError if a network with this number of outputs does not fit."""
-        size = self.action_size
-        if size is None and outputs < 3:
-            raise ValueError(
-                f"ActorCritic: the network has {outputs} outputs, expected the value and one logit "
-                "for each of at least two actions"
-            )
-        if size is not None and outputs != 1 + 2 * size:
+        size, expected = self.action_size, "one logit for each of at least two actions"
+        if size is not None:
+            expected = f"a mean and a deviation for each element of an action: {1 + 2 * size}"
+        if outputs < 3 or (size is not None and outputs != 1 + 2 * size):
             raise ValueError(
                 f"ActorCritic(action_size={size}): the network has {outputs} outputs, expected the "
-                f"value, and a mean and a deviation for each element of an action: {1 + 2 * size}"
+                f"value, and {expected}"
             )
 
     def action_count(self, outputs: int) -> int | None:
@@ -77,12 +74,8 @@ class ActorCritic(Method):
         return self._policy(outputs).noise(key, dtype)
 
     def action(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Array:
-        """Return a sample of the policy."""
+        """Return a sample of the policy; without noise its most probable action."""
         return self._policy(output.size).action(output[1:], noise)
-
-    def greedy_action(self, output: Float[Array, "O"]) -> Array:
-        """Return the most probable action of the policy."""
-        return self._policy(output.size).mode(output[1:])
 
     def objective(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Float[Array, ""]:
         """Return the value plus the weighted log-probability of the action."""

@@ -58,7 +58,7 @@ def play(
     key: PRNGKeyArray,
 ) -> _Play:
     """Act until each environment has ended its wanted episodes, or for `limit` steps."""
-    streams, method = wanted.size, learning.method
+    streams, agent = wanted.size, learning.agent
     reset_key, key = jax.random.split(key)
 
     def each(stream: Array, wanted: Array, reset_key: PRNGKeyArray) -> _Play:
@@ -66,13 +66,10 @@ def play(
             draw, step_key = jax.random.split(jax.random.fold_in(key, now.step))
             x = inputs_of(state.observations, now.observation)[None]
             outputs, carry = forward(state.network, now.carry, x, reset=(now.length == 0)[None])
-            output = outputs[0]
-            if greedy:
-                action = method.greedy_action(output)
-            else:
-                alone = learning.batch_size is None
-                own = draw if alone else jax.random.split(draw, streams)[stream]
-                action = method.action(output, learning.noise(state, own))
+            output, alone = outputs[0], agent.batch_size is None
+            own = draw if alone else jax.random.split(draw, streams)[stream]
+            noise = learning.noise(state, own)
+            action = agent.method.action(output, jnp.zeros_like(noise) if greedy else noise)
             place, after, observation = step_or_reset(
                 environment, now.environment, action, jax.random.split(step_key, streams)[stream]
             )

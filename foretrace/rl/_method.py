@@ -29,13 +29,12 @@ class Method(Protocol):
     def noise(
         self, key: PRNGKeyArray, step: Array, outputs: int, dtype: jnp.dtype
     ) -> Float[Array, "K"]:
-        """Draw the random part of the choice of an action."""
+        """Draw the random part of the choice of an action. Default: a zero."""
+        return jnp.zeros(1, dtype)
 
     def action(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Array:
-        """Return the action."""
-
-    def greedy_action(self, output: Float[Array, "O"]) -> Array:
-        """Return the action that seems best, which depends on the outputs alone."""
+        """Return the action, for a noise of zeros the one that seems best. Default: the value."""
+        return self.value(output, noise)
 
     def objective(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Float[Array, ""]:
         """Return the number whose gradient the trace collects. Default: the value."""

@@ -30,10 +30,6 @@ class Categorical:
         """Return the largest of logits plus Gumbel noise, which is a sample of the softmax."""
         return jnp.argmax(output + noise).astype(jnp.int32)
 
-    def mode(self, output: Float[Array, "A"]) -> Int[Array, ""]:
-        """Return the action of the largest logit."""
-        return jnp.argmax(output).astype(jnp.int32)
-
     def log_probability(
         self, output: Float[Array, "A"], action: Int[Array, ""]
     ) -> Float[Array, ""]:
@@ -60,10 +56,6 @@ class Gaussian:
         """Return the mean plus the deviation times the noise."""
         mean, deviation = self._parts(output)
         return lax.stop_gradient(mean + deviation * noise)
-
-    def mode(self, output: Float[Array, "O"]) -> Float[Array, "K"]:
-        """Return the mean."""
-        return self._parts(output)[0]
 
     def log_probability(
         self, output: Float[Array, "O"], action: Float[Array, "K"]

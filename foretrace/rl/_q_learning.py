@@ -75,11 +75,8 @@ class QLearning(Method):
 
     def action(self, output: Float[Array, "O"], noise: Float[Array, "2"]) -> Int[Array, ""]:
         """Return the random action if it is taken, else the best one."""
-        return jnp.where(noise[1] > 0, noise[0].astype(jnp.int32), self.greedy_action(output))
-
-    def greedy_action(self, output: Float[Array, "O"]) -> Int[Array, ""]:
-        """Return the action of the largest value."""
-        return jnp.argmax(output).astype(jnp.int32)
+        best = jnp.argmax(output).astype(jnp.int32)
+        return jnp.where(noise[1] > 0, noise[0].astype(jnp.int32), best)
 
     def value(self, output: Float[Array, "O"], noise: Float[Array, "2"]) -> Float[Array, ""]:
         """Return the value of the action."""

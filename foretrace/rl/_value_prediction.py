@@ -2,9 +2,7 @@
 
 import dataclasses
 
-import jax.numpy as jnp
-
-from foretrace._types import Array, Float, PRNGKeyArray
+from foretrace._types import Array, Float
 from foretrace.rl._method import Method
 
 
@@ -43,20 +41,6 @@ class ValuePrediction(Method):
     def action_count(self, outputs: int) -> int:
         """Return 1: there is nothing to choose."""
         return 1
-
-    def noise(
-        self, key: PRNGKeyArray, step: Array, outputs: int, dtype: jnp.dtype
-    ) -> Float[Array, "1"]:
-        """Return zeros."""
-        return jnp.zeros(1, dtype)
-
-    def action(self, output: Float[Array, "1"], noise: Float[Array, "1"]) -> Float[Array, ""]:
-        """Return the prediction."""
-        return output[0]
-
-    def greedy_action(self, output: Float[Array, "1"]) -> Float[Array, ""]:
-        """Return the prediction."""
-        return output[0]
 
     def value(self, output: Float[Array, "1"], noise: Float[Array, "1"]) -> Float[Array, ""]:
         """Return the prediction."""

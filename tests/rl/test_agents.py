@@ -165,14 +165,14 @@ def test_an_action_is_a_sample_of_its_policy():
     drawn = jax.vmap(draw)(jax.random.split(jax.random.key(0), 4000))
     np.testing.assert_allclose(drawn.mean(0), output[1:3], atol=0.1)
     np.testing.assert_allclose(drawn.std(0), np.log1p(np.exp(output[3:])), rtol=0.05)
-    np.testing.assert_array_equal(method.greedy_action(output), output[1:3])
+    np.testing.assert_array_equal(method.action(output, jnp.zeros(2)), output[1:3])
     exploring, values = rl.QLearning(1.0), jnp.array([3.0, 1.0, 2.0])
     noises = jax.vmap(lambda key: exploring.noise(key, 0, 3, values.dtype))(
         jax.random.split(jax.random.key(1), 3000)
     )
     taken = np.bincount(jax.vmap(lambda noise: exploring.action(values, noise))(noises))
     np.testing.assert_allclose(taken, 1000, rtol=0.1)
-    assert int(exploring.greedy_action(values)) == 0
+    assert int(exploring.action(values, jnp.zeros(2))) == 0
 
 
 @pytest.mark.full
