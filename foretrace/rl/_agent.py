@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax import lax
 
 from foretrace._cells.parts import wrapped_key
 from foretrace._credit.table import check_rule
@@ -27,7 +26,7 @@ from foretrace.rl._live import errors_of_python
 from foretrace.rl._method import Method
 from foretrace.rl._moments import Moments, RewardScale
 from foretrace.rl._state import AgentInfo, AgentState
-from foretrace.rl._transition import Final, Outcome, Transition, check_transition
+from foretrace.rl._transition import Outcome, Transition, check_transition
 from foretrace.rl._update import Update, as_update
 
 LEARNING_RATE = 3e-4
@@ -100,7 +99,6 @@ class Agent:
         learning = LearningStep(self)
         self._step = jax.jit(learning.__call__)
         self._play = jax.jit(partial(play, learning), static_argnums=(0, 1, 2))
-        self._final = jax.jit(learning.final)
         self._kept = type(jax.eval_shape(lambda: self.optimizer.init(network, self._front)))
 
     @property
@@ -167,8 +165,7 @@ class Agent:
         """
         self._check_state(state)
         given = check_transition(transition, self._front, self.network.input_size, self._dtype)
-        final = self._final_if_cut(state, given)
-        return self._step(state, given._replace(final_observation=None), final)
+        return self._step(state, given)
 
     def evaluate(
         self,
@@ -232,18 +229,6 @@ class Agent:
             )
         if type(state.opt_state) is not self._kept:
             raise TypeError("state is of an agent with another optimizer")
-
-    def _final_if_cut(self, state: AgentState, given: Transition) -> Final:
-        """Run the network on last observations if an episode was truncated."""
-        none: Final = jax.tree.map(
-            lambda leaf: np.zeros(leaf.shape, leaf.dtype), state.outcome.final
-        )
-        if given.final_observation is None:
-            return none
-        run = partial(self._final, state, given.final_observation)
-        if isinstance(given.truncated, jax.core.Tracer):
-            return lax.cond(given.truncated.any(), run, lambda: jax.tree.map(jnp.asarray, none))
-        return run() if given.truncated.any() else none
 
     def _gradient(
         self,

@@ -21,6 +21,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
+from jax import lax
 
 from foretrace._engine.carry import is_finite
 from foretrace._engine.forward import forward
@@ -29,7 +30,6 @@ from foretrace._learner.optimizer import norm
 from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Bool, Float, PRNGKeyArray
 from foretrace.rl._moments import Moments, RewardScale
-from foretrace.rl._monitors import real_parts
 from foretrace.rl._state import AgentInfo, AgentState
 from foretrace.rl._transition import Final, Outcome, Transition, along
 
@@ -48,14 +48,13 @@ class LearningStep:
     """
 
     def __init__(self, agent: "Agent"):
-        self.agent, self.method, self.optimizer = agent, agent.method, agent.optimizer
-        self.discount, self.batch_size = agent.discount, agent.batch_size
+        self.agent = agent
 
     def __call__(
-        self, state: AgentState, transition: Transition, final: Final
+        self, state: AgentState, transition: Transition
     ) -> tuple[Array, AgentState, AgentInfo]:
         """Learn from the last action's outcome, and choose the next one."""
-        given, fine = self._outcome(state, transition, final)
+        given, fine = self._outcome(state, transition)
         observations, x = self._including(state.observations, transition.observation)
         key, draw = jax.random.split(state.key)
         noise = self._noises(draw, state)
@@ -64,13 +63,14 @@ class LearningStep:
         error = reward + outcome.discount * outcome.final.value - state.value
         td_error = jnp.where(outcome.known, error, 0.0)
         trace = self._with_entropy(state.trace, state.entropy_grads, td_error)
-        change = self.optimizer.update(state.opt_state, state.network, trace, td_error, outcome)
+        optimizer = self.agent.optimizer
+        change = optimizer.update(state.opt_state, state.network, trace, td_error, outcome)
         taken = self._each(partial(self._taken, change.network), (1, 0, 0, 0, 0), (_KEPT, 0))
         kept, (action, output, gradient) = taken(state.carry, trace, x, noise, outcome)
         after = state._replace(
             **kept,
             network=change.network,
-            opt_state=self.optimizer.remembering(change.state, gradient),
+            opt_state=optimizer.remembering(change.state, gradient),
             outcome=jax.tree.map(jnp.zeros_like, outcome),
             awaited=jnp.ones_like(outcome.known),
             observations=observations,
@@ -82,7 +82,7 @@ class LearningStep:
         tested = (output, td_error, after.carry.h, norm(after.trace), size, change.norm)
         # One vector and one reduction: else XLA repeats the test at each element of the state.
         accepted = jnp.isfinite(
-            jnp.concatenate([part.ravel() for part in jax.tree.leaves(real_parts(tested))])
+            jnp.concatenate([part.ravel() for part in jax.tree.leaves(tested)])
         ).all()
         info = AgentInfo(
             td_error=td_error,
@@ -98,20 +98,27 @@ class LearningStep:
         skipped = jnp.where(accepted & fine, state.skipped, optax.safe_increment(state.skipped))
         return action, chosen._replace(skipped=skipped), info
 
-    def final(self, state: AgentState, observation: Array) -> Final:
-        """Return the value of the last observation of an episode that was cut."""
-        x = inputs_of(state.observations, observation)
-        # Not the draw of the next action, which belongs to another observation.
-        noise = self._noises(jax.random.fold_in(state.key, 2), state)
-        return self._next(state, x, noise)
-
     def _outcome(
-        self, state: AgentState, transition: Transition, final: Final
+        self, state: AgentState, transition: Transition
     ) -> tuple[Outcome, Bool[Array, ""]]:
         """Return what there is to learn from, and whether its numbers are finite."""
-        given = Outcome.of(transition, self.discount, final)
+        given = Outcome.of(transition, self.agent.discount, self._final(state, transition))
         fine = is_finite((given.reward, given.discount, given.final))
         return state.outcome.followed_by(given.refused(fine, state.outcome), state.awaited), fine
+
+    def _final(self, state: AgentState, transition: Transition) -> Final:
+        """Return the values of the last observations, where an episode was cut."""
+
+        def found() -> Final:
+            x = inputs_of(state.observations, transition.final_observation)
+            # Not the draw of the next action, which belongs to another observation.
+            noise = self._noises(jax.random.fold_in(state.key, 2), state)
+            return self._next(state, x, noise)
+
+        none = jax.tree.map(jnp.zeros_like, state.outcome.final)
+        if transition.final_observation is None:
+            return none
+        return lax.cond(transition.truncated.any(), found, lambda: none)
 
     def _left(self, state: AgentState, outcome: Outcome) -> AgentState:
         """Return the state after a refused step.
@@ -137,26 +144,27 @@ class LearningStep:
         """Return the rewards' scale after one more reward of each stream, and the scaled reward."""
         if rewards is None:
             return None, outcome.reward
-        moved = rewards.including(outcome.reward, self.discount)
+        moved = rewards.including(outcome.reward, self.agent.discount)
         rewards = optax.tree.where(outcome.known.any(), moved, rewards)
         return rewards.without(outcome.done), rewards.scaled(outcome.reward)
 
     def _each(self, function: Any, in_axes: Any = 0, out_axes: Any = 0) -> Any:
         """Apply a function of one stream to all streams."""
-        if self.batch_size is None:
+        if self.agent.batch_size is None:
             return function
-        if self.batch_size > 1:
-            return jax.vmap(function, in_axes, out_axes)
-        return _only(function, in_axes, out_axes)
+        alone = self.agent.batch_size == 1
+        return (_only if alone else jax.vmap)(function, in_axes, out_axes)
 
     def _noises(self, key: PRNGKeyArray, state: AgentState) -> Float[Array, "*B K"]:
         """Draw the random part of each stream's next action."""
-        keys = key if self.batch_size is None else jax.random.split(key, self.batch_size)
+        streams = self.agent.batch_size
+        keys = key if streams is None else jax.random.split(key, streams)
         return self._each(partial(self.noise, state))(keys)
 
     def noise(self, state: AgentState, key: PRNGKeyArray) -> Float[Array, "K"]:
         """Draw the random part of one stream's next action."""
-        return self.method.noise(key, state.step, state.network.output_size, state.value.dtype)
+        outputs, dtype = state.network.output_size, state.value.dtype
+        return self.agent.method.noise(key, state.step, outputs, dtype)
 
     def _with_following(
         self, outcome: Outcome, state: AgentState, x: Array, noise: Array
@@ -175,17 +183,14 @@ class LearningStep:
         def of_stream(carry: Carry, x: Array, noise: Array) -> Final:
             before = Carry(carry.h, None)
 
-            def value(network: Any) -> Array:
+            def value(decoder: Any) -> Array:
+                network = eqx.tree_at(lambda network: network.decoder, state.network, decoder)
                 output = forward(network, before, x[None], keep_carry=False)[0][0]
-                return self.method.next_value(output, noise)
+                return self.agent.method.next_value(output, noise)
 
-            def of_decoder(decoder: Any) -> Array:
-                network = state.network
-                return value(eqx.tree_at(lambda network: network.decoder, network, decoder))
-
-            if not self.optimizer.asks_following:
-                return Final(value(state.network), None)
-            return Final(*jax.value_and_grad(of_decoder)(state.network.decoder))
+            if not self.agent.optimizer.asks_following:
+                return Final(value(state.network.decoder), None)
+            return Final(*jax.value_and_grad(value)(state.network.decoder))
 
         return self._each(of_stream, (1, 0, 0))(state.carry, x, noise)
 
@@ -198,25 +203,26 @@ class LearningStep:
             What the state keeps; and action, outputs, and gradient of the objective.
         """
         found, entropy_grads = self._differentiated(network, carry, x, noise, outcome.done)
-        output, gradient = found.outputs[0], self.optimizer.trained(found.grads)
+        method, output = self.agent.method, found.outputs[0]
+        gradient = self.agent.optimizer.trained(found.grads)
         keep = outcome.discount * self.agent.trace_decay
         # Where an error is missing, later ones say nothing of earlier steps.
-        ended = outcome.done | ~outcome.known | self.method.cuts_trace(output, noise)
+        ended = outcome.done | ~outcome.known | method.cuts_trace(output, noise)
         keep = jnp.where(ended, 0.0, keep)
         kept = {
             "carry": found.carry,
             "trace": jax.tree.map(lambda z, g: keep * z + g, trace, gradient),
             "entropy_grads": entropy_grads,
-            "value": self.method.value(output, noise),
+            "value": method.value(output, noise),
         }
-        return kept, (self.method.action(output, noise), output, gradient)
+        return kept, (method.action(output, noise), output, gradient)
 
     def _differentiated(
         self, network: Any, carry: Carry, x: Array, noise: Array, reset: Array
     ) -> tuple[Evaluation, Any]:
         """Return outputs, gradient and carry of one stream, and the gradient of the entropy."""
         evaluated = partial(self.agent._gradient, network, carry, x, noise, reset)
-        method = self.method
+        method = self.agent.method
         if not method.entropy:
             return evaluated(method.objective), None
 
@@ -237,7 +243,7 @@ class LearningStep:
         """Add the gradient of the entropy with the sign of the error: updates always raise it."""
         if entropy_grads is None:
             return trace
-        sign = self.method.entropy * jnp.sign(td_error)
+        sign = self.agent.method.entropy * jnp.sign(td_error)
         return jax.tree.map(lambda z, g: z + along(sign, g) * g, trace, entropy_grads)
 
 
@@ -257,15 +263,16 @@ def _only(function: Callable, in_axes: Any, out_axes: Any) -> Callable:
 
     def apply(*args: Any) -> Any:
         axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
-        inner = [
-            jax.tree.map(lambda leaf, axis=axis: jnp.squeeze(leaf, axis), arg)
-            for arg, axis in zip(args, axes, strict=True)
-        ]
-        found = function(*inner)
-        return jax.tree.map(
-            lambda axis, part: jax.tree.map(lambda leaf: jnp.expand_dims(leaf, axis), part),
-            out_axes,
-            found,
-        )
+        found = function(*_each_leaf(jnp.squeeze, axes, args))
+        return _each_leaf(jnp.expand_dims, out_axes, found)
 
     return apply
+
+
+def _each_leaf(change: Callable[[Array, int], Array], axes: Any, parts: Any) -> Any:
+    """Change each leaf of each part at the part's axis."""
+
+    def changed(axis: int, part: Any) -> Any:
+        return jax.tree.map(lambda leaf: change(leaf, axis), part)
+
+    return jax.tree.map(changed, axes, parts)

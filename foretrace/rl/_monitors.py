@@ -24,7 +24,7 @@ def dead(network: AbstractNetwork, moved: Any) -> Float[Array, ""]:
 
     Args:
         network: network.
-        moved: whether each real number of the states has moved.
+        moved: whether each number of the states has moved.
     """
     return _share_without(network.each_cell(lambda _, part: _any_of_module(part, 1), moved))
 
@@ -38,12 +38,12 @@ def untrained(before: AbstractNetwork, after: AbstractNetwork) -> Float[Array, "
 
 
 def has_moved(before: Any, after: Any) -> Any:
-    """Return whether each real number of a tree has moved by more than rounding."""
+    """Return whether each number of a tree has moved by more than rounding."""
 
     def moved(a: Array, b: Array) -> Array:
         return jnp.abs(b - a) > STILL * jnp.maximum(jnp.abs(a), jnp.abs(b))
 
-    return jax.tree.map(moved, real_parts(before), real_parts(after))
+    return jax.tree.map(moved, before, after)
 
 
 def spectral_radius(network: AbstractNetwork, h: State, x: Float[Array, "I"]) -> Float[Array, ""]:
@@ -97,15 +97,6 @@ def _radius_and_output(
         jacobian, logarithm = jacobian / size, logarithm + jnp.log(size) / 2**k
         jacobian = jacobian @ jacobian
     return jnp.exp(logarithm), output
-
-
-def real_parts(tree: Any) -> Any:
-    """Return a tree of real numbers: complex ones as pairs of real and imaginary part."""
-
-    def parts(leaf: Array) -> Array:
-        return jnp.stack([leaf.real, leaf.imag], -1) if jnp.iscomplexobj(leaf) else leaf
-
-    return jax.tree.map(parts, tree)
 
 
 def _any_of_module(moved: Any, axis: int) -> Bool[Array, "N"]:

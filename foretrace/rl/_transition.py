@@ -138,8 +138,9 @@ def check_transition(
     seen = partial(check_array, shape=(*front, size), dtype=dtype)
     first, last = flag("first", transition.first), transition.final_observation
     truncated = False if transition.truncated is None else transition.truncated
+    observation = seen("observation", transition.observation)
     checked = Transition(
-        observation=seen("observation", transition.observation),
+        observation=observation,
         reward=number("reward", _reward(transition, first)),
         terminated=flag("terminated", transition.terminated),
         truncated=flag("truncated", truncated),
@@ -148,6 +149,9 @@ def check_transition(
         first=first,
     )
     _check_cut(checked)
+    if last is None and not isinstance(observation, jax.core.Tracer):
+        # Any will do: the first episode that is cut should not compile the step again.
+        return checked._replace(final_observation=observation)
     return checked
 
 

@@ -7,9 +7,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from foretrace._learner.optimizer import norm
+from foretrace._learner.optimizer import updated
 from foretrace._types import Array, Float
-from foretrace.rl._transition import Outcome
+from foretrace.rl._transition import Outcome, along
 
 
 class Change(NamedTuple):
@@ -88,13 +88,11 @@ class Descent(Update):
         self, state: Any, network: Any, trace: Any, td_error: Float[Array, "*B"], outcome: Outcome
     ) -> Change:
         """Return the parameters after a step of the optimiser."""
-        updates, after = self.optimizer.update(mean(-td_error, trace), state, network)
-        moves = outcome.known.any()
+        *moved, size = updated(self.optimizer, network, state, mean(-td_error, trace))
         # Where nothing is known the optimiser must not move either.
-        updates = jax.tree.map(lambda leaf: jnp.where(moves, leaf, 0.0), updates)
-        after = optax.tree.where(moves, after, state)
-        moved = optax.apply_updates(network, updates)
-        return Change(moved, after, jnp.ones_like(td_error), norm(updates))
+        moves = outcome.known.any()
+        network, state = optax.tree.where(moves, tuple(moved), (network, state))
+        return Change(network, state, jnp.ones_like(td_error), jnp.where(moves, size, 0.0))
 
 
 def as_update(name: str, optimizer: Any) -> Update:
@@ -116,8 +114,5 @@ def as_update(name: str, optimizer: Any) -> Update:
 
 def mean(weights: Float[Array, "*B"], trace: Any) -> Any:
     """Return the mean over streams of a weight times the trace."""
-    if weights.size == 1:
-        return jax.tree.map(
-            lambda z: weights.reshape(()) * z.reshape(z.shape[weights.ndim :]), trace
-        )
-    return jax.tree.map(lambda z: jnp.tensordot(weights, z, 1) / weights.size, trace)
+    streams = tuple(range(weights.ndim))
+    return jax.tree.map(lambda z: (along(weights, z) * z).mean(streams), trace)
