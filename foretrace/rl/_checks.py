@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import jax
@@ -16,10 +15,11 @@ def _whole(least: int, below: float = math.inf) -> Callable[[Any], bool]:
     return lambda x: isinstance(x, int | np.integer) and bool(least <= x < below)
 
 
-RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
+_RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "learning_rate kappa prior": (lambda x: 0 < x < math.inf, "be a finite number above 0"),
     "actor_weight entropy": (lambda x: 0 <= x < math.inf, "be a finite number of at least 0"),
-    "discount trace_decay epsilon": (lambda x: 0 <= x <= 1, "lie in [0, 1]"),
+    "discount trace_decay": (lambda x: 0 <= x <= 1, "lie in [0, 1]"),
+    "epsilon": (lambda x: callable(x) or 0 <= x <= 1, "lie in [0, 1]"),
     "forget": (lambda x: 0 < x <= 1, "lie in (0, 1]"),
     "back distractors": (_whole(0), "be an integer of at least 0"),
     "epsilon_steps batch_size action_size length corridor decks limit pause": (
@@ -33,33 +33,31 @@ RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     ),
     "seed evaluation_episodes": (_whole(0, 2**31), "be an integer in [0, 2^31)"),
 }
-"""Options by name, what they must be, and how a message says it."""
+RANGES = {name: row for names, row in _RANGES.items() for name in names.split()}
+"""What an option must be, by its name, and how a message says it."""
 
 
 def check_ranges(owner: object, form: str = "") -> None:
     """Check the options of an object whose names are in `RANGES`, in this form of a message.
 
-    A schedule has no range, nor has None as the default, nor what follows from other options.
+    None as the default has no range.
 
     Raises:
         TypeError: an option that is no number.
         ValueError: an option out of its range.
     """
     form = form or f"{type(owner).__name__}({{}})"
-    for names, (_, expected) in RANGES.items():
-        for name in filter(partial(hasattr, owner), names.split()):
-            value, of_class = getattr(owner, name), getattr(type(owner), name, None)
-            is_default = isinstance(of_class, property) or (value is None and of_class is None)
-            is_schedule = callable(value) and "integer" not in expected
-            if not is_default and not is_schedule:
-                check_range(name, value, form)
+    for name, value in vars(owner).items():
+        is_default = value is None and getattr(type(owner), name, None) is None
+        if name in RANGES and not is_default:
+            check_range(name, value, form)
 
 
 def check_range(name: str, value: Any, form: str) -> None:
     """Check one value by its name in `RANGES`, as `check_ranges` does."""
-    fits, expected = next(row for names, row in RANGES.items() if name in names.split())
+    fits, expected = RANGES[name]
     given = form.format(f"{name}={value!r:.80}")
-    if value is None or isinstance(value, bool | str):
+    if value is None or isinstance(value, bool | str) or (callable(value) and name != "epsilon"):
         raise TypeError(f"{given} must be a number")
     if not fits(value):
         raise ValueError(f"{given} must {expected}")

@@ -20,23 +20,14 @@ from foretrace.rl._masked import Masked
 from foretrace.rl._memory_chain import MemoryChain
 from foretrace.rl._repeat import RepeatFirst, RepeatPrevious
 from foretrace.rl._t_maze import TMaze
-from foretrace.rl._task import Task
 from foretrace.rl._trace_conditioning import TraceConditioning
 
-_ENVIRONMENTS = (
-    MemoryChain,
-    TMaze,
-    TraceConditioning,
-    RepeatFirst,
-    RepeatPrevious,
-    Gymnax,
-    Gymnasium,
+EnvironmentConfig = (
+    MemoryChain | TMaze | TraceConditioning | RepeatFirst | RepeatPrevious | Gymnax | Gymnasium
 )
 if typing.TYPE_CHECKING:
-    EnvironmentConfig = Task
     AgentNetwork = NetworkConfig
 else:
-    EnvironmentConfig = typing.Union[_ENVIRONMENTS]  # noqa: UP007
     # None is how config.json records a network that is not used; the command line has none.
     AgentNetwork = Annotated[NetworkConfig | None, tyro.conf.arg(constructor=NetworkConfig)]
 Method = Literal["actor-critic", "q-learning", "sarsa", "prediction"]
@@ -242,11 +233,6 @@ TASKS = {
 }
 """The tasks on the command line, with the configuration that each begins with."""
 
-if typing.TYPE_CHECKING:
-    TaskName = str
-else:
-    TaskName = Literal[tuple(TASKS)]
-
 
 def without_network(given: list[str]) -> str:
     """Return an error about options of the network that have no effect."""
@@ -256,7 +242,7 @@ def without_network(given: list[str]) -> str:
     )
 
 
-def task_name(environment: EnvironmentConfig) -> TaskName:
+def task_name(environment: EnvironmentConfig) -> str:
     """Return the name of an environment on the command line.
 
     >>> task_name(TMaze())

@@ -10,7 +10,6 @@ import jax.numpy as jnp
 import tyro
 
 from foretrace._types import Array, Float, Int, PRNGKeyArray
-from foretrace.rl._checks import check_ranges
 from foretrace.rl._environment import TimeStep
 from foretrace.rl._live import Live, made
 from foretrace.rl._task import Task
@@ -100,9 +99,6 @@ class Gymnasium(AbstractGymnasium):
 
     id: Annotated[str, tyro.conf.arg(aliases=("--id",))] = "CartPole-v1"
     limit: int | None = None
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
     @property
     def title(self) -> str:

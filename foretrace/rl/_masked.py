@@ -4,6 +4,7 @@ import dataclasses
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
+import numpy as np
 
 from foretrace._types import Array, Float, Int, PRNGKeyArray
 from foretrace.rl._environment import Environment, TimeStep
@@ -40,14 +41,12 @@ class Masked:
 
     def __post_init__(self) -> None:
         size, hide = self.environment.observation_size, self.hide
-        if not isinstance(hide, tuple) or any(
-            isinstance(i, bool) or not isinstance(i, int) for i in hide
-        ):
-            raise ValueError(f"Masked(hide={hide!r}) must be a tuple of integers, such as (1, 3)")
-        if len(set(hide) & {*range(size)}) < len(hide) or len(hide) == size:
+        integers = isinstance(hide, tuple) and all(type(i) is int for i in hide)
+        if not integers or not {*hide} < {*range(size)} or len({*hide}) < len(hide):
             raise ValueError(
-                f"Masked(hide={hide}) must be different positions from 0 to {size - 1}, and not "
-                f"all {size}: the observation has {size} elements"
+                f"Masked(hide={hide!r}) must be a tuple of different integers from 0 to "
+                f"{size - 1}, such as (1, 3), and not all {size}: the observation has {size} "
+                "elements"
             )
 
     def __getattr__(self, name: str) -> Any:
@@ -71,5 +70,4 @@ class Masked:
         return state, step._replace(observation=self._left(step.observation))
 
     def _left(self, observation: Float[Array, "J"]) -> Float[Array, "I"]:
-        left = [i for i in range(self.environment.observation_size) if i not in self.hide]
-        return observation[jnp.array(left)]
+        return jnp.delete(observation, np.array(self.hide, int))

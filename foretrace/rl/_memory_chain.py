@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._types import Array, Float, Int, PRNGKeyArray
-from foretrace.rl._checks import check_ranges
 from foretrace.rl._environment import TimeStep
 from foretrace.rl._task import Task
 
@@ -48,9 +47,6 @@ class MemoryChain(Task):
     observation_size: ClassVar[int] = 2
     action_count: ClassVar[int] = 2
     best_return: ClassVar[float] = 1.0
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
     def reset(self, key: PRNGKeyArray) -> tuple[MemoryChainState, Float[Array, "I"]]:
         """Begin an episode with a random cue."""

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._types import Array, Float, Int, PRNGKeyArray
-from foretrace.rl._checks import check_ranges
 from foretrace.rl._environment import TimeStep
 from foretrace.rl._task import Task
 
@@ -30,9 +29,6 @@ class _Deck(Task):
     observation_size: ClassVar[int] = SUITS
     action_count: ClassVar[int] = SUITS
     best_return: ClassVar[float] = 1.0
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
     @property
     def card_count(self) -> int:

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
-from foretrace.rl._checks import check_ranges
 from foretrace.rl._environment import TimeStep
 from foretrace.rl._task import Task
 
@@ -57,9 +56,6 @@ class TMaze(Task):
     action_count: ClassVar[int] = 4
     truncates: ClassVar[bool] = True
     best_return: ClassVar[float] = 4.0
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
     @property
     def most_steps(self) -> int:

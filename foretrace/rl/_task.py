@@ -2,6 +2,7 @@
 
 from typing import ClassVar
 
+from foretrace.rl._checks import check_ranges
 from foretrace.rl._environment import Environment
 
 
@@ -22,6 +23,9 @@ class Task(Environment):
 
     best_return: ClassVar[float | None] = None
     """Return of the best policy; None where it is not known."""
+
+    def __post_init__(self) -> None:
+        check_ranges(self)
 
     @property
     def title(self) -> str:

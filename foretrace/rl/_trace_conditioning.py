@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
-from foretrace.rl._checks import check_ranges
 from foretrace.rl._environment import TimeStep
 from foretrace.rl._task import Task
 
@@ -44,9 +43,6 @@ class TraceConditioning(Task):
 
     action_count: ClassVar[int] = 1
     predicts: ClassVar[bool] = True
-
-    def __post_init__(self) -> None:
-        check_ranges(self)
 
     @property
     def observation_size(self) -> int:
