@@ -14,7 +14,7 @@ from foretrace.cli._options import Predict, Stream
 from foretrace.stream._config import STDOUT, StreamConfig
 from foretrace.stream._predict import predictions
 from foretrace.stream._predictions import LineWriter, is_csv
-from foretrace.stream._run import StreamResult, follow
+from foretrace.stream._run import follow
 from foretrace.stream._saved import MAY_CHANGE
 
 _OF_PREDICTIONS = ("format", "delimiter", "encoding", "bad_rows", "rows")
