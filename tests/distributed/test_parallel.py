@@ -26,7 +26,7 @@ import jax, numpy as np
 from foretrace import experiment
 from foretrace._distributed.devices import Devices, agreeing
 from foretrace._runs.progress import ProgressBar
-from foretrace._runs import session
+from foretrace._runs import follow
 from foretrace.experiment._program import empty_tally, learn, tally_batch
 from trained import TRAINED
 
@@ -59,9 +59,9 @@ for name, chunk in {"whole": None, "chunks": 3}.items():
 scoring = partial(tally_batch, config, index=0, seed=0, shard=devices.shard)
 scored = exchanges(scoring, devices.replicate(learner.init().network), empty_tally())
 print(json.dumps(["scores", sorted(set(scored))]))
-shown, session.ProgressBar = session.ProgressBar, lambda *_: Interrupting(False)
+shown, follow.ProgressBar = follow.ProgressBar, lambda *_: Interrupting(False)
 assert experiment.train(config, folder / "moved", devices=8).scores is None
-session.ProgressBar = shown
+follow.ProgressBar = shown
 experiment.train(config, folder / "moved", devices=2, resume=True, show_progress=False)
 """
 

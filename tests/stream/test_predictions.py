@@ -15,7 +15,7 @@ from streams import FEW, Killed, assert_same_state, kill_while_writing, quiet
 from tiers import fast
 
 from foretrace._rows.source import Source
-from foretrace._runs import follow as runs
+from foretrace._runs import follow
 from foretrace._runs.directory import RunError
 from foretrace.cli import _main as cli
 from foretrace.stream._config import StreamConfig
@@ -139,7 +139,7 @@ def test_a_file_that_the_run_has_not_begun_is_never_written(folder, capsys, stag
     path.rename(folder / "kept by other")
     if every is None:
         with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-            patch.setattr(session.Session, "save", raising(Killed()))
+            patch.setattr(follow.Program, "save", raising(Killed()))
             quiet(config, folder / "run")
     else:
         config = dataclasses.replace(config, checkpoint_every=every)
@@ -199,7 +199,7 @@ def test_a_refused_beginning_leaves_nothing(folder, capsys, monkeypatch):
             quiet(config_for(), folder / "run")
     assert not (folder / "run").exists()
     (folder / "p.csv").unlink()
-    monkeypatch.setattr(runs, "create", raising(RunError("no")))
+    monkeypatch.setattr(follow, "create", raising(RunError("no")))
     with pytest.raises(RunError, match="no"):
         quiet(config_for(), folder / "run")
     assert not (folder / "p.csv").exists()

@@ -12,8 +12,9 @@ from streams import FEW, assert_same_run, kill_behind, quiet, rows_in
 
 from foretrace._rows.lines import SourceError
 from foretrace._runs.directory import RunError
+from foretrace._runs.follow import Program
 from foretrace.cli import _main as cli
-from foretrace.stream import _first_look, _run
+from foretrace.stream import _first_look
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._run import follow
 
@@ -150,15 +151,15 @@ def test_rows_of_a_pipe_are_saved_while_it_is_silent(piped, run, pipe):
 def test_an_error_of_saving_while_a_pipe_is_silent_is_not_called_one_of_the_pipe(
     piped, run, pipe, monkeypatch
 ):
-    save, told = _run.Learning.save, []
+    save, told = Program.save, []
 
-    def fail(self, **options):
-        if self.position.row:
-            told.append(self.position.row)
+    def fail(self, last=False):
+        if self.step:
+            told.append(self.step)
             raise OSError(28, "No space left on device")
-        save(self, **options)
+        save(self, last)
 
-    monkeypatch.setattr(_run.Learning, "save", fail)
+    monkeypatch.setattr(Program, "save", fail)
     pipe.write(b"x,y\n" + PAIR.encode() * 15)
     with pytest.raises(OSError, match="No space left") as error:
         quiet(piped, run)
