@@ -5,7 +5,7 @@ import shutil
 from functools import partial
 
 import pytest
-from foretrace._runs.session import find_result
+from foretrace._runs.saved import find_result
 from test_experiment import CHANGED, assert_same_run, interrupt_at, train
 from tiers import fast
 
