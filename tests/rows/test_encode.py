@@ -1,75 +1,121 @@
-"""Rows as numbers: types, missing values, growing vocabularies, new columns."""
+"""Rows as numbers, by a definition of each value; columns that come late; what is refused."""
 
+import datetime
 import json
 import math
+from collections import Counter
 
+import hypothesis.strategies as st
 import numpy as np
+import pandas as pd
 import pytest
+from hypothesis import given, settings
+from test_values import NOTHING, TEXTS
 
 from foretrace._rows.encode import Encoder, EncodingError
-from foretrace._rows.schema import Column, check_column, infer_columns, infer_kind, is_classes
-from foretrace._rows.values import as_time, is_missing
+from foretrace._rows.schema import Column, check_column, infer_columns, infer_kind
+from foretrace._rows.target import ClassTarget
+from foretrace._rows.values import MAX_ABS_VALUE, as_number, as_text, as_time, is_absent, is_missing
 
-X = [Column("x", "numeric")]
-
-
-def test_types_come_from_the_first_rows_and_can_be_overridden():
-    rows = [
-        {"a": "1", "b": "NA", "c": "2020-01-01 10:00:00", "d": "red", "e": True},
-        {"a": " ", "b": "1e3", "c": "2020-01-01 11:00:00", "d": "3", "e": None, "f": None},
-    ]
-    kinds = ["numeric", "numeric", "time", "categorical", "numeric", "undecided"]
-    assert dict(infer_columns(rows, {})) == dict(zip("abcdef", kinds, strict=True))
-    assert dict(infer_columns(rows, {"a": "categorical", "b": None}))["a"] == "categorical"
-    assert "b" not in dict(infer_columns(rows, {"b": None}))
-    with pytest.raises(ValueError, match=r"no column 'e1', only a, b, .*did you mean 'e'"):
-        infer_columns(rows, {"e1": "numeric"})
-    with pytest.raises(ValueError, match="and 28 more"):
-        check_column("x", [str(i) for i in range(40)])
-    assert infer_kind([]) == "undecided" and infer_kind(["0x10"]) == "categorical"
-
-
-def test_targets_are_classes_if_they_are_few_whole_numbers_or_text():
-    assert is_classes(["0", "1", "NA"]) and is_classes([True, False]) and is_classes(["up", "1.5"])
-    assert not is_classes([0.5, 1.0]) and not is_classes(range(100))
-
-
-@pytest.mark.parametrize(
-    "value", ["0001-01-01T00:00:00+01:00", "9999-12-31T23:59:59-05:00", "NaT", "yesterday", 3]
+missing = st.sampled_from([*NOTHING, *TEXTS])
+numbers = st.one_of(
+    st.integers(-(10**6), 10**6),
+    st.floats(-1e6, 1e6),
+    st.booleans(),
+    st.floats(-60000, 60000, width=16).map(np.float16),
+    st.floats(-1e6, 1e6, width=32).map(np.float32),
+    st.integers(-100, 100).map(np.int8),
+    st.decimals(-1000, 1000, places=2),
+    st.timedeltas(),
+    st.integers(0, 10**6).map(lambda n: np.timedelta64(n, "ms")),
+    st.floats(-1e6, 1e6).map(lambda x: np.array([x])),
+    st.floats(-1e6, 1e6).map(repr),
 )
-def test_what_is_no_date_or_out_of_range_is_missing(value):
-    assert as_time(value) is None
-    encoded = Encoder([Column("t", "time")]).encode({"t": value}).x
-    np.testing.assert_array_equal(encoded, [0, 0, 0, 0, 0, 0, 1])
-
-
-def test_times():
-    assert as_time("1970-01-01T02:00:00+02:00") == 0
-    encoder = Encoder([Column("t", "time")])
-    np.testing.assert_allclose(encoder.encode({"t": "1970-01-01 06:00"}).x[:2], [1, 0], atol=1e-12)
-
-
-@pytest.mark.parametrize(
-    "value", [None, "", " NaN", math.nan, "?", math.inf, "-inf", 1e300, "abc", 10**400]
+times = st.one_of(
+    st.datetimes(),
+    st.dates(),
+    st.datetimes(datetime.datetime(1700, 1, 1), datetime.datetime(2200, 1, 1)).map(pd.Timestamp),
+    st.integers(-(10**9), 10**10).map(lambda n: np.datetime64(n, "s")),
+    st.integers(-(10**18), 10**18).map(lambda n: np.datetime64(n, "ns")),
+    st.datetimes().map(lambda time: time.isoformat(" ")),
 )
-def test_what_is_not_a_number_is_masked_and_counted(value):
-    encoder = Encoder(X)
-    for row in ({"x": value}, {}):
-        (x, flag), is_number = encoder.encode(row)
-        assert math.isnan(x) and flag == 0 and is_number.tolist() == [1, 0]
-    assert sum(encoder.counts.values()) == 2
-    assert is_missing(value) == (encoder.counts["missing"] == 2)
-    if not is_missing(value):
-        with pytest.raises(EncodingError, match=r"column 'x' holds .*--outliers clip"):
-            Encoder(X, stops=True).encode({"x": value})
+categories = st.text(min_size=1).filter(lambda text: infer_kind([text]) == "categorical")
+VALUES = {"numeric": numbers, "time": times, "categorical": categories}
+LATER = {
+    "numeric": [math.inf, "-inf", 1e300, "abc", 10**400],
+    "time": ["yesterday", 3, "9999-12-31T23:59:59-05:00", "2023-02-30"],
+    "categorical": ["red", "green", "blue", 1, "1", None, ""],
+}
+"""Values that no column of the kind begins with: most cannot be used."""
+
+SIZES = {"numeric": 2, "undecided": 2, "time": 7, "categorical": 3}
+PERIODS = (86400, 7 * 86400, 365.2425 * 86400)
+TOLD = {"not a number", "not a date"}
 
 
-def test_unknown_categories_share_a_slot():
-    encoder = Encoder([Column("c", "categorical")], categories=3)
-    slots = [int(np.argmax(encoder.encode({"c": c}).x)) for c in ("a", "b", "c", None, "a", 1)]
-    assert slots == [1, 2, 0, 0, 1, 0] and encoder.counts["unknown categories"] == 2
-    assert int(np.argmax(encoder.encode({"c": "z"}, learn=False).x)) == 0
-    assert encoder.counts["unknown categories"] == 2
+def defined(kind, value, words):
+    """Return the inputs of a value, and why it could not be used; new words are learned."""
+    if kind == "categorical":
+        text = None if is_absent(value) else as_text(value)
+        if text is not None and text not in words and len(words) < SIZES[kind] - 1:
+            words.append(text)
+        slot = 1 + words.index(text) if text in words else 0
+        why = None if slot else "missing" if text is None else "unknown categories"
+        return [float(i == slot) for i in range(SIZES[kind])], why
+    found = None if is_missing(value) else (as_time if kind == "time" else as_number)(value)
+    if kind == "time":
+        why = "missing" if is_missing(value) else "not a date"
+        if found is None:
+            return [0, 0, 0, 0, 0, 0, 1], why
+        angles = [2 * math.pi * found / period for period in PERIODS]
+        return [f(angle) for angle in angles for f in (math.sin, math.cos)] + [0], None
+    if kind == "undecided":
+        return [0, 1], "missing"
+    if found is not None and abs(found) < MAX_ABS_VALUE:
+        return [found, 0], None
+    why = "missing" if is_missing(value) else "not a number" if found is None else "infinite"
+    return [math.nan, 0], why
+
+
+@settings(max_examples=25)
+@given(data=st.data(), is_given=st.booleans())
+def test_a_row_is_its_columns_one_beside_the_other(data, is_given):
+    """Whenever its first value comes. Looking, going on and undoing a row change nothing."""
+    kinds = data.draw(st.lists(st.sampled_from(sorted(VALUES)), min_size=1, max_size=4))
+    columns = []
+    for kind in kinds:
+        late = data.draw(st.lists(missing, max_size=4))
+        first = data.draw(VALUES[kind])
+        later = st.lists(VALUES[kind] | missing | st.sampled_from(LATER[kind]), max_size=6)
+        columns.append([*late, first, *data.draw(later)])
+    decided = [Column(i, kind) for i, kind in enumerate(kinds)] if is_given else []
+    make = {"width": 60, "adopt": True, "categories": SIZES["categorical"]}
+    encoder, words, counts = Encoder(decided, **make), {}, Counter()
+    for t in range(max(map(len, columns))):
+        row = {i: column[t] for i, column in enumerate(columns) if t < len(column)}
+        before, undecided = json.dumps(encoder.to_json()), set(encoder.undecided)
+        looked = encoder.encode(row, learn=False)
+        assert json.dumps(encoder.to_json()) == before
+        again = Encoder(decided, **make)
+        again.restore(json.loads(before))
+        found = encoder.encode(row)
+        for x in (looked, again.encode(row)):
+            np.testing.assert_array_equal(x, found)
+        again.restore(json.loads(before))  # a refused row is undone
+        assert json.dumps(again.to_json()) == before and again.undecided.keys() == undecided
+        is_number = np.zeros(60)
+        for i, (kind, at) in encoder.columns.items():
+            is_empty = all(map(is_missing, columns[i][: t + 1]))
+            assert kind == ("undecided" if is_empty and not is_given else kinds[i])
+            inputs, why = defined(kind, row.get(i), words.setdefault(i, []))
+            np.testing.assert_allclose(found.x[at : at + len(inputs)], inputs, atol=1e-6)
+            is_number[at] = kind == "numeric"
+            counts[why] += 1
+        assert found.is_number.tolist() == is_number.tolist()
+        places = {at for kind, at in encoder.columns.values() if SIZES[kind] == 2}
+        assert set(encoder.number_places) == places
+        del counts[None]
+        assert encoder.counts == counts and len(encoder.news) == len(counts.keys() & TOLD)
 
 
 def test_new_columns_take_the_room_that_is_left_whatever_their_order():
@@ -77,42 +123,41 @@ def test_new_columns_take_the_room_that_is_left_whatever_their_order():
     a, b = one.encode({"x": 1, "a": 2}), two.encode({"a": 2, "x": 1})
     np.testing.assert_array_equal(a, b)
     assert a.x.tolist() == [2, 0, 1, 0, 0, 0] and a.is_number.tolist() == [1, 0, 1, 0, 0, 0]
-    assert list(one.columns) == ["a", "x"]
     for row in ({"c": "red"}, {"z": 1}, {"z": 2}, {"z": None}):
         one.encode(row)
     assert list(one.columns) == ["a", "x", "c"]
     assert one.counts["values of columns without room"] == 2
     assert len(one.news) == 1 and one.news[0].startswith("'z' finds no room in 6 inputs")
-    with pytest.raises(ValueError, match="no room for column 'x'"):
-        Encoder(X, width=1)
 
 
-def test_looking_does_not_learn():
-    encoder = Encoder([*X, Column("c", "categorical")], adopt=True, width=60)
-    encoder.encode({"x": 1.0, "c": "red"})
-    before = encoder.to_json()
-    for row in ({"x": 3.0, "new": 1}, {"x": "inf"}, {"c": "blue"}):
-        encoder.encode(row, learn=False)
-    assert encoder.to_json() == before
-
-
-def test_the_state_survives_json_exactly():
-    columns = [*X, Column("c", "categorical"), Column("t", "time")]
-    encoder, again = Encoder(columns), Encoder(columns)
-    rng = np.random.default_rng(0)
+def test_kinds_come_from_the_first_rows_and_can_be_overridden():
     rows = [
-        {"x": rng.normal() / 3, "c": str(i % 5), "t": f"2020-01-0{1 + i % 9}"} for i in range(40)
+        {"a": "1", "b": "NA", "c": "2020-01-01 10:00:00", "d": "red", "e": True},
+        {"a": " ", "b": "1e3", "c": "2020-01-01 11:00:00", "d": "3", "e": None, "f": None},
     ]
-    for row in rows[:20]:
-        encoder.encode(row)
-    again.restore(json.loads(json.dumps(encoder.to_json())))
-    for row in rows[20:]:
-        np.testing.assert_array_equal(encoder.encode(row).x, again.encode(row).x)
-    assert again.to_json() == encoder.to_json()
-    with pytest.raises(ValueError, match="the columns are"):
-        Encoder([Column("y", "numeric")]).restore(encoder.to_json())
+    kinds = ["numeric", "numeric", "time", "categorical", "numeric", "undecided"]
+    assert dict(infer_columns(rows, {})) == dict(zip("abcdef", kinds, strict=True))
+    found = dict(infer_columns(rows, {"a": "categorical", "b": None}))
+    assert found["a"] == "categorical" and "b" not in found
 
 
-def test_bad_settings_are_refused():
-    with pytest.raises(ValueError, match="categories=1"):
-        Encoder(X, categories=1)
+X = [Column("x", "numeric")]
+REFUSED = [
+    (lambda: infer_columns([{"a": 1, "b": 2, "e": 3}], {"e1": "numeric"}), "no column 'e1', only"),
+    (lambda: check_column("e1", ["a", "e"]), "only a, e; did you mean 'e'"),
+    (lambda: check_column("x", [str(i) for i in range(40)]), "and 28 more"),
+    (lambda: Encoder(X, width=1), "no room for column 'x'"),
+    (lambda: Encoder(X, categories=1), "categories=1"),
+    (lambda: Encoder(X).restore(Encoder().to_json()), "the columns are"),
+    (lambda: ClassTarget(2).restore([list("abc"), 3, {}]), "must be distinct, and at most 2"),
+    *(
+        (lambda x=x: Encoder(X, stops=True).encode({"x": x}), "column 'x' holds .*--outliers clip")
+        for x in LATER["numeric"]
+    ),
+]
+
+
+@pytest.mark.parametrize(("call", "words"), REFUSED)
+def test_what_cannot_be_encoded_is_refused(call, words):
+    with pytest.raises((ValueError, EncodingError), match=words):
+        call()

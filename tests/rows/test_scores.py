@@ -1,5 +1,6 @@
 """Means of scores, and gains over baselines, from the sums of a program."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -12,14 +13,9 @@ EXPERTS = ("a", "b")
 
 def summed(names, rows, errors=(0.0, 0.0)):
     """Return the sums of rows of scores by name, as the program adds them."""
-    total = sum(
-        np.asarray(
-            of_row(
-                names, jnp.array([row.get(n, 0.0) for n in names]), jnp.array(errors), jnp.zeros(5)
-            )
-        )
-        for row in rows
-    )
+    scores = jnp.array([[row.get(name, 0.0) for name in names] for row in rows])
+    of_each = jax.vmap(lambda row: of_row(names, row, jnp.array(errors), jnp.zeros(5)))
+    total = np.asarray(jax.jit(of_each)(scores)).sum(axis=0)
     return dict(zip(sums_of(names, EXPERTS), total.tolist(), strict=True))
 
 
