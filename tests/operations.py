@@ -3,9 +3,34 @@
 A new operation of a format is one line.
 """
 
+from itertools import product
+
 import jax
 import jax.numpy as jnp
 from jax import lax
+
+
+def of_complex_numbers(a, b, i):
+    z, w = lax.complex(b[0], b[1]), lax.complex(a, b[0])
+    found = [z * w, z / w, jnp.exp(z), jnp.expm1(z), z**3, z**-2, jnp.conj(z) - w, -z]
+    found += [jnp.where(a > 0, z, w), jnp.vdot(z, w), jnp.outer(z, w).sum(0), jnp.cumsum(z)]
+    found += [jnp.stack([z, w])[::-1], 1j * z + 2]
+    reals = [abs(z), jnp.isfinite(z) + 0.0, (z == w) + 0.0, z.real * 2]
+    return [part for value in found for part in (value.real, value.imag)] + reals
+
+
+def of_triangular_systems(a, b, i):
+    kinds = ("lower", "transpose_a", "unit_diagonal")
+    return [
+        lax.linalg.triangular_solve(
+            b[:4] + 3 * jnp.eye(4),
+            b[:4, :3] if left else b[:4, :3].T,
+            left_side=left,
+            **dict(zip(kinds, values, strict=True)),
+        )
+        for left, *values in product([False, True], repeat=4)
+    ]
+
 
 OPERATIONS = {
     "pick a class": lambda a, b, i: jax.nn.log_softmax(a)[jnp.argmax(b[0])],
@@ -72,6 +97,10 @@ OPERATIONS = {
     "gradient of a pick": jax.grad(
         lambda a, b, i: (jnp.diagonal(b[:4]) * a).sum() + a[jnp.argmax(b[0])] ** 2
     ),
+    "a matrix without a root": lambda a, b, i: jnp.linalg.cholesky(-jnp.eye(3) * a[0] ** 2),
+    "triangular systems": of_triangular_systems,
+    "complex numbers": of_complex_numbers,
+    "a loop of no steps": lambda a, b, i: lax.fori_loop(0, 0, lambda _, c: 2 * c, a),
     "a scan": lambda a, b, i: lax.scan(lambda c, x: (c * 0.5 + x, c.sum()), a, b),
 }
 

@@ -15,7 +15,6 @@ from safetensors.numpy import load_file
 
 import foretrace as ft
 from foretrace._export import onnx_nodes
-from foretrace._graph.real_valued import real_valued
 
 pytestmark = pytest.mark.usefixtures("default_promotion")
 
@@ -119,52 +118,6 @@ def test_onnx_has_standard_operators_only(tmp_path):
     assert json.loads(model.metadata_props[0].value) == json.loads(files.header.read_text())
 
 
-@pytest.mark.exact
-def test_complex_operations_as_pairs():
-    numbers = np.random.default_rng(0).normal(size=(6, 5))
-
-    def function(re, im, other):
-        z, w = jax.lax.complex(re, im), jax.lax.complex(other, re)
-        found = [z * w, z / w, jnp.exp(z), jnp.expm1(z), z**3, z**-2, jnp.conj(z) - w, -z]
-        found += [jnp.where(re > 0, z, w), jnp.vdot(z, w), jnp.outer(z, w).sum(0), jnp.cumsum(z)]
-        found += [jnp.stack([z, w])[::-1], 1j * z + 2]
-        reals = [abs(z), jnp.isfinite(z), z == w, z.real * 2]
-        return [part for value in found for part in (value.real, value.imag)] + reals
-
-    found = real_valued(function, [numbers[0]] * 3)(*numbers[:3])
-    for real, complex_one in zip(found, function(*numbers[:3]), strict=True):
-        np.testing.assert_allclose(real, complex_one, atol=1e-12)
-
-
-TRIANGULAR = list(itertools.product([False, True], repeat=4))
-
-
-@pytest.mark.parametrize(("left_side", "lower", "transpose_a", "unit_diagonal"), TRIANGULAR)
-@pytest.mark.exact
-def test_a_triangular_system_is_solved_as_jax_does(left_side, lower, transpose_a, unit_diagonal):
-    draw = np.random.default_rng(0)
-    a, b = draw.normal(size=(2, 5, 5)) + 3 * np.eye(5), draw.normal(size=(2, 5, 3))
-
-    def solve(a, b):
-        b = b if left_side else jnp.matrix_transpose(b)
-        kind = {"lower": lower, "transpose_a": transpose_a, "unit_diagonal": unit_diagonal}
-        return [jax.lax.linalg.triangular_solve(a, b, left_side=left_side, **kind)]
-
-    plain = real_valued(solve, [a, b])
-    assert "triangular_solve" not in str(jax.make_jaxpr(plain)(a, b))
-    np.testing.assert_allclose(jax.jit(plain)(a, b)[0], solve(a, b)[0], rtol=1e-12, atol=1e-14)
-
-
-def test_a_matrix_that_is_not_positive_has_no_root():
-    a = -np.eye(3)
-    assert np.isnan(jax.jit(real_valued(lambda a: [jnp.linalg.cholesky(a)], [a]))(a)[0]).any()
-
-
-def test_a_loop_of_no_steps_changes_nothing():
-    function = real_valued(lambda a: [jax.lax.fori_loop(0, 0, lambda _, b: 2 * b, a)], [np.ones(3)])
-    np.testing.assert_array_equal(function(np.ones(3))[0], np.ones(3))
-
-
 def to(path, format="stablehlo", learn=True, **options):
     return lambda folder: ft.export(make_learner(**options), folder / path, format, learn=learn)
 
@@ -197,6 +150,21 @@ REFUSED = {
         "need a Learner",
     ),
     "a number": (lambda folder: ft.export(3, folder / "a"), TypeError, "got int"),
+    "an RTU in PyTorch": (
+        lambda folder: ft.to_torch(make_learner("rtu").network, folder / "model.py"),
+        ValueError,
+        "no form of RTU, only of LRU, S5, MinGRU, GRU",
+    ),
+    "a suffix of PyTorch": (
+        lambda folder: ft.to_torch(make_learner().network, folder / "model.pt"),
+        ValueError,
+        r"must end in \.py",
+    ),
+    "no folder of PyTorch": (
+        lambda folder: ft.to_torch(make_learner().network, folder / "no" / "model.py"),
+        FileNotFoundError,
+        "make it first",
+    ),
 }
 
 
