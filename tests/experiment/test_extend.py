@@ -5,11 +5,11 @@ import shutil
 from functools import partial
 
 import pytest
-from foretrace._runs.saved import find_result
 from test_experiment import CHANGED, assert_same_run, interrupt_at, train
 from tiers import fast
 
 from foretrace import experiment
+from foretrace._runs.saved import find_result
 from foretrace.cli import _main as cli
 from foretrace.experiment import _train
 

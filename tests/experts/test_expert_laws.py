@@ -5,7 +5,7 @@ import dataclasses
 import jax
 import numpy as np
 import pytest
-from test_mixture import CLASSES, FEW, NUMBERS, leaves, packed, run
+from test_mixture import CLASSES, FEW, NUMBERS, assert_same, leaves, packed, run
 from tiers import fast
 
 from foretrace._experts.by_name import REMEMBERING
@@ -49,11 +49,6 @@ def made(model, count, slots=(0, 1), seed=0, bad=None):
         xs[5] = xs[13, 0] = bad
     labels = (ys > 0).astype(int) if shape.classes else ys
     return packed(shape, xs, labels.tolist(), [slots[i % len(slots)] for i in range(count)])
-
-
-def assert_same(one, two, **tolerance):
-    for a, b in zip(leaves(one), leaves(two), strict=True):
-        np.testing.assert_allclose(a, b, **tolerance or {"rtol": 0, "atol": 0})
 
 
 def learned(state):

@@ -86,39 +86,6 @@ def test_weights_follow_the_definition():
         np.testing.assert_allclose(total, np.ones(STEPS), rtol=0, atol=1e-10)
 
 
-def test_bursts_that_end_before_their_labels_come_cost_little():
-    """The error beside the one of the best baseline, the mean of 32 streams side by side."""
-    draw, rows, delay, streams = np.random.default_rng(0), 1300, 12, 32
-    ys = np.zeros((rows, streams))
-    for t in range(1, rows):
-        ys[t] = 0.98 * ys[t - 1] + 0.3 * draw.normal(size=streams)
-    for y in ys.T:
-        for start in draw.integers(0, rows, 8):
-            y[start : start + draw.integers(2, 6)] -= draw.uniform(20, 80)
-    known = np.maximum(np.arange(rows) - delay, 1)
-    sums = np.cumsum(ys, axis=0)
-    windows = (sums[known] - sums[np.maximum(known - w, 0)] for w in (1, 20, rows))
-    lengths = (np.minimum(known, w)[:, None] for w in (1, 20, rows))
-    experts = np.stack([a / b for a, b in zip(windows, lengths, strict=True)], axis=1)
-    mixture = NumberMixture(3, 3, streams, (delay,) * streams)
-
-    def step(state, row):
-        mixed, candidates = mixture.predict(state[0], row[0], jnp.ones(()), jnp.array(False))
-        waiting = jnp.concatenate([state[1][1:], candidates[None]])
-        late = row[1], state[1][0], row[2], row[3], jnp.ones(streams), jnp.array(False)
-        return (mixture.learn(state[0], *late), waiting), mixed
-
-    with jax.enable_x64(True):
-        old = np.maximum(np.arange(rows) - delay, 0)
-        there = np.broadcast_to((np.arange(rows) >= delay)[:, None], ys.shape)
-        waiting = jnp.zeros((delay, mixture.num_candidates, streams))
-        xs = tuple(map(jnp.asarray, (experts, experts[old], ys[old], there)))
-        _, mixed = jax.jit(lambda xs: jax.lax.scan(step, (mixture.init(), waiting), xs))(xs)
-    best = np.abs(experts - ys[:, None]).mean(0).min(0)
-    # With a rate that no gap bounds it is 1.05.
-    assert (np.abs(np.asarray(mixed) - ys).mean(0) / best).mean() < 1.03
-
-
 def test_the_first_of_equal_lags_is_the_season():
     with jax.enable_x64(True):
         baselines = NumberBaselines(2, 4)

@@ -5,9 +5,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import pytest
-from test_mixture import CLASSES, leaves, packed, run
-from tiers import fast
+from test_mixture import assert_same, packed, run
 
 from foretrace._experts.by_name import REMEMBERING
 from foretrace._experts.distant import distant
@@ -21,50 +19,9 @@ ALL = (*FEW, *REMEMBERING)
 LONG = Shape(4, (0, 1, 2, 3), 1, previous=False)
 
 
-def stored(draw, rows, classes=False, columns=4):
-    """A number, or its sign, is stored where two conditions hold together."""
-    xs = draw.normal(size=(rows, columns))
-    last = np.maximum.accumulate(np.where((xs[:, 0] > 1) & (xs[:, 1] > 1), np.arange(rows), 0))
-    return xs, (xs[last, 2] > 0).astype(int) if classes else xs[last, 2]
-
-
-@pytest.mark.parametrize(("delay", "columns"), fast([(0, 4), (4, 4), (0, 24)]))
-def test_a_memory_is_learned_where_the_row_decides_what_is_written(delay, columns):
-    shape = Shape(columns, tuple(range(columns)), 1, previous=False, delay=delay)
-    xs, labels = stored(np.random.default_rng(0), 4000, columns=columns)
-    model = mixture(shape, (*FEW, "memory"))
-    _, step = run(model, packed(shape, xs, labels.tolist()), 500)
-    errors = dict(zip(model.names, step.errors[-1000:].mean(axis=0), strict=True))
-    mixed = step.scores[-1000:, 0].mean()
-    # Late labels count as less evidence, 1 / (1 + delay) of it, so the same rows teach less.
-    assert errors["row from mean"] > 0.6 > (0.45 if delay else 0.3) > errors["memory"]
-    assert mixed < 1.05 * errors["memory"]
-
-
-@pytest.mark.parametrize("reach", fast([20, 100, 500]))
-def test_the_class_of_a_row_long_ago_is_found(reach):
-    shape = dataclasses.replace(CLASSES, outputs=4, previous=False)
-    draw = np.random.default_rng(0)
-    digits = draw.integers(0, 4, 4000)
-    xs = np.stack([(digits - 1.5) / 1.12, draw.normal(size=4000)], axis=1)
-    rows = packed(shape, xs, np.roll(digits, reach).tolist())
-    _, step = run(mixture(shape, (*FEW, "distant")), rows, 500)
-    assert (step.newest.argmax(1) == np.roll(digits, reach))[-1000:].mean() > 0.95
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("reach", fast([8, 300]))
-def test_a_category_of_a_row_long_ago_is_found(reach):
-    shape = Shape(6, (), 4, classes=True, previous=False, categories=((0, 6),))
-    keys = np.random.default_rng(0).integers(0, 4, 3000)
-    xs = np.eye(6)[keys + 1]
-    rows = packed(shape, xs, np.roll(keys, reach).tolist())
-    _, step = run(mixture(shape, (*FEW, "distant")), rows, 500)
-    assert (step.newest.argmax(1) == np.roll(keys, reach))[-1000:].mean() > 0.95
-
-
 def test_carries_with_late_labels_are_those_of_the_newest_row_and_of_the_row_to_be_learned():
-    xs, labels = stored(np.random.default_rng(0), 30)
+    draw = np.random.default_rng(0)
+    xs, labels = draw.normal(size=(30, 4)), draw.normal(size=30)
     carries = {}
     for rows in (28, 30):
         now = packed(LONG, xs, labels.tolist())[:rows]
@@ -74,9 +31,8 @@ def test_carries_with_late_labels_are_those_of_the_newest_row_and_of_the_row_to_
     late = packed(shape, xs, labels.tolist())
     late[:, 0] = np.nan
     state, _ = run(mixture(shape, (*FEW, "memory")), late)
-    found = leaves((state.carries, state.late_carries))
-    for a, b in zip(found, leaves((carries[30], carries[28])), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+    found = state.carries, state.late_carries
+    assert_same(found, (carries[30], carries[28]), rtol=1e-5, atol=1e-6)
 
 
 def test_mean_squares_of_distant_are_those_of_the_column():

@@ -4,26 +4,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_mixture import packed, run
 
 from foretrace._experts.features import expand, look, maps, new_past
 from foretrace._experts.mixture import mixture
 from foretrace._experts.shape import MAX_ROW, STEPS, WIDE, Shape
-
-
-@pytest.mark.parametrize("classes", [True, False])
-def test_a_sum_of_functions_of_single_numbers_is_learned(classes):
-    draw = np.random.default_rng(0)
-    xs = draw.normal(size=(1500, 2))
-    sums = np.abs(xs[:, 0]) + 0.3 * np.tanh(4 * xs[:, 1])
-    labels = (sums > 0.8).astype(int).tolist() if classes else sums.tolist()
-    shape = Shape(2, (0, 1), 2 if classes else 1, classes=classes, previous=False)
-    wrong = {}
-    for name in ("row", "steps"):
-        model = mixture(shape, ("baselines", name))
-        _, step = run(model, packed(shape, xs, labels), 500)
-        wrong[name] = step.errors[500:, [n.startswith(name) for n in model.names]].mean()
-    assert wrong["steps"] < 0.5 * wrong["row"]
 
 
 def test_the_features_are_the_row_and_each_number_at_each_threshold():

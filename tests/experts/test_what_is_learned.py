@@ -1,0 +1,117 @@
+"""What each expert is for: a table of streams, and how far it and others are off at their end."""
+
+import dataclasses
+from functools import partial
+
+import numpy as np
+import pytest
+from test_mixture import CLASSES, FEW, packed, run
+from tiers import fast
+
+from foretrace._experts.mixture import mixture
+from foretrace._experts.shape import Shape
+
+
+def stored(draw, columns=4):
+    """A number is stored where two conditions hold together."""
+    xs, rows = draw.normal(size=(4000, columns)), np.arange(4000)
+    last = np.maximum.accumulate(np.where((xs[:, 0] > 1) & (xs[:, 1] > 1), rows, 0))
+    return xs, xs[last, 2]
+
+
+def distant(draw, reach, is_category=False):
+    """The class is that of a row long ago."""
+    classes = draw.integers(0, 4, 4000)
+    numbers = np.stack([(classes - 1.5) / 1.12, draw.normal(size=4000)], axis=1)
+    return np.eye(6)[classes + 1] if is_category else numbers, np.roll(classes, reach)
+
+
+def functions(draw, is_class=False):
+    """A sum of functions of single numbers, or whether it is large."""
+    xs = draw.normal(size=(1500, 2))
+    sums = np.abs(xs[:, 0]) + 0.3 * np.tanh(4 * xs[:, 1])
+    return xs, (sums > 0.8).astype(int) if is_class else sums
+
+
+def cues(draw, every=60, count=400):
+    """A cue behind all lags; its label is whether its two bits differ."""
+    bits, labels = draw.integers(0, 2, (count, 2)), np.full(count * every, np.nan)
+    xs = np.zeros((count * every, 2))
+    xs[::every], labels[every::every] = 9.0 * (2 * bits - 1), (bits[:, 0] ^ bits[:, 1])[:-1]
+    return xs, labels
+
+
+def corners(draw):
+    """Two numbers have the same sign."""
+    xs = draw.uniform(-1, 1, (600, 2))
+    return xs, (xs[:, 0] * xs[:, 1] > 0).astype(int)
+
+
+def later_column(draw):
+    """The label is a number in a place that no column used when the stream began."""
+    xs = np.zeros((300, 64))
+    xs[:, 40] = draw.normal(size=300)
+    return xs, xs[:, 40]
+
+
+def signs(draw, lag=0):
+    """The class is the sign of a number; behind a lag, of the number of another row."""
+    xs = draw.normal(size=(600, 2))
+    return np.roll(xs, lag, axis=0), (xs[:, 0] > 0).astype(int)
+
+
+BY_ROW, LATE = dataclasses.replace(CLASSES, previous=False), dataclasses.replace(CLASSES, delay=3)
+OF_FOUR = dataclasses.replace(BY_ROW, outputs=4)
+OF_CATEGORIES = Shape(6, (), 4, classes=True, previous=False, categories=((0, 6),))
+OF_NUMBERS = {size: Shape(size, tuple(range(size)), 1, previous=False) for size in (2, 4, 24)}
+MEMORY, DISTANT, STEPS = ("row", "memory"), ("row", "distant"), ("row", "steps")
+LAGS, NEAR = ("lags", "wide", "events"), ("row", "neighbours")
+# Late labels count as less evidence, 1 / (1 + delay) of it, so the same rows teach less.
+STORED = {"memory": 0.3, "mixture": 0.31, "row from mean": -0.6}
+LATER = {"memory": 0.45, "mixture": 0.46, "row from mean": -0.6}
+CASES = {
+    "memory": (OF_NUMBERS[4], stored, MEMORY, STORED),
+    "distant": (OF_FOUR, partial(distant, reach=20), DISTANT, {"mixture": 0.05, "row": -0.5}),
+    "steps": (OF_NUMBERS[2], functions, STEPS, {"steps from mean": 0.2, "row from mean": -0.4}),
+    "steps, classes": (
+        BY_ROW,
+        partial(functions, is_class=True),
+        STEPS,
+        {"steps": 0.1, "row": -0.25},
+    ),
+    "neighbours": (CLASSES, corners, NEAR, {"row neighbours": 0.12, "neighbours": -0.2}),
+    "a later column": (Shape(64, (0, 2), 1, used=4), later_column, ("row",), {"mixture": 0.2}),
+    "late labels": (LATE, signs, FEW[1:], {"mixture": 0.1}),
+    "labels of another row": (LATE, partial(signs, lag=4), FEW[1:], {"mixture": -0.3}),
+    # The full tier.
+    "memory, late labels": (dataclasses.replace(OF_NUMBERS[4], delay=4), stored, MEMORY, LATER),
+    "memory, many columns": (OF_NUMBERS[24], partial(stored, columns=24), MEMORY, STORED),
+    "distant, 100": (OF_FOUR, partial(distant, reach=100), DISTANT, {"mixture": 0.05}),
+    "distant, 500": (OF_FOUR, partial(distant, reach=500), DISTANT, {"mixture": 0.05}),
+    "distant category": (
+        OF_CATEGORIES,
+        partial(distant, reach=300, is_category=True),
+        DISTANT,
+        {"mixture": 0.05},
+    ),
+    "events": (BY_ROW, cues, LAGS, {"mixture": 0.1}),
+    "without events": (BY_ROW, cues, LAGS[:2], {"mixture": -0.25}),
+}
+"""Shape, rows and labels, experts, and bounds of mean errors: from below where negative."""
+
+
+@pytest.mark.parametrize("name", fast(list(CASES), 8))
+def test_an_expert_learns_what_it_is_for_and_others_cannot(name):
+    shape, make, experts, bounds = CASES[name]
+    xs, labels = make(np.random.default_rng(0))
+    known = ~np.isnan(labels)
+    labels = np.nan_to_num(labels).astype(int if shape.classes else float)
+    model = mixture(shape, ("baselines", *experts))
+    _, step = run(model, packed(shape, xs, labels.tolist(), known=known), 500)
+    scored = np.flatnonzero(~np.isnan(step.scores[:, 0]))
+    scored = scored[-len(scored) // 4 :]
+    of_mixture = step.scores[scored, 0].mean()
+    errors = dict(zip(model.names, step.errors[scored].mean(axis=0), strict=True))
+    errors["mixture"] = 1 - of_mixture if shape.classes else of_mixture
+    for expert, bound in bounds.items():
+        assert errors[expert] < bound if bound > 0 else errors[expert] > -bound, errors
