@@ -9,6 +9,7 @@ import errno
 import io
 import json
 import os
+from pathlib import Path
 
 import pytest
 from hypothesis import example, given
@@ -43,12 +44,12 @@ class Disk:
     def __init__(self, failing, error):
         self.failing = failing
         self.error = error
-        self.operations = 0
+        self.operations = []
 
-    def use(self):
-        """Count an operation, which may fail."""
-        self.operations += 1
-        if self.operations - 1 in self.failing:
+    def use(self, name):
+        """Note the name of an operation, which may fail."""
+        self.operations.append(name)
+        if len(self.operations) - 1 in self.failing:
             raise self.error
 
     def __getattr__(self, name):
@@ -58,7 +59,7 @@ class Disk:
             return found
 
         def counted(*arguments):
-            self.use()
+            self.use(name)
             return found(*arguments)
 
         return counted
@@ -70,7 +71,7 @@ class Disk:
         class File(io.FileIO):
             def write(self, data):
                 try:
-                    disk.use()
+                    disk.use(Path(path).stem)
                 except BaseException:
                     super().write(bytes(data)[: len(data) // 2])
                     raise
@@ -115,7 +116,7 @@ def content(folder):
 
 @pytest.fixture(scope="module", params=fast(list(COMMANDS), 2))
 def undisturbed(request, tmp_path_factory):
-    """Return a command, the content of its undisturbed run, and the number of its operations."""
+    """Return a command, the content of its undisturbed run, and its operations on the disk."""
     folder = tmp_path_factory.mktemp("disk")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
@@ -137,16 +138,18 @@ WAYS = {
 @given(
     shares=st.lists(st.floats(0, 1, exclude_max=True), min_size=1, max_size=2),
     way=st.sampled_from(sorted(WAYS)),
+    predicts=st.booleans(),
 )
-@example([0.01, 0.6], "killed")
-@example([0.7], "full for a moment")
+@example([0.01, 0.6], "killed", False)
+@example([0.5], "full for a moment", True)
 def test_whatever_cannot_be_written_the_run_ends_as_if_undisturbed(
-    undisturbed, tmp_path_factory, shares, way
+    undisturbed, tmp_path_factory, shares, way, predicts
 ):
-    """Operations fail from shares of them on; then `resume`."""
-    (name, whole, count), (number, error) = undisturbed, WAYS[way]
+    """Operations fail from shares of them on, or of the writes of predictions; then `resume`."""
+    (name, whole, operations), (number, error) = undisturbed, WAYS[way]
+    places = [i for i, one in enumerate(operations) if one == "whole" or not predicts]
     folder = tmp_path_factory.mktemp("cut") / "run"
-    for at in (int(share * count) for share in shares):
+    for at in (places[int(share * len(places))] for share in shares if places):
         said = io.StringIO()
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
             code, _ = run(name, folder, range(at, at + number), error)
