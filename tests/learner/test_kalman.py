@@ -103,11 +103,8 @@ def predicted(learner, before, xs, resets, prediction):
     """
     network, batched = before.network, learner.batch_size is not None
     if before.head is not None:
-        where, (bias, *weights) = (
-            operator.attrgetter("decoder.bias", "decoder.weight"),
-            before.head[1],
-        )
-        network = eqx.tree_at(where, network, (bias, jnp.stack(weights).T))
+        where, W = operator.attrgetter("decoder.bias", "decoder.weight"), before.head.weights
+        network = eqx.tree_at(where, network, (W[0], W[1:].T))
     values, grads, ends = [], [], []
     for b, (x, reset) in enumerate(zip(xs, resets, strict=True)):
         carry = (
@@ -196,6 +193,7 @@ def by_equations(learner, before, xs, targets, weights, resets, prediction):
     return values, after._replace(network=network, opt_state=KalmanState(covariances), carry=carry)
 
 
+UNCORRECTED = ft.kalman(warmup=0, state_correction=None)
 WITHOUT_HEAD = {"head": False, "train_encoder": True}
 CASES = {
     "numbers": {},
@@ -203,11 +201,7 @@ CASES = {
     "depth": {"network": ("mingru",), "rule": ft.ONLINE.with_depth(1), **WITHOUT_HEAD},
     "streams": {"batch_size": 2, "rule": ft.RTRL},
     "probabilities": {"kind": "classes", **WITHOUT_HEAD},
-    "modules": {
-        "network": 2,
-        "optimizer": ft.kalman(warmup=0, state_correction=None),
-        "head": False,
-    },
+    "modules": {"network": 2, "optimizer": UNCORRECTED, "head": False},
     "lru": {"network": ("lru",), "batch_size": 2, **WITHOUT_HEAD},
     "gru": {"network": ("gru",), "rule": ft.RTRL, **WITHOUT_HEAD},
     "an Optax optimiser": {"optimizer": optax.sgd(RATE), "batch_size": 2},
