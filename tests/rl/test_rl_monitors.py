@@ -1,5 +1,8 @@
 """Monitors of a run: eigenvalues of the memory, and modules that do nothing."""
 
+from functools import partial
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -10,8 +13,13 @@ from rl_cases import make_network
 from tiers import fast
 
 import foretrace as ft
+from foretrace import rl
+from foretrace._options.cells import LRU
+from foretrace._options.network import NetworkConfig
 from foretrace._recurrence.chunk import Carry
-from foretrace.rl._monitors import dead, has_moved, spectral_radius, untrained
+from foretrace.rl._config import AgentConfig, RLConfig
+from foretrace.rl._monitors import STILL, dead, has_moved, spectral_radius, untrained
+from foretrace.rl._program import advance, begin, build
 
 
 @pytest.mark.exact
@@ -63,3 +71,23 @@ def test_a_module_is_dead_or_untrained_if_no_part_of_it_moves(cell, count):
     more = part.at[(0, 1) if cell else 1].add(0.1)
     changed = jax.tree.map(lambda leaf: more if leaf is part else leaf, network)
     np.testing.assert_allclose(untrained(network, changed), (count - 1) / count)
+
+
+def test_a_module_that_drifts_over_a_block_is_not_dead():
+    """Each step moves a state by less than rounding; what counts is the way from the beginning."""
+    prediction = AgentConfig("prediction", learning_rate=1e-30)
+    network = NetworkConfig(1, 4, LRU(3))
+    config = RLConfig(rl.TraceConditioning(3), network=network, agent=prediction)
+    agent = build(config)
+    run = jax.jit(partial(advance, config.seen, agent))
+    world, _ = run(begin(config.seen, agent, jax.random.key(0)), 1)
+    ones = jax.tree.map(jnp.ones_like, world.agent.carry.h)
+    for drift, steps, share in ((STILL / 2, 1, 1), (STILL / 2, 10, 0), (0.0, 10, 1)):
+        cell = world.agent.network.blocks.cell
+        slow = [jnp.full_like(cell.nu_log, np.log(drift + 1e-30)), cell.theta_log * 0 - 60]
+        parts = [*slow, cell.B_re * 0, cell.B_im * 0]
+        cell = eqx.tree_at(lambda c: (c.nu_log, c.theta_log, c.B_re, c.B_im), cell, parts)
+        changed = eqx.tree_at(lambda n: n.blocks.cell, world.agent.network, cell)
+        carry = world.agent.carry._replace(h=ones)
+        state = world.agent._replace(network=changed, carry=carry)
+        assert float(run(world._replace(agent=state), steps)[1]["dead_modules"]) == share
