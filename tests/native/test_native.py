@@ -149,15 +149,25 @@ def test_an_equal_learner_is_compiled_once(learner, monkeypatch):
     ft.native(learner, state)
 
 
+def of_whole_numbers():
+    learner = make_learner("mingru", loss=lambda output, y: jnp.mean((output - y) ** 2))
+    return ft.native(learner, target=np.int32(0))
+
+
 @pytest.mark.parametrize(
-    ("x", "y", "text"),
+    ("make", "x", "y", "text"),
     [
-        (np.ones((1, 3)), np.zeros(2), r"x has the shape \(1, 3\), expected \(3,\)"),
-        (np.ones(3), np.zeros(1), r"y has the shape \(1,\), expected \(2,\)"),
-        (np.ones(3) * 1j, np.zeros(2), "x is of type complex128, expected float32"),
+        (None, np.ones((1, 3)), np.zeros(2), r"x has the shape \(1, 3\), expected \(3,\)"),
+        (None, np.ones(3), np.zeros(1), r"y has the shape \(1,\), expected \(2,\)"),
+        (None, np.ones(3) * 1j, np.zeros(2), "x is of type complex128, expected float32"),
+        *(
+            (of_whole_numbers, np.ones(3), y, f"y holds {y}, which is no int32")
+            for y in (2**32, -(2**31) - 1, 2**63)
+        ),
     ],
 )
-def test_rows_of_another_shape_are_refused(native, x, y, text):
+def test_rows_that_do_not_fit_are_refused(native, make, x, y, text):
+    native = make() if make else native
     before = int(native.state().step)
     with pytest.raises(ValueError, match=text):
         native.step(x, y)
@@ -187,16 +197,6 @@ def test_a_label_that_is_no_class_is_refused_as_the_learner_does(
 def of_classes():
     learner = make_learner("mingru", loss=ft.losses.softmax_cross_entropy, outputs=4)
     return learner, ft.native(learner), learner.init()
-
-
-def test_whole_numbers_that_do_not_fit_are_refused():
-    def loss(output, y):
-        return jnp.mean((output - y) ** 2)
-
-    native = ft.native(make_learner("mingru", loss=loss), target=np.int32(0))
-    for y in (2**32, -(2**31) - 1, 2**63):
-        with pytest.raises(ValueError, match=f"y holds {y}, which is no int32"):
-            native.step(np.ones(3, np.float32), y)
 
 
 # The compiler.
@@ -302,8 +302,9 @@ def test_a_command_that_is_no_compiler_is_named_before_a_file_is_written(
 # The C files.
 
 
-def run(*command):
-    done = subprocess.run(list(map(str, command)), capture_output=True, text=True, check=False)
+def run(*command, text=None):
+    call = list(map(str, command))
+    done = subprocess.run(call, input=text, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr[-2000:]
     return done.stdout
 
@@ -331,35 +332,34 @@ FEW = """int double static exp expf size_t memcpy fenv_t printf isnan main unix 
 initial0 step_numbers0 reset_numbers12 math string stdint model_result nullptr"""
 
 
+HEADERS = """assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal
+stdarg stdbool stddef stdint stdio stdlib string tgmath time wchar wctype"""
+FORMS = {"-P": r"\b[a-z]\w*", "-dM": r"(?m)^#define ([a-z]\w*)"}
+
+
 def names_in_headers():
     """Return every name in the headers of C99, as this machine's compiler sees them, and macros."""
-    headers = """assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp
-    signal stdarg stdbool stddef stdint stdio stdlib string tgmath time wchar wctype"""
     found = set()
     # What a program includes in any mode; the other headers as in C99.
-    for given, mode in (("math string stdint", "gnu11"), (headers, "c99")):
-        text = "".join(f"#include <{header}.h>\n" for header in given.split())
-        for form in ("-P", "-dM"):
-            call = ["cc", f"-std={mode}", "-E", form, "-"]
-            done = subprocess.run(call, input=text, capture_output=True, text=True, check=True)
-            pattern = r"\b[a-z]\w*" if form == "-P" else r"(?m)^#define ([a-z]\w*)"
-            found |= set(re.findall(pattern, done.stdout))
+    for headers, mode in (("math string stdint", "gnu11"), (HEADERS, "c99")):
+        text = "".join(f"#include <{header}.h>\n" for header in headers.split())
+        for form, pattern in FORMS.items():
+            found |= set(re.findall(pattern, run("cc", f"-std={mode}", "-E", form, "-", text=text)))
     return found
 
 
 @pytest.mark.parametrize("every", [False, pytest.param(True, marks=pytest.mark.full)])
 def test_a_file_of_any_name_compiles(every, monkeypatch, tmp_path):
     network = ft.Network(2, 1, model_size=2, depth=1, cell=CELLS["mingru"], key=jax.random.key(0))
-    learner = ft.Learner(
-        network, rule=ft.ONLINE, optimizer=optax.sgd(1e-2), loss=ft.losses.squared_error, warn=False
-    )
+    options = {"rule": ft.ONLINE, "optimizer": optax.sgd(1e-2), "warn": False}
+    learner = ft.Learner(network, loss=ft.losses.squared_error, **options)
     graph, made = learning_graph(learner, None, None), {}
-    # The statements of a function do not depend on the name, and are written once.
-    monkeypatch.setattr(
-        program,
-        "function",
-        lambda part, *given: made.get(part) or made.setdefault(part, function(part, *given)),
-    )
+
+    def once(part, *given):
+        """The statements of a function do not depend on the name, and are written once."""
+        return made.get(part) or made.setdefault(part, function(part, *given))
+
+    monkeypatch.setattr(program, "function", once)
     names = {*FEW.split(), *(name for kind in "fd" for name, _ in helpers(kind))}
     if every:
         source = program.learning_program(learner, "model", None, graph).source
