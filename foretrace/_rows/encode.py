@@ -10,6 +10,7 @@ into running units.
 """
 
 import copy
+import dataclasses
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping
@@ -17,11 +18,9 @@ from typing import Any, Literal, NamedTuple, Self
 
 import numpy as np
 
-from foretrace._rows.saved import check_counts, check_size, check_within
+from foretrace._rows.learned import Counting, check_fits
 from foretrace._rows.schema import Column, Kind, infer_kind
 from foretrace._rows.values import MAX_ABS_VALUE, as_number, as_text, as_time, is_absent, is_missing
-from foretrace._rows.vocabulary import Vocabulary
-from foretrace._runs.config_json import from_json
 
 Outliers = Literal["clip", "mask", "stop"]
 
@@ -51,30 +50,6 @@ class EncodingError(ValueError):
     """A value that the policy for outliers refuses."""
 
 
-class SavedColumn(NamedTuple):
-    """A column of an encoder that is saved, and its first place in the vector of a row."""
-
-    name: Any
-    kind: Kind
-    at: int
-
-
-class SavedEncoder(NamedTuple):
-    """Saved form of an encoder.
-
-    Args:
-        columns: its columns.
-        used: number of inputs that they use.
-        words: categories of each column of categories.
-        counts: number of values that could not be used, by reason.
-    """
-
-    columns: list[SavedColumn]
-    used: int
-    words: list[list[str]]
-    counts: dict[str, int]
-
-
 class Encoded(NamedTuple):
     """A row as numbers.
 
@@ -87,7 +62,8 @@ class Encoded(NamedTuple):
     is_number: np.ndarray
 
 
-class Encoder:
+@dataclasses.dataclass(init=False, eq=False)
+class Encoder(Counting):
     """Turn rows into vectors of a fixed width, learning columns and categories as it goes.
 
     Args:
@@ -101,8 +77,10 @@ class Encoder:
         adopt: whether columns that appear later are added, as long as there is room.
         ignore: columns that are never added.
 
-    `news` holds a sentence for the first value of each kind that could not be used, to be said and
-    removed.
+    Attributes:
+        columns: kind of each column, and its first place in the vector of a row.
+        words: categories of each column of categories, numbered from 1 in the order of appearance.
+        used: number of features that the columns use.
 
     >>> encoder = Encoder([Column("x", "numeric"), Column("c", "categorical")], categories=3)
     >>> encoder.width
@@ -112,6 +90,10 @@ class Encoder:
     >>> vector.tolist()
     [3.0, 0.0, 0.0, 1.0, 0.0]
     """
+
+    columns: dict[Any, tuple[Kind, int]]
+    words: dict[Any, dict[str, int]]
+    used: int
 
     def __init__(
         self,
@@ -128,18 +110,15 @@ class Encoder:
                 f"categories={categories} must be at least 2: one is for the missing and the "
                 "unknown"
             )
+        super().__init__()
         self.categories = categories
         self.stops = stops
         self.adopt = adopt
         self.ignore = frozenset(ignore)
         self.given = list(columns)
-        self.columns: dict[Any, tuple[Kind, int]] = {}
-        self.undecided: dict[Any, None] = {}
-        self.words: dict[Any, Vocabulary] = {}
-        self.counts: Counter[str] = Counter()
-        self.news: list[str] = []
-        self.used = 0
+        self.columns, self.words, self.used = {}, {}, 0
         self.width = room(self.given, categories) if width is None else width
+        self._look_up()
         for column in self.given:
             if not self._add(column):
                 raise ValueError(
@@ -160,11 +139,11 @@ class Encoder:
         if not learn:
             return self._draft().encode(row)
         self.look_at(row)
-        out, numbers = [0.0] * self.width, [0.0] * self.width  # faster than arrays, value by value
+        out = [0.0] * self.width  # faster than an array, value by value
         for name, (kind, at) in self.columns.items():
             value = row.get(name)
             if kind == "numeric":
-                out[at], numbers[at] = self._number(name, value), 1.0
+                out[at] = self._number(name, value)
             elif kind == "categorical":
                 out[at + self._category(name, value)] = 1.0
             elif kind == "time":
@@ -172,23 +151,21 @@ class Encoder:
             else:
                 out[at + 1] = 1.0
                 self.counts["missing"] += 1
-        return Encoded(np.array(out), np.array(numbers))
+        return Encoded(np.array(out), self._is_number)
 
     def _draft(self) -> Self:
         """Return a copy that learns without changing this encoder, and refuses nothing."""
         draft = copy.copy(self)
         draft.stops = False
-        draft.columns, draft.undecided = dict(self.columns), dict(self.undecided)
-        draft.counts, draft.news = Counter(), []
-        draft.words = {
-            name: Vocabulary(words.capacity, words.values) for name, words in self.words.items()
-        }
+        draft.columns, draft.counts, draft.news = dict(self.columns), Counter(), []
+        draft.words = {name: dict(words) for name, words in self.words.items()}
         return draft
 
     def look_at(self, row: Mapping[Any, Any]) -> None:
         """Decide undecided columns that have a value, and add later columns, if asked for."""
-        for name in [name for name in self.undecided if not is_missing(row.get(name))]:
-            self._decide(name, row[name])
+        for name in self.undecided:
+            if not is_missing(row.get(name)):
+                self._decide(name, row[name])
         if self.adopt and not row.keys() <= self.columns.keys() | self.ignore:
             self._adopt(row)
 
@@ -237,11 +214,16 @@ class Encoder:
     def _place(self, column: Column, at: int) -> None:
         name, kind = column
         self.columns[name] = (kind, at)
-        self.undecided.pop(name, None)
         if kind == "categorical":
-            self.words[name] = Vocabulary(self.categories - 1)
-        elif kind == "undecided":
-            self.undecided[name] = None
+            self.words[name] = {}
+        self._look_up()
+
+    def _look_up(self) -> None:
+        """Note what each row asks of the columns; a copy goes on with what it was."""
+        kinds = {name: kind for name, (kind, _) in self.columns.items()}
+        self.undecided = [name for name, kind in kinds.items() if kind == "undecided"]
+        self._is_number = np.zeros(self.width)
+        self._is_number[[at for kind, at in self.columns.values() if kind == "numeric"]] = 1.0
 
     def _tell_no_room(self, name: Any) -> None:
         self._tell(
@@ -274,21 +256,18 @@ class Encoder:
             )
         return math.nan
 
-    def _tell(self, what: str, news: str) -> None:
-        """Count what could not be used, and say so the first time."""
-        self.counts[what] += 1
-        if self.counts[what] == 1:
-            self.news.append(news)
-
     def _category(self, name: Any, value: Any) -> int:
         if is_absent(value):
             self.counts["missing"] += 1
             return 0
-        slot = self.words[name].add(as_text(value))
-        if slot is None:
-            self.counts["unknown categories"] += 1
-            return 0
-        return 1 + slot
+        words, word = self.words[name], as_text(value)
+        number = words.get(word)
+        if number is None:
+            if len(words) == self.categories - 1:
+                self.counts["unknown categories"] += 1
+                return 0
+            number = words[word] = len(words) + 1
+        return number
 
     def _time(self, name: Any, value: Any) -> list[float]:
         seconds = None if is_missing(value) else as_time(value)
@@ -305,51 +284,23 @@ class Encoder:
         angles = [2 * math.pi * (seconds % period) / period for period in (_DAY, _WEEK, _YEAR)]
         return [f(angle) for angle in angles for f in (math.sin, math.cos)] + [0.0]
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the learned state, as JSON."""
-        kinds = {name: kind for name, (kind, _) in self.columns.items()}
-        return SavedEncoder(
-            [SavedColumn(name, kind, at) for name, (kind, at) in self.columns.items()],
-            self.used,
-            [self.words[name].values for name in kinds if kinds[name] == "categorical"],
-            dict(self.counts),
-        )._asdict()
-
-    def restore(self, state: Any) -> None:
-        """Restore what `to_json` returned of an encoder made with the same arguments.
-
-        Raises:
-            ValueError: it is nothing that `to_json` returns, or had other columns.
-        """
-        saved = from_json(SavedEncoder, state)
-        self._check_given([Column(name, kind) for name, kind, _ in saved.columns])
-        check_within("used", [saved.used], 0, self.width)
-        check_counts("counts", saved.counts)
-        categorical = sum(column.kind == "categorical" for column in saved.columns)
-        check_size("columns, categorical", saved.words, categorical)
-        self.columns, self.undecided, self.words = {}, {}, {}
-        words = iter(saved.words)
-        for name, kind, at in saved.columns:
-            check_within(f"place of {name}", [at], 0, saved.used - _size(kind, self.categories))
-            self._place(Column(name, kind), at)
-            if kind == "categorical":
-                self.words[name] = Vocabulary(self.categories - 1, next(words))
-        check_size("columns", self.columns, len(saved.columns))
-        self.used = saved.used
-        self.counts = Counter(saved.counts)
-
-    def _check_given(self, saved: list[Column]) -> None:
-        """Check that a state begins with the given columns; undecided ones may be decided there."""
-        same = [
-            a.name == b.name and a.kind in (b.kind, "undecided")
-            for a, b in zip(self.given, saved, strict=False)
-        ]
-        if (
-            not all(same)
-            or len(saved) < len(self.given)
-            or (len(saved) > len(self.given) and not self.adopt)
-        ):
-            raise ValueError(f"the columns are {self.given}, but were {saved}"[:1000])
+    def _restored(self) -> None:
+        columns = [Column(name, kind) for name, (kind, _) in self.columns.items()]
+        pairs = zip(self.given, columns, strict=False)
+        fits = all(a.name == b.name and a.kind in (b.kind, "undecided") for a, b in pairs)
+        others = len(columns) - len(self.given)
+        fits &= others == 0 or (others > 0 and self.adopt)
+        check_fits(fits, "columns", columns, f"{self.given}"[:1000])
+        check_fits(0 <= self.used <= self.width, "used", self.used, f"0 to {self.width}")
+        for name, (kind, at) in self.columns.items():
+            most = self.used - _size(kind, self.categories)
+            check_fits(0 <= at <= most, f"place of {name}", at, f"0 to {most}")
+        names = {column.name for column in columns if column.kind == "categorical"}
+        check_fits(self.words.keys() == names, "words", self.words, f"categories of {names}")
+        for name, words in self.words.items():
+            fits = [*words.values()] == [*range(1, len(words) + 1)] and len(words) < self.categories
+            check_fits(fits, f"words of {name}", words, f"at most {self.categories - 1}, numbered")
+        self._look_up()
 
 
 def _shown(value: Any) -> str:

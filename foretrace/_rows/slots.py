@@ -1,11 +1,11 @@
 """Slots for members' memories: their number is fixed, however many members arrive."""
 
-from collections import Counter, OrderedDict
+import dataclasses
+from collections import Counter, OrderedDict, deque
 from collections.abc import Hashable, Iterator
 from typing import Any, Literal, NamedTuple
 
-from foretrace._rows.saved import check_counts, check_size
-from foretrace._runs.config_json import from_json
+from foretrace._rows.learned import Learned, check_fits
 
 WhenFull = Literal["evict", "stop"]
 
@@ -26,29 +26,39 @@ class Slot(NamedTuple):
     is_new: bool
 
 
-class SavedSlot(NamedTuple):
-    """Saved form of a member: its name, its slot, and whether its next row starts anew."""
+@dataclasses.dataclass
+class Member:
+    """A member that has a slot, and what waits of it.
 
-    name: Any
-    number: int
-    is_resetting: bool
+    Args:
+        slot: number of the slot.
+        is_resetting: whether the next row starts the member anew.
+        num_rows: number of its rows, up to the number of rows whose labels are awaited.
+        pending: labels of the last rows that are not due.
+        times: last known value of each column of times, in seconds, by the column that holds the
+            time since then.
+    """
+
+    slot: int
+    is_resetting: bool = False
+    num_rows: int = 0
+    pending: deque[str | bool | int | float | None] = dataclasses.field(default_factory=deque)
+    times: dict[Any, float] = dataclasses.field(default_factory=dict)
 
 
-class SavedSlots(NamedTuple):
-    """Saved form of a table of slots."""
-
-    slots: list[SavedSlot]
-    free: list[int]
-    counts: dict[str, int]
-
-
-class SlotTable:
+@dataclasses.dataclass(init=False, eq=False)
+class SlotTable(Learned):
     """Assign slots to members as rows arrive; the time of a call is independent of their number.
+
+    A member that leaves, starts anew or loses its slot is forgotten: its labels that wait are
+    dropped and counted.
 
     Args:
         num_slots: maximum number of members.
         when_full: what happens to one member more: "evict" gives it the slot of the member seen
             least recently, "stop" raises an error.
+
+    In `members`, the member seen least recently comes first.
 
     >>> table = SlotTable(2)
     >>> [table.assign(name).number for name in ("a", "b", "a", "c")]  # b was seen least recently
@@ -57,31 +67,33 @@ class SlotTable:
     (False, Slot(number=0, is_new=True), {'joins': 3, 'evictions': 1, 'resets': 1})
     """
 
+    members: OrderedDict[Any, Member]
+    free: list[int]
+    counts: Counter[str]
+
     def __init__(self, num_slots: int, *, when_full: WhenFull = "evict"):
         if num_slots < 1:
             raise ValueError(f"members={num_slots} must be at least 1")
         self.num_slots = num_slots
         self.when_full = when_full
-        self.counts: Counter[str] = Counter()
-        # The member seen least recently comes first.
-        self._slots: OrderedDict[Hashable, int] = OrderedDict()
-        self._free: list[int] = []
-        self._resetting: dict[Hashable, None] = {}
+        self.members = OrderedDict()
+        self.free = []
+        self.counts = Counter()
 
     def __len__(self) -> int:
-        return len(self._slots)
+        return len(self.members)
 
     def __contains__(self, name: Hashable) -> bool:
-        return name in self._slots
+        return name in self.members
 
     def __iter__(self) -> Iterator[Hashable]:
         """Yield the names; the member seen least recently comes first."""
-        return iter(self._slots)
+        return iter(self.members)
 
     @property
     def latest(self) -> Hashable:
         """Name of the member seen last; None without members."""
-        return next(reversed(self._slots), None)
+        return next(reversed(self.members), None)
 
     def assign(self, name: Hashable, *, reset: bool = False) -> Slot:
         """Return the slot of a member whose row has come; a member without one joins.
@@ -94,25 +106,21 @@ class SlotTable:
             NoFreeSlotError: all slots are taken, and no member may lose its own; nothing has
                 changed.
         """
-        if name not in self._slots:
+        if name not in self.members:
             return Slot(self._join(name), True)
-        self._slots.move_to_end(name)
+        self.members.move_to_end(name)
         if reset:
             self.reset(name)
-        is_new = name in self._resetting
-        self._resetting.pop(name, None)
-        return Slot(self._slots[name], is_new)
+        member = self.members[name]
+        if member.is_resetting:
+            self.members[name] = Member(member.slot)
+            self._forget(member)
+        return Slot(member.slot, member.is_resetting)
 
     def find(self, name: Hashable) -> Slot | None:
         """Return a member's slot, and whether its next row starts anew. None without a slot."""
-        if name not in self._slots:
-            return None
-        return Slot(self._slots[name], name in self._resetting)
-
-    @property
-    def taken(self) -> set[int]:
-        """Slots that members have."""
-        return set(self._slots.values())
+        member = self.members.get(name)
+        return None if member is None else Slot(member.slot, member.is_resetting)
 
     def reset(self, name: Hashable) -> None:
         """Let a member start anew with its next row.
@@ -121,8 +129,8 @@ class SlotTable:
             KeyError: no member of this name has a slot.
         """
         self._check(name)
-        if name not in self._resetting:
-            self._resetting[name] = None
+        if not self.members[name].is_resetting:
+            self.members[name].is_resetting = True
             self.counts["resets"] += 1
 
     def leave(self, name: Hashable) -> int:
@@ -132,46 +140,25 @@ class SlotTable:
             KeyError: no member of this name has a slot.
         """
         self._check(name)
-        self._resetting.pop(name, None)
         self.counts["leaves"] += 1
-        index = self._slots.pop(name)
-        self._free.append(index)
-        return index
+        member = self.members.pop(name)
+        self.free.append(member.slot)
+        self._forget(member)
+        return member.slot
 
-    def to_json(self) -> SavedSlots:
-        """Return everything that the next rows depend on; names must be JSON."""
-        slots = [
-            SavedSlot(name, index, name in self._resetting) for name, index in self._slots.items()
-        ]
-        return SavedSlots(slots, list(self._free), dict(self.counts))
-
-    def restore(self, state: Any) -> None:
-        """Restore what `to_json` returned of a table made with the same arguments.
-
-        Raises:
-            ValueError: it is nothing that `to_json` returns.
-        """
-        saved = from_json(SavedSlots, state)
-        numbers = sorted([*(slot.number for slot in saved.slots), *saved.free])
-        if numbers != list(range(len(numbers))) or len(numbers) > self.num_slots:
-            raise ValueError(
-                f"slots {str(numbers)[:80]} must be distinct, without gaps, and at most "
-                f"{self.num_slots}"
-            )
-        check_counts("counts", saved.counts)
-        self._slots = OrderedDict((name, number) for name, number, _ in saved.slots)
-        check_size("slots", self._slots, len(saved.slots))
-        self._resetting = {name: None for name, _, is_resetting in saved.slots if is_resetting}
-        self._free = saved.free
-        self.counts = Counter(saved.counts)
+    def _restored(self) -> None:
+        numbers = sorted([*(member.slot for member in self.members.values()), *self.free])
+        fits = numbers == list(range(len(numbers))) and len(numbers) <= self.num_slots
+        expected = f"distinct, without gaps, and at most {self.num_slots}"
+        check_fits(fits, "slots", numbers, expected)
 
     def _join(self, name: Hashable) -> int:
-        if self._free:
-            index = self._free.pop()
-        elif len(self._slots) < self.num_slots:
+        if self.free:
+            index = self.free.pop()
+        elif len(self.members) < self.num_slots:
             # No slot is free for a second use, so the taken ones are 0, 1, ...: the next one was
             # never used.
-            index = len(self._slots)
+            index = len(self.members)
         elif self.when_full == "stop":
             raise NoFreeSlotError(
                 f"{str(name)[:80]!r} is one member more than the {self.num_slots} slots; raise "
@@ -179,15 +166,20 @@ class SlotTable:
                 "seen least recently"
             )
         else:
-            evicted, index = self._slots.popitem(last=False)
-            self._resetting.pop(evicted, None)
+            _, evicted = self.members.popitem(last=False)
+            index = evicted.slot
             self.counts["evictions"] += 1
-        self._slots[name] = index
+            self._forget(evicted)
+        self.members[name] = Member(index)
         self.counts["joins"] += 1
         return index
 
+    def _forget(self, member: Member) -> None:
+        if member.num_rows:
+            self.counts["labels dropped"] += member.num_rows
+
     def _check(self, name: Hashable) -> None:
-        if name not in self._slots:
+        if name not in self.members:
             raise KeyError(
                 f"{str(name)[:80]!r} is not among the {len(self)} members that have a slot"
             )

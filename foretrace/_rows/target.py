@@ -1,13 +1,13 @@
 """Predicted quantity: a class out of a set that grows, or numbers."""
 
+import dataclasses
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
 import numpy as np
 
-from foretrace._rows.saved import MOST, check_counts, check_within
+from foretrace._rows.learned import Counting, check_fits
 from foretrace._rows.values import (
     MAX_ABS_VALUE,
     as_label,
@@ -18,44 +18,6 @@ from foretrace._rows.values import (
     is_missing,
     only_element,
 )
-from foretrace._rows.vocabulary import Vocabulary
-from foretrace._runs.config_json import from_json
-
-
-class Target(Protocol):
-    """What `ClassTarget` and `NumberTarget` have in common.
-
-    Args:
-        output_size: number of numbers that are predicted, or maximum number of classes.
-        counts: number of targets that could not be used, by reason.
-        news: a sentence for the first of them of some reasons, to be said and removed.
-    """
-
-    output_size: int
-    counts: Counter[str]
-    news: list[str]
-
-    def check(self, value: Any, name: str = "the target") -> None:
-        """Raise an error if a target is refused; nothing has changed then.
-
-        Args:
-            value: target that comes now, and may be learned later.
-            name: name of the target in the error.
-        """
-
-    def read(self, value: Any, *, learn: bool = True) -> float:
-        """Return a target as a number; NaN if it is missing.
-
-        Args:
-            value: target that has come.
-            learn: whether it is counted, and a new class gets a place.
-        """
-
-    def to_json(self) -> Any:
-        """Return the learned state."""
-
-    def restore(self, state: Any) -> None:
-        """Restore what `to_json` returned."""
 
 
 def class_room(values: Iterable[Any]) -> int:
@@ -75,15 +37,8 @@ MANY = 256
 """Capacity from which it grows only while classes repeat: names of rows cannot be learned."""
 
 
-class SavedClasses(NamedTuple):
-    """Saved form of a target of classes."""
-
-    classes: list[str | bool | int | float]
-    num_labels: int
-    counts: dict[str, int]
-
-
-class ClassTarget:
+@dataclasses.dataclass(init=False, eq=False)
+class ClassTarget(Counting):
     """A class; classes are numbered in the order of their appearance, up to a capacity.
 
     Every value is a class as it is, such as " " or "?", but for None, NaN and the empty text: these
@@ -100,10 +55,17 @@ class ClassTarget:
             number 1 is also the text "1". Otherwise they are compared as keys of a dictionary.
             Either way 1, 1.0 and True are one class, which is predicted as it came first.
 
+    Attributes:
+        classes: classes in the order of their appearance, each as it came first.
+        num_labels: number of labels that have a place.
+
     >>> target = ClassTarget(4)
     >>> [target.read(y) for y in ("up", "-", "up", None)]
     [0.0, 1.0, 0.0, nan]
     """
+
+    classes: list[str | bool | int | float]
+    num_labels: int
 
     def __init__(
         self,
@@ -115,6 +77,7 @@ class ClassTarget:
     ):
         if capacity < 2:
             raise ValueError(f"classes={capacity} must be at least 2")
+        super().__init__()
         self.output_size = self.first_size = capacity
         self.as_text = as_text
         self.grows = grows
@@ -122,10 +85,8 @@ class ClassTarget:
         self._later_numbers = 0
         self._is_memory_full = False
         self.has_room: Callable[[int], bool] = _nowhere
-        self.classes = self._vocabulary()
-        self.counts = Counter[str]()
-        self.news: list[str] = []
-        self.num_labels = 0
+        self.classes, self.num_labels = [], 0
+        self._places: dict[Any, int] = {}
 
     def check(self, value: Any, name: str = "the target") -> None:
         """Raise an error if a value cannot be a class.
@@ -138,26 +99,28 @@ class ClassTarget:
 
     def read(self, value: Any, *, learn: bool = True) -> float:
         """Return a class's index: -1 if there is no room for it, NaN if the value is missing."""
-        if not learn:
-            index = None if is_absent(value) else self.classes.get(self._plain(value))
-            return math.nan if index is None else float(index)
         if is_absent(value):
-            self.counts["missing targets"] += 1
+            self.counts["missing targets"] += learn
             return math.nan
-        known = len(self.classes)
-        index = self.classes.add(self._plain(value))
-        if index in (None, known) and self.look_ahead is not None:
-            self._doubt(value, known)
-        if index is None and self._grow(value):
-            index = self.classes.add(self._plain(value))
-        if index is None:
-            self._count_without_room(value)
-            return -1.0
-        self.num_labels += 1
-        return float(index)
+        plain = self.plain(value)
+        key = as_label(plain) if self.as_text else plain
+        place = self._places.get(key)
+        if place is None:
+            if not learn:
+                return math.nan
+            self._doubt(value)
+            if len(self.classes) == self.output_size and not self._grow(value):
+                self._count_without_room(value)
+                return -1.0
+            place = self._places[key] = len(self.classes)
+            self.classes.append(plain)
+        self.num_labels += learn
+        return float(place)
 
-    def _plain(self, value: Any) -> Any:
-        """Return a class as it is stored: as JSON can hold it, if compared by text."""
+    def plain(self, value: Any) -> Any:
+        """Return a class as it is kept: as JSON can hold it, if compared by text."""
+        if is_absent(value):
+            return None
         value = only_element(value)
         if isinstance(value, np.generic) and value.dtype.kind not in "mM":
             value = value.item()  # NumPy's own numbers do not compare with all of Python's
@@ -165,10 +128,7 @@ class ClassTarget:
             return value
         return as_label(value)
 
-    def _vocabulary(self, values: list[Any] | None = None) -> Vocabulary:
-        return Vocabulary(self.output_size, values, key=as_label if self.as_text else None)
-
-    def _doubt(self, value: Any, known: int) -> None:
+    def _doubt(self, value: Any) -> None:
         """Tell if a new class is a number among numbers that classes would hardly be named by.
 
         One more whole number beside the others may be a rare class; two are told.
@@ -176,9 +136,9 @@ class ClassTarget:
         labels = self.num_labels + self.counts["missing targets"]
         if self.look_ahead is None or labels < self.look_ahead:
             return
-        numbers = [as_number(one) for one in (value, *self.classes.values[:known])]
+        numbers = [as_number(one) for one in (value, *self.classes)]
         finite = [one for one in numbers if one is not None and math.isfinite(one)]
-        if len(finite) < len(numbers) or not known:
+        if len(finite) < len(numbers) or not self.classes:
             return
         number, *others = finite
         is_beside = number % 1 == 0 and min(others) - 1 <= number <= max(others) + 1
@@ -200,7 +160,7 @@ class ClassTarget:
         if self._is_memory_full or not self.has_room(2 * size):
             self._is_memory_full = True
             return False
-        self._resize(2 * size)
+        self.output_size = 2 * size
         self.news.append(
             f"the class {repr(value)[:80]} is one more than the {size} there was room for: from "
             f"here on there is room for {2 * size}, in a new program; what was learned is kept. "
@@ -208,19 +168,15 @@ class ClassTarget:
         )
         return True
 
-    def _resize(self, capacity: int) -> None:
-        self.output_size = self.classes.capacity = capacity
-
     def _count_without_room(self, value: Any) -> None:
-        self.counts["classes without room"] += 1
-        if self.counts["classes without room"] == 1:
-            advice = "room grows once the known ones have come twice on average"
-            if not self.grows or self._is_memory_full:
-                advice = "there is no memory for more" if self.grows else "raise `classes`"
-            self.news.append(
-                f"the class {repr(value)[:80]} is one more than the {self.output_size} there is "
-                f"room for, so it is neither learned nor predicted, as are all later ones; {advice}"
-            )
+        advice = "room grows once the known ones have come twice on average"
+        if not self.grows or self._is_memory_full:
+            advice = "there is no memory for more" if self.grows else "raise `classes`"
+        self._tell(
+            "classes without room",
+            f"the class {repr(value)[:80]} is one more than the {self.output_size} there is room "
+            f"for, so it is neither learned nor predicted, as are all later ones; {advice}",
+        )
 
     def probabilities(self, output: np.ndarray, count: int | None = None) -> np.ndarray:
         """Return the probabilities of the first `count` classes. Default: of all that are known."""
@@ -228,34 +184,16 @@ class ClassTarget:
         weights = np.exp(logits - logits.max(initial=-np.inf))
         return weights / weights.sum()
 
-    def to_json(self) -> SavedClasses:
-        """Return the learned state."""
-        return SavedClasses(self.classes.values, self.num_labels, dict(self.counts))
-
-    def restore(self, state: Any) -> None:
-        """Restore what `to_json` returned.
-
-        Raises:
-            ValueError: it is nothing that `to_json` returns.
-        """
-        saved = from_json(SavedClasses, state)
-        size = self.first_size  # it has grown for the first class without a place
-        while self.grows and size < len(saved.classes):
-            size *= 2
-        check_within("num_labels", [saved.num_labels], 0, MOST)
-        check_counts("counts", saved.counts)
-        self.output_size = size
-        self.classes = self._vocabulary(saved.classes)
-        self.num_labels, self.counts = saved.num_labels, Counter(saved.counts)
+    def _restored(self) -> None:
+        self.output_size = self.first_size  # it has grown for the first class without a place
+        while self.grows and self.output_size < len(self.classes):
+            self.output_size *= 2
+        self._places = {as_label(value): i for i, value in enumerate(self.classes)}
+        fits = len(self._places) == len(self.classes) <= self.output_size
+        check_fits(fits, "classes", self.classes, f"distinct, and at most {self.output_size}")
 
 
-class SavedNumbers(NamedTuple):
-    """Saved form of a target of numbers."""
-
-    counts: dict[str, int]
-
-
-class NumberTarget:
+class NumberTarget(Counting):
     """A number now, or at each of the next steps.
 
     Args:
@@ -264,10 +202,9 @@ class NumberTarget:
     """
 
     def __init__(self, outputs: int = 1, *, strict: bool = False):
+        super().__init__()
         self.output_size = outputs
         self.strict = strict
-        self.counts = Counter[str]()
-        self.news: list[str] = []
 
     def check(self, value: Any, name: str = "the target") -> None:
         """Raise an error if a target is neither a number nor missing, and such a one is refused.
@@ -287,29 +224,23 @@ class NumberTarget:
             self._count_unusable(value, number)
         return math.nan
 
+    def plain(self, value: Any) -> float | str | None:
+        """Return a target as it is kept while it waits: as JSON can hold it."""
+        number = as_number(value)
+        return None if is_absent(value) else as_label(value) if number is None else number
+
     def _count_unusable(self, value: Any, number: float | None) -> None:
         if is_missing(value):
             self.counts["missing targets"] += 1
         elif number is not None:
             self.counts["infinite targets"] += 1
         else:
-            self.counts["targets that are no number"] += 1
-            if self.counts["targets that are no number"] == 1:
-                self.news.append(
-                    f"the target holds {repr(value)[:80]}, which is no number: nothing is learned "
-                    "from this row, nor from later ones like it"
-                )
+            self._tell(
+                "targets that are no number",
+                f"the target holds {repr(value)[:80]}, which is no number: nothing is learned from "
+                "this row, nor from later ones like it",
+            )
 
-    def to_json(self) -> SavedNumbers:
-        """Return the learned state."""
-        return SavedNumbers(dict(self.counts))
 
-    def restore(self, state: Any) -> None:
-        """Restore what `to_json` returned.
-
-        Raises:
-            ValueError: it is nothing that `to_json` returns.
-        """
-        saved = from_json(SavedNumbers, state)
-        check_counts("counts", saved.counts)
-        self.counts = Counter(saved.counts)
+Target = ClassTarget | NumberTarget
+"""A predicted quantity."""

@@ -1,6 +1,7 @@
 """Configurations and saved values as JSON, read back and checked along their type hints.
 
-A dataclass is an object that names its type. A NamedTuple is a list, or an object without a type.
+A dataclass is an object that names its type. A NamedTuple is a list, or an object without a type. A
+dictionary whose order counts is a list of pairs, whose names need not be texts.
 """
 
 import dataclasses
@@ -9,6 +10,7 @@ import json
 import reprlib
 import types
 import typing
+from collections import Counter, OrderedDict, deque
 from collections.abc import Collection
 from typing import Any
 
@@ -31,10 +33,18 @@ _PLAIN = {
 def to_json(config: Any) -> Any:
     """Return a configuration as JSON objects, each with its type; settings in its `unused` as null.
 
+    Lists, dictionaries and tuples are copied, and what they hold is written likewise.
+
     >>> from foretrace.tasks.copy import Copy
     >>> to_json(Copy())
     {'type': 'Copy', 'pattern_length': 20, 'padding': 7, 'bits': 7, 'samples': None}
     """
+    if isinstance(config, OrderedDict):
+        return [[name, to_json(part)] for name, part in config.items()]
+    if isinstance(config, dict):
+        return {name: to_json(part) for name, part in config.items()}
+    if isinstance(config, list | tuple | deque):
+        return [to_json(part) for part in config]
     if not dataclasses.is_dataclass(config):
         return config
     values = {
@@ -44,18 +54,19 @@ def to_json(config: Any) -> Any:
     return {"type": type(config).__name__, **values, **unused}
 
 
-def from_json(kind: type[Kind], data: Any) -> Kind:
+def from_json(kind: type[Kind], data: Any, place: str = "") -> Kind:
     """Return a configuration, or a NamedTuple, from JSON. Missing settings have their default.
 
     Args:
-        kind: dataclass or NamedTuple that is expected.
+        kind: dataclass, NamedTuple or other type that is expected.
         data: parsed JSON.
+        place: name of the value in messages.
 
     Raises:
         ValueError: an unknown setting, a value of another type, or a value that the configuration
             refuses. The message names the place, the value and the expected type.
     """
-    return _read(kind, data, "")
+    return _read(kind, data, place)
 
 
 def parse(text: str | bytes) -> Any:
@@ -116,6 +127,7 @@ def _is_named_tuple(kind: Any) -> bool:
 def _read(kind: Any, value: Any, place: str) -> Any:
     members = _members(kind)
     for member in members:
+        origin = typing.get_origin(member)
         if dataclasses.is_dataclass(member):
             if isinstance(value, member):  # type: ignore[arg-type]
                 return value
@@ -128,13 +140,18 @@ def _read(kind: Any, value: Any, place: str) -> Any:
                 return _read_object(member, dict(zip(member._fields, value, strict=False)), place)
         elif member is Any:
             return value
-        elif typing.get_origin(member) is dict and isinstance(value, dict):
-            each = typing.get_args(member)[1]
-            return {name: _read(each, part, f"{place}.{name}") for name, part in value.items()}
-        elif typing.get_origin(member) is list and isinstance(value, list):
+        elif origin in (dict, Counter) and isinstance(value, dict):
+            each = (*typing.get_args(member), int)[1]  # of a counter, whole numbers
+            return origin(
+                {name: _read(each, part, f"{place}.{name}") for name, part in value.items()}
+            )
+        elif origin is OrderedDict and isinstance(value, list):
+            one = types.GenericAlias(tuple, typing.get_args(member))
+            return OrderedDict(_read(one, part, f"{place}[{i}]") for i, part in enumerate(value))
+        elif origin in (list, deque) and isinstance(value, list):
             one = typing.get_args(member)[0]
-            return [_read(one, part, f"{place}[{i}]") for i, part in enumerate(value)]
-        elif typing.get_origin(member) is tuple and isinstance(value, list | tuple):
+            return origin(_read(one, part, f"{place}[{i}]") for i, part in enumerate(value))
+        elif origin is tuple and isinstance(value, list | tuple):
             each = typing.get_args(member)
             each = each[:1] * len(value) if each[-1] is ... else each
             if len(each) == len(value):
@@ -142,7 +159,7 @@ def _read(kind: Any, value: Any, place: str) -> Any:
                 return tuple(
                     _read(one, part, f"{place}[{i}]") for i, (one, part) in enumerate(parts)
                 )
-        elif typing.get_origin(member) is typing.Literal:
+        elif origin is typing.Literal:
             if any(type(value) is type(each) and value == each for each in typing.get_args(member)):
                 return value
         elif member in _PLAIN and type(value) is member:
@@ -188,6 +205,6 @@ def _described(kind: Any) -> str:
         if each[-1] is ...:
             return f"a list, each item {_described(each[0])}"
         return f"a pair, such as {(1, 1000)}" if len(each) == 2 else f"a list of {len(each)} values"
-    if typing.get_origin(kind) in (list, dict):
-        return {list: "a list", dict: "an object"}[typing.get_origin(kind)]
+    if (origin := typing.get_origin(kind)) in (list, deque, OrderedDict, dict, Counter):
+        return "an object" if origin in (dict, Counter) else "a list"
     return _PLAIN.get(kind) or kind.__name__

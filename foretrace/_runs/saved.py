@@ -69,8 +69,8 @@ def read_saved(run: Run, config: Any, kind: type[Beside], of: RunKind[Any]) -> B
         raise CheckpointError(f"{path} has no {', '.join(missing)}")
     with restoring(path):
         saved = from_json(kind, extra | {"type": kind.__name__})
-    plan = getattr(saved, "plan", None)
-    check_unchanged(run, config, saved.config, plan, (*of.may_grow, *of.may_change))
+    may_change = *of.may_grow, *of.may_change
+    check_unchanged(run, config, saved.config, extra.get("plan"), may_change)
     if saved.step < 0 or (steps is not None and saved.step > steps):
         most = "" if steps is None else f" to {steps}"
         raise CheckpointError(f"{path} is at step {saved.step}, expected 0{most}")

@@ -3,7 +3,8 @@
 import copy
 import dataclasses
 import warnings
-from collections.abc import Hashable, Mapping, Sequence
+from collections import deque
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -38,7 +39,7 @@ _LEAST = {"features": 0, "classes": 2, "members": 1, "horizon": 1, "delay": 0}
 
 
 @dataclasses.dataclass
-class Asked:
+class Asked(Awaited):
     """A row that was taken, and waits for its label.
 
     Args:
@@ -133,7 +134,7 @@ class OnlineEstimator:
         Raises:
             KeyError: there is no member of this name.
         """
-        self._members(name).streams.leave(name)
+        self._members(name).streams.table.leave(name)
 
     @locked
     def reset(self, name: Hashable) -> None:
@@ -217,24 +218,23 @@ class OnlineEstimator:
         self._intake = intake
         return jax.tree.map(lambda part: np.asarray(part)[0], Mixed(*mixed[:3]))
 
-    def _take(self, x: Row, id: Hashable = None, labels: Sequence[Any] = ()) -> Awaited:
-        """Take the next row, learn the row whose label is due, and return the taken row's label."""
+    def _take(self, x: Row, id: Hashable = None, labels: Sequence[Any] = ()) -> Asked:
+        """Take the next row, learn the row whose label is due, and return the taken row."""
         name = None if self.member is None else member_name(x, self.member)
         rows = self._waiting(name)
         if id is not None:
             if found := _of_id(rows, id):
                 return found[0]
-        elif rows and rows[-1].asked.x is x and rows[-1].asked.text == _text(x):
+        elif rows and rows[-1].x is x and rows[-1].text == _text(x):
             return rows[-1]
         with Uninterrupted():
             answer = self._step(x, None, labels)
-            row = self._waiting(name)[-1]
-            row.asked = Asked(x, _text(x), id, answer)
+            row = self._waiting(name)[-1] = Asked(x, _text(x), id, answer)
         return row
 
-    def _waiting(self, name: Hashable) -> Sequence[Awaited]:
-        """Return the labels of a member's rows that are not due."""
-        return () if self._intake is None else self._intake.streams.pending(name)
+    def _waiting(self, name: Hashable) -> deque[Asked]:
+        """Return a member's rows whose labels are not due."""
+        return deque() if self._intake is None else self._intake.streams.pending(name)
 
     def _label(self, x: Row, y: Any, id: Hashable) -> None:
         """Give a row that was taken its label: the row of the id, or the oldest without a label.
@@ -246,8 +246,7 @@ class OnlineEstimator:
         """
         name = None if self.member is None else x[self.member]
         rows = self._waiting(name)
-        rows = rows if id is None else _of_id(rows, id)
-        found = [row for row in rows if not row.asked.is_labelled]
+        found = [row for row in (rows if id is None else _of_id(rows, id)) if not row.is_labelled]
         if not found:
             raise ValueError(
                 f"learn_one: no row {'' if id is None else f'of the id {id!r} '}waits for its "
@@ -255,7 +254,7 @@ class OnlineEstimator:
                 "prediction first, or make the model with a greater `delay`"
             )
         if id is None and not self._has_warned:
-            self._warn_of_another_order(_text(x), [row.asked.text for row in found])
+            self._warn_of_another_order(_text(x), [row.text for row in found])
         _give(found[0], y)
 
     def _warn_of_another_order(self, text: str, waiting: Sequence[str]) -> None:
@@ -308,7 +307,7 @@ class OnlineEstimator:
         """
         _check_row(x)
         if self.delay:
-            return self._take(x, id).asked.answer
+            return self._take(x, id).answer
         if self._intake is None or self._state is None:
             return None
         return self._intake.predict(self._state, x)
@@ -370,19 +369,19 @@ def _config_of(size: Size | None, model: ModelConfig | None) -> ModelConfig:
     return model
 
 
-def _of_id(rows: Sequence[Awaited], id: Hashable) -> list[Awaited]:
+def _of_id(rows: Iterable[Asked], id: Hashable) -> list[Asked]:
     """Return the row of an id, if it waits.
 
     Raises:
         TypeError: the id cannot be hashed.
     """
     check_hashable(id, "id")
-    return [row for row in rows if row.asked.id in {id}]  # some values have no `==`
+    return [row for row in rows if row.id in {id}]  # some values have no `==`
 
 
-def _give(row: Awaited, y: Any) -> None:
+def _give(row: Asked, y: Any) -> None:
     """Give a row that waits its label."""
-    row.value, row.asked.is_labelled = y, True
+    row.value, row.is_labelled = y, True
 
 
 def _text(x: Row) -> str:

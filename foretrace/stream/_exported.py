@@ -14,6 +14,7 @@ from foretrace._experts.rows import RawRow
 from foretrace._export.export import Exported, export_stream
 from foretrace._graph.step import Graph, check_learner, traced_graph
 from foretrace._learner.packing import Packed
+from foretrace._rows.target import ClassTarget
 from foretrace._rows.values import MAX_ABS_VALUE
 from foretrace._types import Array
 from foretrace.stream._config import StreamConfig
@@ -140,8 +141,8 @@ def _about(config: StreamConfig, intake: Intake) -> dict[str, Any]:
         "delay": config.delay,
         "horizon": config.horizon,
     }
-    if intake.shape.classes:
-        found["classes"] = intake.target.to_json().classes
+    if isinstance(intake.target, ClassTarget):
+        found["classes"] = intake.target.classes
     return found
 
 

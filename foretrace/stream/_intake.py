@@ -1,11 +1,10 @@
 """From rows to learning steps of C rows; a stream is one member."""
 
 import dataclasses
-import math
 import time
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -15,11 +14,10 @@ from foretrace._experts.rows import pack, unpack
 from foretrace._experts.shape import Shape
 from foretrace._learner.packing import Packed
 from foretrace._rows.encode import EncodingError
-from foretrace._rows.saved import check_within
+from foretrace._rows.learned import Learned
 from foretrace._rows.streams import Streams
 from foretrace._rows.target import ClassTarget
 from foretrace._rows.values import as_flag, as_text, check_hashable, is_absent
-from foretrace._runs.config_json import from_json
 from foretrace.stream._config import MOST as LIMITS
 from foretrace.stream._model import build_mixture
 from foretrace.stream._model_config import ModelConfig
@@ -32,18 +30,6 @@ CHANGED = 10.0
 
 Row = Mapping[Any, Any]
 State = MixtureState | Packed
-
-
-class SavedIntake(NamedTuple):
-    """Saved form of an intake.
-
-    Args:
-        streams: columns, classes, members and the labels that wait.
-        scales: first deviation of each column of numbers; 0 once it is told that it has changed.
-    """
-
-    streams: dict[str, Any]
-    scales: dict[str, float]
 
 
 class Parts:
@@ -74,7 +60,8 @@ class Parts:
         return found
 
 
-class Intake:
+@dataclasses.dataclass(init=False, eq=False)
+class Intake(Learned):
     """Turn rows and their targets into steps of a mixture.
 
     Args:
@@ -88,7 +75,13 @@ class Intake:
         chunk: number of rows in a step.
         as_text: whether names are compared by their text, as a checkpoint holds them; a missing
             name is then "".
+
+    Attributes:
+        scales: first deviation of each column of numbers; 0 once it is told that it has changed.
     """
+
+    streams: Streams
+    scales: dict[str, float]
 
     def __init__(
         self,
@@ -113,7 +106,7 @@ class Intake:
         self.chunk = chunk
         self.as_text = as_text
         self.parts = Parts()
-        self.scales: dict[str, float] = {}
+        self.scales = {}
         self.backend: Callable[[Mixture], Mixture] | None = None
         if isinstance(self.target, ClassTarget):
             self.target.has_room = self._has_room
@@ -213,11 +206,10 @@ class Intake:
 
     def waiting(self, state: State) -> Iterator[tuple[Hashable, np.ndarray, np.ndarray]]:
         """Yield each member whose last row waits for labels, its prediction and the margins."""
-        found = {name: self.streams.table.find(name) for name in self.streams.table}
-        slots = {name: slot.number for name, slot in found.items() if slot is not None}
-        names = [name for name, slot in slots.items() if self.streams.waiting[slot].num_rows]
-        newest = self.mixture.newest(state, [slots[name] for name in names])
-        yield from zip(names, *newest, strict=True)
+        members = self.streams.table.members.items()
+        slots = {name: member.slot for name, member in members if member.num_rows}
+        newest = self.mixture.newest(state, list(slots.values()))
+        yield from zip(slots, *newest, strict=True)
 
     def changed_scales(self, scales: np.ndarray) -> list[str]:
         """Return a sentence for each column whose scale has newly changed by `CHANGED`."""
@@ -272,12 +264,10 @@ class Intake:
         Args:
             members: errors of the members, by their slots.
         """
-        table = self.streams.table
-        slots = {name: slot.number for name in table if (slot := table.find(name)) is not None}
         shares = {
-            name: float(members.held[slot] / members.num_labels[slot])
-            for name, slot in slots.items()
-            if members.num_labels[slot] >= LABELS
+            name: float(members.held[member.slot] / members.num_labels[member.slot])
+            for name, member in self.streams.table.members.items()
+            if members.num_labels[member.slot] >= LABELS
         }
         if not shares:
             return {}
@@ -300,21 +290,8 @@ class Intake:
         self.encoder.news, self.target.news = [], []
         return news
 
-    def to_json(self) -> dict[str, Any]:
-        """Return everything that the next rows depend on."""
-        return SavedIntake(self.streams.to_json(), dict(self.scales))._asdict()
-
-    def restore(self, state: Any) -> None:
-        """Restore what `to_json` returned of an object made with the same arguments.
-
-        Raises:
-            ValueError: it is nothing that `to_json` returns.
-        """
-        saved = from_json(SavedIntake, state)
-        self.streams.restore(saved.streams)
+    def _restored(self) -> None:
         self._fit()
-        check_within("scales", saved.scales.values(), 0, math.inf)
-        self.scales = saved.scales
 
     def _starts_anew(self, row: Row) -> bool:
         if self.reset is None:

@@ -6,7 +6,6 @@ from typing import Any
 import numpy as np
 
 from foretrace._experts.intervals import check_coverage
-from foretrace._rows.streams import Waiting
 from foretrace._rows.target import NumberTarget
 from foretrace._runs.thread_lock import locked
 from foretrace.stream._arrays import Row
@@ -44,6 +43,10 @@ class NextSteps(OnlineEstimator):
             members=members,
         )
 
+    def _forget(self) -> None:
+        super()._forget()
+        self._answers: dict[int, Any] = {}  # newest forecast of the member in a slot
+
     @property
     def _ahead(self) -> int:
         return self.horizon
@@ -63,8 +66,8 @@ class NextSteps(OnlineEstimator):
         x = {} if x is None else x
         self._check([x], [y])
         answer = self._learn(x, y)
-        if (latest := self._latest(None if self.member is None else x[self.member])) is not None:
-            latest.answer = np.asarray(answer.newest)
+        if (slot := self._slot(None if self.member is None else x[self.member])) is not None:
+            self._answers[slot] = answer.newest
         self._say_news(4)
 
     @locked
@@ -127,8 +130,8 @@ class NextSteps(OnlineEstimator):
             )
         if member is not None and self.member is None:
             raise ValueError(f"forecast(member={member!r}): the model was made without `member`")
-        latest = self._latest(self._named(member))
-        return None if latest is None else latest.answer
+        slot = self._slot(self._named(member))
+        return None if slot is None else self._answers[slot]
 
     def _named(self, member: Hashable | None) -> Hashable | None:
         """Return the name of a member; by default of the one that was learned last."""
@@ -136,11 +139,7 @@ class NextSteps(OnlineEstimator):
             return self._intake.streams.table.latest
         return member
 
-    def _latest(self, name: Hashable) -> Waiting | None:
-        """Return what waits of a member; None if it has no rows."""
-        if self._intake is None:
-            return None
-        slot = self._intake.streams.table.find(name)
-        if slot is None or slot.is_new:
-            return None
-        return self._intake.streams.waiting[slot.number]
+    def _slot(self, name: Hashable) -> int | None:
+        """Return the slot of a member; None if it has no rows."""
+        slot = None if self._intake is None else self._intake.streams.table.find(name)
+        return None if slot is None or slot.is_new else slot.number

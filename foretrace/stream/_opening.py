@@ -40,15 +40,15 @@ def open_rows(run: Session, source: Source, saved: StreamSaved) -> tuple[Plan, R
     before its first one; else from the first rows.
     """
     config = run.config
-    if saved.step >= 0:
-        return _go_on(config, source, saved, run.stop)
+    if saved.plan is not None:
+        return _go_on(config, saved.plan, source, saved, run.stop)
     stream = source.rows()
     first = first_rows(config.look_ahead, source, stream, run.stop, run.show)
     rows = [row for row, _ in first]
     if not run.resumed or (recorded := read_begun(run.run, "plan")) is None:
         plan = make_plan(config, source, rows)
         return plan, chain(first, stream), first_warnings(config, plan, rows)
-    plan = Plan.from_json(recorded)
+    plan = from_json(Plan, recorded)
     return plan, check_columns(source, chain(first, stream), _needed(config, plan)), []
 
 
@@ -59,10 +59,9 @@ def _needed(config: StreamConfig, plan: Plan) -> list[str]:
 
 
 def _go_on(
-    config: StreamConfig, source: Source, saved: StreamSaved, stop: Stop
+    config: StreamConfig, plan: Plan, source: Source, saved: StreamSaved, stop: Stop
 ) -> tuple[Plan, Rows, list[str]]:
     """Return the plan of a checkpoint, the rows behind it, and the lost part of standard input."""
-    plan = Plan.from_json(saved.plan)
     needed = _needed(config, plan)
     rows = source.rows(saved.position, plan.names)
     if source.pipe is None or saved.pipe is None:

@@ -1,9 +1,10 @@
 """From a configuration and the first rows to what reads, encodes and learns the stream."""
 
+import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from statistics import pstdev
-from typing import Any, NamedTuple, Self
+from typing import Any
 
 from foretrace._rows.encode import Encoder
 from foretrace._rows.formats import date_formats, number_format
@@ -15,7 +16,6 @@ from foretrace._rows.source import MAX_COLUMNS, SYMBOL, Position, Row, Source
 from foretrace._rows.streams import Streams, gap, seconds_of
 from foretrace._rows.target import ClassTarget, NumberTarget, Target, class_room
 from foretrace._rows.values import as_label, as_number, as_time, is_missing
-from foretrace._runs.config_json import from_json
 from foretrace.stream._config import MOST, StreamConfig
 from foretrace.stream._intake import Intake
 from foretrace.stream._model import resolve, shape_of
@@ -37,7 +37,8 @@ MAX_WAITING = 2**23
 """Maximum number of waiting forecasts' numbers."""
 
 
-class Plan(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Plan:
     """Decisions of the first rows, which a checkpoint holds, so that they are made only once.
 
     Args:
@@ -45,47 +46,32 @@ class Plan(NamedTuple):
         names: names of all columns, for a pipe that goes on without its header.
         classes: maximum number of classes; 0 if numbers are predicted.
         gaps: time column of each column that holds the time since the row before.
+
+    Raises:
+        ValueError: there are more columns or classes than a stream may have.
     """
 
     columns: list[Column]
     names: list[str]
     classes: int
-    gaps: dict[str, str] = {}
+    gaps: dict[str, str] = dataclasses.field(default_factory=dict)
 
-    def to_json(self) -> dict[str, Any]:
-        """Return the plan as JSON."""
-        return {
-            "columns": [list(c) for c in self.columns],
-            "names": self.names,
-            "classes": self.classes,
-            "gaps": self.gaps,
-        }
+    def __post_init__(self) -> None:
+        for name, count, most in (
+            ("columns", len(self.columns), MAX_COLUMNS),
+            ("names", len(self.names), MAX_COLUMNS),
+            ("classes", self.classes, MOST["classes"]),
+        ):
+            if not 0 <= count <= most:
+                raise ValueError(f"plan.{name}: {count} must lie between 0 and {most}")
+        if any(Column(name, "numeric") not in self.columns for name in self.gaps):
+            raise ValueError(f"plan.gaps: {self.gaps} must be columns of numbers")
 
     @property
     def inputs(self) -> list[str]:
         """Names of the input columns; of a text, its characters."""
         names = [column.name for column in self.columns if column.name not in self.gaps]
         return names or self.names * (self.names == [SYMBOL])
-
-    @classmethod
-    def from_json(cls, data: dict[str, Any]) -> Self:
-        """Return what `to_json` was called on.
-
-        Raises:
-            ValueError: a value of another type, or more columns or classes than a stream may have.
-        """
-        plan = from_json(cls, data)
-        for name, count, most in (
-            ("columns", len(plan.columns), MAX_COLUMNS),
-            ("names", len(plan.names), MAX_COLUMNS),
-            ("classes", plan.classes, MOST["classes"]),
-        ):
-            if not 0 <= count <= most:
-                raise ValueError(f"plan.{name}: {count} must lie between 0 and {most}")
-        kinds = {column.name: column.kind for column in plan.columns}
-        if any(kinds.get(name) != "numeric" for name in plan.gaps):
-            raise ValueError(f"plan.gaps: {plan.gaps} must be columns of numbers")
-        return plan
 
 
 def open_source(config: StreamConfig, frame: Any = None) -> Source:

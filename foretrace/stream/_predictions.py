@@ -76,7 +76,7 @@ class Table:
             ends = np.stack([output - told[0], output + told[1]], axis=1)
             found = [*output.tolist(), *ends.ravel().tolist()]
             return dict(zip(self.names, [number, *keys, *found], strict=True))
-        known = self._target.classes.values[: int(told)]
+        known = self._target.classes[: int(told)]
         shares = self._target.probabilities(output, len(known)).tolist()
         best = int(np.argmax(shares)) if known else 0
         found = [known[best], shares[best]] if known else [None, None]

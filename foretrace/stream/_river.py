@@ -174,7 +174,7 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
         target, count = self._intake.target, answer.num_classes
         assert isinstance(target, ClassTarget) and count is not None
         shares = target.probabilities(np.asarray(answer.newest), int(count)).tolist()
-        return dict(zip(target.classes.values[: len(shares)], shares, strict=True))
+        return dict(zip(target.classes[: len(shares)], shares, strict=True))
 
     @locked
     def predict_proba_many(self, X: "pd.DataFrame") -> "pd.DataFrame":

@@ -1,6 +1,5 @@
 """A run of `foretrace stream`: rows in, scores and checkpoints out, exactly resumable."""
 
-import json
 import os
 import time
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from foretrace._experts.network import PROBE
 from foretrace._rows.scores import means, not_better
 from foretrace._rows.source import SYMBOL, Position, Row, check_row_count
 from foretrace._runs.checkpoint import restoring
+from foretrace._runs.config_json import to_json
 from foretrace._runs.directory import Run
 from foretrace._runs.follow import Program, Result, Session
 from foretrace._runs.follow import follow as follow_program
@@ -171,7 +171,7 @@ class Learning(Program[State]):
     def claimed(self) -> Iterator[dict[str, Any]]:
         """Make the file of predictions; it goes again if the run cannot begin."""
         with self.outlet.claimed() as mark:
-            plan = self.plan.to_json()
+            plan = to_json(self.plan)
             yield {"tensorboard": self.tensorboard, "plan": plan, "predictions": mark}
 
     def begun(self) -> None:
@@ -222,7 +222,7 @@ class Learning(Program[State]):
         """Return the state behind the last row that was learned, and the values beside it."""
         position, pipe = self.position, self.pipe
         beside = {
-            "plan": self.plan.to_json(),
+            "plan": to_json(self.plan),
             "position": position,
             "pipe": None if pipe is None else pipe.to_json(position.offset, end=last),
             "intake": self.intake.to_json(),
@@ -313,13 +313,13 @@ class Learning(Program[State]):
         may_refuse = self.config.outliers == "stop" or (
             self.config.when_full == "stop" and self.intake.chunk > 1
         )
-        before = json.dumps(self.intake.to_json()) if may_refuse else None
+        before = self.intake.to_json() if may_refuse else None
         try:
             self.state, mixed = self.intake.learn(self.state, rows)
             return mixed
         except Exception as error:
             if before is not None:
-                self.intake.restore(json.loads(before))
+                self.intake.restore(before)
             else:
                 # Else nobody knows how far it came: the last checkpoint is better than a state
                 # between two rows.

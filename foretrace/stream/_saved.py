@@ -33,7 +33,7 @@ class StreamSaved(Saved):
     """Values of a checkpoint beside the state.
 
     Args:
-        plan: decisions of the first rows, as JSON.
+        plan: decisions of the first rows; None before the first checkpoint.
         position: position behind the last row.
         pipe: bytes of standard input that are to be read first; None for other sources.
         intake: columns, classes, members and the labels that wait.
@@ -41,10 +41,10 @@ class StreamSaved(Saved):
         predictions: size and digest of the file of predictions; None without one.
 
     Raises:
-        ValueError: a position is negative, or the plan is none.
+        ValueError: a position is negative, or there is no plan.
     """
 
-    plan: dict[str, Any] = dataclasses.field(default_factory=dict)
+    plan: Plan | None = None
     position: Position = Position()
     pipe: dict[str, Any] | None = None
     intake: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -54,8 +54,8 @@ class StreamSaved(Saved):
     def __post_init__(self) -> None:
         if min(self.position[:4]) < 0:
             raise ValueError(f"the position {self.position} cannot be negative")
-        if self.step >= 0:
-            Plan.from_json(self.plan)
+        if (self.plan is None) != (self.step < 0):
+            raise ValueError("a checkpoint must have a plan")
 
 
 class Opened(NamedTuple):
@@ -78,13 +78,12 @@ def opened(run_dir: str | os.PathLike[str]) -> Opened:
     config = read_config_as(run.path, StreamConfig)
     check_not_lost(run)
     saved = read_saved(run, config, StreamSaved, KIND)
-    if saved.step < 0:
+    if saved.plan is None:
         raise RunError(f"{run.path} has no checkpoint yet")
-    plan = Plan.from_json(saved.plan)
-    intake = build(config, plan)
+    intake = build(config, saved.plan)
     with restoring(run.checkpoint):
         intake.restore(saved.intake)
-    return Opened(config, plan, intake, load_state(run.checkpoint, intake.mixture))
+    return Opened(config, saved.plan, intake, load_state(run.checkpoint, intake.mixture))
 
 
 def check_not_lost(run: Run) -> None:

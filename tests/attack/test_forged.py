@@ -173,6 +173,7 @@ def test_a_value_that_is_forged_is_one_error_or_none(runs, tmp_path_factory, kin
 
 
 ENCODER, TYPE = ("intake", "streams", "encoder"), {"type": "Config"}
+MEMBER = ("intake", "streams", "table", "members", 0, 1)
 FORGED = {
     ("stream", "header"): {
         (): (DEEP, []),
@@ -191,14 +192,13 @@ FORGED = {
         ("plan", "columns"): ([["x", "colour"]], [["x"] * 5]),
         ("plan",): (places,),
         ("intake",): ([], {}),
-        (*ENCODER, "columns", 0, 2): (10**9,),
-        (*ENCODER, "words", 0): (["a", "a"],),
+        (*ENCODER, "columns", "x", 1): (10**9,),
+        (*ENCODER, "words", "c"): ({"a": 1, "b": 1}, {"a": 10**9, "b": 1}),
         (*ENCODER, "counts"): ({"missing": "x"},),
-        ("intake", "streams", "target", 0): ([1, 1],),
-        ("intake", "streams", "target", 1): (-1,),
-        ("intake", "streams", "streams", 0, 1): (["1", "0"],),
-        ("intake", "streams", "streams", 0, 3): (1.5,),
-        ("intake", "streams", "slots", 0, 0, 1): (1,),
+        ("intake", "streams", "target", "classes"): ([1, 1],),
+        (*MEMBER, "pending"): (["1", "0"],),
+        (*MEMBER, "num_rows"): (1.5,),
+        (*MEMBER, "slot"): (1,),
         ("monitors",): ({"rows": "x"},),
         ("position",): ([0, 0, -5],),
     },

@@ -142,7 +142,7 @@ def test_labels_are_taken_as_they_are(labels):
         target = ClassTarget(16, as_text=as_text)
         found = [target.read(label) for label in (*labels, *TEXTS[1:])][: len(labels)]
         assert found == [*range(len(labels))] and not target.counts["missing targets"]
-        assert target.classes.values[: len(labels)] == labels
+        assert target.classes[: len(labels)] == labels
         assert all(math.isnan(target.read(nothing)) for nothing in ("", *NOTHING))
 
 
@@ -158,12 +158,12 @@ def test_equal_values_are_one_class_and_have_the_name_of_the_first(as_text):
         if as_text:
             again = ClassTarget(4)
             again.restore(json.loads(json.dumps(target.to_json())))
-            assert again.read(b) == 0 and again.classes.values == target.classes.values
+            assert again.read(b) == 0 and again.classes == target.classes
     target = ClassTarget(4, as_text=as_text)
     # Rows of a file tell no number from its text; values of Python do.
     found = [target.read(label) for label in (True, "1", "1.0")]
     assert found == ([0, 0, 1] if as_text else [0, 1, 2])
-    assert target.classes.values[0] is True
+    assert target.classes[0] is True
 
 
 def test_room_for_classes_grows_while_there_is_memory():

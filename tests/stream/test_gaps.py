@@ -10,6 +10,7 @@ from foretrace._rows.schema import Column
 from foretrace._rows.slots import SlotTable
 from foretrace._rows.streams import Streams
 from foretrace._rows.target import NumberTarget
+from foretrace._runs.config_json import from_json, to_json
 from foretrace.stream import ModelConfig, StreamConfig, run
 from foretrace.stream._plan import Plan, make_plan, open_source
 from foretrace.stream._predict import predictions
@@ -46,7 +47,7 @@ def test_only_irregular_times_have_the_input(tmp_path, gaps, members, found):
     source = open_source(config)
     plan = make_plan(config, source, [row for row, _ in source.rows()])
     assert plan.gaps == found and (Column(NAME, "numeric") in plan.columns) == bool(found)
-    assert NAME not in plan.inputs and Plan.from_json(plan.to_json()) == plan
+    assert NAME not in plan.inputs and from_json(Plan, to_json(plan)) == plan
 
 
 def streams():

@@ -85,7 +85,7 @@ def test_a_network_with_more_room_predicts_as_before_and_keeps_its_moments(exper
     state, row = fed(intake, intake.mixture.init(), range(10))[0], {"who": "a", "x": 0.5}
     before, old = np.exp(intake.predict(state, row).newest)[:2], network_in(state).learner
     intake = pickle.loads(pickle.dumps(intake))
-    intake.target._resize(4)
+    intake.target.output_size = 4
     state = intake._grown(state)
     new = network_in(state).learner
     assert intake.shape.outputs == 4 and new.network.output_size == old.network.output_size + 2

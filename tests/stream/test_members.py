@@ -84,11 +84,11 @@ def test_members_that_go_are_forgotten_and_the_rest_is_as_before():
     rows = [("a", 0, False), ("b", 1, False), ("a", 2, False)]
     evicted = streams(*rows, ("c", 3, False))  # b has been silent longest
     assert list(evicted.table) == ["a", "c"] and evicted.table.counts["labels dropped"] == 1
-    assert evicted.to_json()["streams"][0] == streams(*rows).to_json()["streams"][0]
+    assert evicted.table.members["a"] == streams(*rows).table.members["a"]
     reset, other = streams(*rows, ("a", 3, True)), streams()
-    assert reset.waiting[0].num_rows == 1 and reset.table.counts["labels dropped"] == 2
-    reset.leave("b")
-    assert 1 not in reset.waiting and reset.table.counts["labels dropped"] == 3
+    assert reset.table.members["a"].num_rows == 1 and reset.table.counts["labels dropped"] == 2
+    reset.table.leave("b")
+    assert "b" not in reset.table and reset.table.counts["labels dropped"] == 3
     other.restore(json.loads(json.dumps(reset.to_json())))
     for many in (reset, other):
         many.push("b", {"x": 9}, "0")

@@ -39,8 +39,9 @@ def run(path, rows, **options):
 def test_labels_of_json_are_classes_as_they_are_and_equal_ones_are_one(tmp_path):
     rows = [{"x": i, "y": label} for i, label in enumerate(LABELS * 4)]
     run_dir, last, saved = run(tmp_path / "a.jsonl", rows, task="classification")
-    classes, num_labels, _ = saved["target"]
-    assert classes == [1, 0, "?", "none", " ", "-"] and num_labels == len(rows) - 8
+    classes = saved["target"]["classes"]
+    assert classes == [1, 0, "?", "none", " ", "-"]
+    assert saved["target"]["num_labels"] == len(rows) - 8
     assert last["counts"] == {"missing targets": 8}
     found = [row["y"] for row in predictions(run_dir, str(tmp_path / "a.jsonl"))[1]]
     assert set(map(str, found)) <= {str(label) for label in classes}
@@ -122,7 +123,7 @@ def test_dates_are_read_by_a_given_format(tmp_path, capsys):
     written, iso = ([*(f"{day:{form}}" for day in days), "soon"] for form in ("%d.%m.%Y %H:%M", ""))
     rows = [{"on": date, "y": i % 7 / 2} for i, date in enumerate(written)]
     out, last, saved = run(tmp_path / "b.csv", rows, time=("on=%d.%m.%Y %H:%M",))
-    assert saved["encoder"]["columns"][0] == ["on", "time", 0]
+    assert saved["encoder"]["columns"] == {"on": ["time", 0]}
     assert last["counts"]["not a date"] == 1 and "missing" not in last["counts"]
     assert "'on' is a column of dates and holds 'soon', which counts as missing" in said(capsys)
     assert len(list(predictions(out, str(tmp_path / "b.csv"))[1])) == 41
@@ -138,9 +139,10 @@ def test_a_column_that_begins_empty_takes_the_kind_of_its_first_value(tmp_path, 
         for i in range(60)
     ]
     _, last, saved = run(tmp_path / "a.csv", rows)
-    kinds = {name: kind for name, kind, _ in saved["encoder"]["columns"]}
+    kinds = {name: kind for name, (kind, _) in saved["encoder"]["columns"].items()}
     assert kinds == {"x": "numeric", "late": "categorical", "empty": "undecided"}
-    assert saved["encoder"]["words"] == [["red", "green"]] and "not a number" not in last["counts"]
+    assert saved["encoder"]["words"].keys() == {"late"} and "not a number" not in last["counts"]
+    assert list(saved["encoder"]["words"]["late"]) == ["red", "green"]
     assert "without a value so far: late, empty" in said(capsys)
 
 
@@ -163,7 +165,7 @@ def test_room_for_classes_that_come_late_grows_and_the_run_resumes(
     out, last, saved = run(tmp_path / "a.csv", rows, **options)
     err = said(capsys)
     assert err.count("room for 32") == 1 and "without room" not in str(last["counts"])
-    assert len(saved["target"][0]) >= 19  # the last one comes too late with a delay
+    assert len(saved["target"]["classes"]) >= 19  # the last one comes too late with a delay
     # The class of the last row is predicted most of the time, also that of the last classes.
     assert last["accuracy"] > last["no_change_accuracy"] - 0.15
     config = StreamConfig(str(tmp_path / "a.csv"), target="y", look_ahead=20, **options)

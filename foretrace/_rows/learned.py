@@ -1,0 +1,71 @@
+"""Objects that learn: their fields hold plain values, which are saved and restored as they are."""
+
+import dataclasses
+import reprlib
+import typing
+from collections import Counter
+from typing import Any
+
+from foretrace._runs.config_json import from_json, to_json
+
+
+class Learned:
+    """An object whose fields, as those of a dataclass, are everything that it learns.
+
+    A field holds plain values or another such object. The arguments that an object is made with are
+    other attributes, and are not saved.
+    """
+
+    def to_json(self) -> dict[str, Any]:
+        """Return a copy of everything that was learned, as JSON where names and labels are."""
+        return typing.cast(dict[str, Any], to_json(self))
+
+    def restore(self, data: Any) -> None:
+        """Restore what `to_json` returned of an object made with the same arguments.
+
+        Raises:
+            ValueError: a value has another type, or does not fit these arguments.
+        """
+        data = from_json(dict[str, Any], data)
+        for name, hint in typing.get_type_hints(type(self)).items():
+            part = getattr(self, name)
+            if isinstance(part, Learned):
+                part.restore(data.get(name))
+            else:
+                setattr(self, name, from_json(hint, data.get(name), name))
+        self._restored()
+
+    def _restored(self) -> None:
+        """Check restored values against the arguments, and note whatever follows from them.
+
+        A value has the right type, but might lie outside an array, or shift labels by a row.
+        """
+
+
+@dataclasses.dataclass(init=False, eq=False)
+class Counting(Learned):
+    """An object that counts the values that it cannot use, and says so the first time.
+
+    `counts` has their number by reason. `news` holds the sentences that were not said yet.
+    """
+
+    counts: Counter[str]
+
+    def __init__(self) -> None:
+        self.counts = Counter()
+        self.news: list[str] = []
+
+    def _tell(self, reason: str, news: str) -> None:
+        self.counts[reason] += 1
+        if self.counts[reason] == 1:
+            self.news.append(news)
+
+
+def check_fits(fits: bool, name: str, value: Any, expected: str) -> None:
+    """Check a restored value.
+
+    Raises:
+        ValueError: it does not fit.
+    """
+    if not fits:
+        raise ValueError(f"{name}={reprlib.repr(value)} must be {expected}")
