@@ -1,0 +1,122 @@
+"""The course that all runs share, by a program of a few lines."""
+
+import dataclasses
+import time
+
+import jax.numpy as jnp
+import pytest
+
+from foretrace import read_extra
+from foretrace._runs.follow import Program, follow
+from foretrace._runs.loop import REFUSED_IN_A_ROW, DivergenceError, Schedule
+from foretrace._runs.metrics import read_metrics
+from foretrace._runs.saved import RunKind
+
+
+@dataclasses.dataclass(frozen=True)
+class Sums:
+    """A run that adds up the numbers of its steps."""
+
+    steps: int = 12
+    checkpoint_every: int | None = 5
+    checkpoint_seconds: float = 60.0
+
+
+class Adding(Program):
+    """A block of two steps, and what a test does behind it."""
+
+    saves: list
+
+    def init(self):
+        return jnp.zeros(())
+
+    def block(self):
+        self.state += 2 * self.step + 1
+        self.step += 2
+        self.record("sum", value=float(self.state))
+        self.disturbed()
+
+    def disturbed(self):
+        """Do nothing."""
+
+    def kept(self, last):
+        self.saves.append((self.step, last))
+        return super().kept(last)
+
+    def result(self):
+        return {"sum": float(self.state)}
+
+
+@pytest.fixture
+def add(tmp_path):
+    """Return a function that runs the sums, disturbed in some way."""
+
+    def add(disturbed=None, resume=False, is_whole=True, **options):
+        add.saves.clear()
+        given = {"saves": add.saves, "is_whole": is_whole}
+        given |= {} if disturbed is None else {"disturbed": disturbed}
+        program, kind = type("Disturbed", (Adding,), given), RunKind(Sums, may_grow=("steps",))
+        config = Sums(**options)
+        return follow(kind, config, tmp_path, program, resume=resume, show_progress=False)
+
+    add.saves = []
+    return add
+
+
+def failing(program):
+    if program.step == 8:
+        raise ValueError("of the data")
+
+
+def test_a_state_is_saved_behind_each_multiple_and_at_the_end(add, tmp_path):
+    assert add().scores == {"sum": 66.0} and add.saves == [(6, False), (10, False), (12, True)]
+    assert add(resume=True).scores["sum"] == 66.0 and add.saves == []  # its result is recorded
+    assert add(resume=True, steps=14).scores["sum"] == 91.0 and add.saves == [(14, True)]
+    steps = [(line["kind"], line["step"]) for line in read_metrics(tmp_path / "metrics.jsonl")]
+    assert steps == [("sum", s) for s in range(2, 14, 2)] + [
+        ("result", 12),
+        ("sum", 14),
+        ("result", 14),
+    ]
+
+
+def test_a_state_is_saved_when_its_seconds_have_passed(add):
+    add(lambda self: time.sleep(0.1), steps=4, checkpoint_every=None, checkpoint_seconds=0.05)
+    assert add.saves == [(2, False), (4, False), (4, True)]
+
+
+@pytest.mark.parametrize("is_whole", [True, False])
+def test_an_error_in_a_block_saves_a_state_that_is_whole(add, tmp_path, is_whole):
+    with pytest.raises(ValueError, match="of the data"):
+        add(failing, is_whole=is_whole)
+    assert read_extra(tmp_path / "checkpoint.safetensors")["step"] == (8 if is_whole else 6)
+    assert add(resume=True).scores["sum"] == 66.0
+
+
+def test_an_error_is_told_also_where_the_state_cannot_be_saved(add, monkeypatch):
+    def full(*_, **__):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("foretrace._runs.follow.save", full)
+    with pytest.raises(ValueError, match="of the data"):
+        add(failing, checkpoint_every=None)
+
+
+def test_only_many_refusals_in_a_row_end_a_run(add):
+    add(lambda self: self.check_refused(REFUSED_IN_A_ROW - 1, self.step, "try less"), steps=2)
+    with pytest.raises(DivergenceError, match=r"20 steps in a row, up to step 4; try less"):
+        add(
+            lambda self: self.check_refused(REFUSED_IN_A_ROW, self.step, "try less"),
+            resume=True,
+            steps=4,
+        )
+
+
+@pytest.mark.parametrize("last", [7, 8])
+def test_a_loop_that_stops_where_something_is_due_misses_nothing(last):
+    schedule, step, stops = Schedule(last), 0, []
+    while step < last:
+        step += schedule.steps_until_due(step, 4)
+        stops.append(step)
+    assert stops == [s for s in range(1, last + 1) if schedule.is_due(s, every=4)]
+    assert not schedule.is_due(last, every=None)
