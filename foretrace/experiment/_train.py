@@ -172,8 +172,7 @@ class _Training(Program[LearnerState]):
     def restore(self, saved: Progress) -> None:
         """Take the values of a checkpoint."""
         self.devices.check_agreed("the step to go on from", saved.step)
-        self.window, self.measured = list(saved.window), saved.measured
-        self.refused = saved.refused
+        self.window, self.measured, self.refused = [*saved.window], saved.measured, saved.refused
         if saved.level is not None:
             self.level.restore(list(saved.level))
         self.best = self._read_best() if self.config.keep_best else None
@@ -221,13 +220,8 @@ class _Training(Program[LearnerState]):
             return
         self.session.show.compiling()
         config, step = self.config, self.step
-        until = step + self.schedule.steps_until_due(
-            step,
-            config.log_every,
-            config.evaluate_every,
-            config.align_every,
-            config.checkpoint_every,
-        )
+        every = config.log_every, config.evaluate_every, config.align_every, config.checkpoint_every
+        until = step + self.schedule.steps_until_due(step, *every)
         while self.step < until and not self.learn.stopped:
             at = At(np.int32(self.step), config.seed, config.optimizer.learning_rate)
             self.state, row = self.learn(self.state, at)
