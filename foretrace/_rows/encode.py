@@ -20,7 +20,15 @@ import numpy as np
 
 from foretrace._rows.learned import Counting, check_fits
 from foretrace._rows.schema import Column, Kind, infer_kind
-from foretrace._rows.values import MAX_ABS_VALUE, as_number, as_text, as_time, is_absent, is_missing
+from foretrace._rows.values import (
+    MAX_ABS_VALUE,
+    as_number,
+    as_text,
+    as_time,
+    is_absent,
+    is_missing,
+    shown,
+)
 
 Outliers = Literal["clip", "mask", "stop"]
 
@@ -228,7 +236,7 @@ class Encoder(Counting):
     def _tell_no_room(self, name: Any) -> None:
         self._tell(
             "values of columns without room",
-            f"{_shown(name)} finds no room in {self.width} inputs and is left out, as is every "
+            f"{shown(name)} finds no room in {self.width} inputs and is left out, as is every "
             "later column that needs more; raise `features`",
         )
 
@@ -246,7 +254,7 @@ class Encoder(Counting):
         else:
             self._tell(
                 "not a number",
-                f"{_shown(name)} is a column of numbers and holds {_shown(value)}, which "
+                f"{shown(name)} is a column of numbers and holds {shown(value)}, which "
                 "counts as missing, as does every later value that is no number",
             )
         if self.stops:
@@ -277,7 +285,7 @@ class Encoder(Counting):
             else:
                 self._tell(
                     "not a date",
-                    f"{_shown(name)} is a column of dates and holds {_shown(value)}, which counts "
+                    f"{shown(name)} is a column of dates and holds {shown(value)}, which counts "
                     "as missing, as does every later value that is not read as a date",
                 )
             return [0.0] * (_TIME_SIZE - 1) + [1.0]
@@ -301,7 +309,3 @@ class Encoder(Counting):
             fits = [*words.values()] == [*range(1, len(words) + 1)] and len(words) < self.categories
             check_fits(fits, f"words of {name}", words, f"at most {self.categories - 1}, numbered")
         self._look_up()
-
-
-def _shown(value: Any) -> str:
-    return repr(value)[:80]

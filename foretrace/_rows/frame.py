@@ -3,8 +3,8 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from foretrace._rows.lines import SourceError
-from foretrace._rows.source import MAX_COLUMNS, Position, Row, Source
+from foretrace._rows.lines import SourceError, check_flat, check_width
+from foretrace._rows.source import Position, Row, Source
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,11 +40,7 @@ class FrameSource(Source):
             )
         if twice := [name for name in names if names.count(name) > 1]:
             raise SourceError(f"the frame has two columns {twice[0]!r}; rename one")
-        if len(names) > MAX_COLUMNS:
-            raise SourceError(
-                f"the frame has {len(names)} columns, but at most {MAX_COLUMNS} are read; leave "
-                "some out"
-            )
+        check_width(FRAME, names)
 
     def _rows(self, after: Position, columns: Sequence[str]) -> Iterator[tuple[Row, Position]]:
         return self._table(self._values(), after)
@@ -53,10 +49,5 @@ class FrameSource(Source):
         names = list(self.frame.columns)
         for number, values in enumerate(self.frame.itertuples(index=False, name=None), 1):
             row: dict[str, Any] = dict(zip(names, values, strict=True))
-            for name, value in row.items():
-                if isinstance(value, dict | list | tuple | set):
-                    raise SourceError(
-                        f"row {number} of the frame: {name[:80]!r} holds a "
-                        f"{type(value).__name__}; flatten it into columns"
-                    )
+            check_flat(f"row {number} of the frame", row)
             yield row

@@ -5,6 +5,7 @@ import hashlib
 import io
 import zlib
 from collections import deque
+from collections.abc import Mapping, Sized
 from pathlib import Path
 from typing import Any, Literal, Self
 
@@ -14,6 +15,9 @@ Encoding = Literal["utf-8", "latin-1"]
 
 MAX_LINE = 2**20
 """Maximum number of bytes of a row; reading a gigabyte without a line break ends here."""
+
+MAX_COLUMNS = 1024
+"""Maximum number of columns of a source."""
 
 STDIN = "-"
 _GZIP = b"\x1f\x8b"
@@ -41,6 +45,30 @@ class ReplacedError(SourceError):
             f"{name} is not the file that was read before: {difference}. Give the run its original "
             "file back, or begin a new run for this one, in another --run-dir"
         )
+
+
+def check_width(place: str, names: Sized) -> None:
+    """Check the number of columns.
+
+    Raises:
+        BadRow: there are too many.
+    """
+    if len(names) > MAX_COLUMNS:
+        raise BadRow(
+            f"{place}: {len(names)} columns, but at most {MAX_COLUMNS} are read; leave some out"
+        )
+
+
+def check_flat(place: str, row: Mapping[str, Any]) -> None:
+    """Check that each value is a single one.
+
+    Raises:
+        BadRow: a column holds a list or the like.
+    """
+    for name, value in row.items():
+        if isinstance(value, dict | list | tuple | set):
+            what = type(value).__name__
+            raise BadRow(f"{place}: {name[:80]!r} holds a {what}; flatten it into columns")
 
 
 def open_bytes(path: str, pipe: Pipe | None = None) -> Any:
@@ -171,8 +199,9 @@ class Lines:
             return self._file.read(size)
 
     def add(self, data: bytes) -> None:
-        """Count bytes that `read` returned."""
+        """Count a symbol among the bytes that `read` returned."""
         self.offset += len(data)
+        self.number += data == b"\n"
         if self._sha256 is not None:
             self._sha256.update(data)
 

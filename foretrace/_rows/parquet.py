@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from foretrace._rows.lines import MAX_LINE, SourceError
+from foretrace._rows.lines import MAX_LINE, SourceError, check_width
 
 _BATCH = 1024
 _SLICE = 16
@@ -12,12 +12,12 @@ MAX_TEXTS = 2**26
 """Maximum number of bytes of the texts of a column in one group of rows, before compression."""
 
 
-def parquet_rows(path: str, max_columns: int) -> Iterator[dict[str, Any]]:
+def parquet_rows(path: str) -> Iterator[dict[str, Any]]:
     """Yield the rows.
 
     Raises:
-        SourceError: pyarrow is missing, or the file cannot be read, is wider than `max_columns`, is
-            nested, or has texts that would fill the memory.
+        SourceError: pyarrow is missing, or the file cannot be read, is too wide or nested, or
+            has texts that would fill the memory.
     """
     try:
         import pyarrow
@@ -28,7 +28,7 @@ def parquet_rows(path: str, max_columns: int) -> Iterator[dict[str, Any]]:
         ) from error
     try:
         with parquet.ParquetFile(path) as file:
-            texts = _check(path, file.schema_arrow, max_columns)
+            texts = _check(path, file.schema_arrow)
             _check_texts(path, file.metadata)
         # A text that is repeated is stored once, and stays so in a dictionary: a short file may
         # hold very many.
@@ -41,14 +41,11 @@ def parquet_rows(path: str, max_columns: int) -> Iterator[dict[str, Any]]:
         raise SourceError(f"{path} cannot be read as parquet: {error}") from error
 
 
-def _check(path: str, schema: Any, max_columns: int) -> list[str]:
+def _check(path: str, schema: Any) -> list[str]:
     """Return the names of the columns of texts."""
     from pyarrow import types
 
-    if len(schema) > max_columns:
-        raise SourceError(
-            f"{path}: {len(schema)} columns, but at most {max_columns} are read; leave some out"
-        )
+    check_width(path, schema)
     if len(set(schema.names)) < len(schema):
         raise SourceError(f"{path}: two columns of the same name; rename one")
     for field in schema:

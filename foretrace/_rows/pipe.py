@@ -7,7 +7,6 @@ import stat
 import sys
 from collections import deque
 from collections.abc import Callable
-from itertools import takewhile
 from typing import Any, NamedTuple
 
 from foretrace._runs.signals import Uninterrupted
@@ -16,17 +15,12 @@ _BLOCK = 2**16
 _LONGEST_WAIT = 3600.0
 
 
-class _Gap(NamedTuple):
-    """Dropped bytes: offsets of the first one and behind the last one, and their bad rows."""
+class _Dropped(NamedTuple):
+    """Dropped bytes: the offset where they were, their number, and their bad rows."""
 
-    begin: int
-    end: int
+    at: int
+    size: int
     bad: int
-
-    @property
-    def size(self) -> int:
-        """Number of bytes."""
-        return self.end - self.begin
 
 
 class Pipe:
@@ -35,6 +29,8 @@ class Pipe:
     A checkpoint holds the bytes of `to_json`: the rows of an unfinished chunk, and the bytes read
     ahead, at most 64 KiB. `restore` reads them first. Rows that are skipped are dropped at once,
     wherever they are: they may come without end.
+
+    An offset is a number of bytes that were read and not dropped.
 
     Args:
         is_kept: whether bytes that were read stay here until they are released.
@@ -51,9 +47,8 @@ class Pipe:
         self._held = bytearray()
         self._start = 0  # offset of the first byte in the buffer
         self._at = 0  # place among them of the next byte to be read
-        # Dropped bytes behind `_start`, in order, neighbours as one.
-        self._gaps: deque[_Gap] = deque()
-        self._dropped = 0  # number of bytes of all gaps
+        # Dropped bytes behind `_start`, in order, those of one place as one.
+        self._dropped: deque[_Dropped] = deque()
         self._bad_before: list[
             list[int]
         ] = []  # offsets, and numbers of bad rows that an earlier process dropped there
@@ -80,13 +75,15 @@ class Pipe:
         return self._take(end + 1 - self._at)
 
     def release(self, offset: int) -> None:
-        """Forget the bytes before an offset, which counts from the first byte that was read."""
-        done = min(self._place(offset), self._at)
+        """Forget the bytes before an offset."""
+        done = min(offset - self._start, self._at)
         if done >= _BLOCK:  # moving the rest of a block at every row would take longer than the row
             self._forget(done)
 
-    def drop(self, begin: int, end: int, *, bad: int = 0) -> None:
+    def drop(self, begin: int, end: int, *, bad: int = 0) -> int:
         """Forget bytes that were read and that nobody needs: rows that are skipped.
+
+        Return their number, by which later offsets are smaller; 0 where bytes are not kept anyway.
 
         Args:
             begin: offset of the first of them.
@@ -94,15 +91,17 @@ class Pipe:
             bad: number of bad rows among them; a process that goes on asks `bad_before` for them.
         """
         if not self.is_kept or self.is_compressed or end <= begin:
-            return
-        place, size = self._place(begin), end - begin
-        del self._held[place : place + size]
+            return 0
+        size = end - begin
+        del self._held[begin - self._start : end - self._start]
         self._at -= size
-        self._dropped += size
-        if self._gaps and self._gaps[-1].end == begin:
-            last = self._gaps.pop()
-            begin, bad = last.begin, last.bad + bad
-        self._gaps.append(_Gap(begin, end, bad))
+        if begin <= self.seam:
+            self.seam -= size
+        before = _Dropped(begin, 0, 0)
+        if self._dropped and self._dropped[-1].at == begin:
+            before = self._dropped.pop()
+        self._dropped.append(_Dropped(begin, before.size + size, before.bad + bad))
+        return size
 
     def bad_before(self, offset: int) -> int:
         """Return the bad rows before an offset that the earlier process dropped uncounted."""
@@ -116,15 +115,16 @@ class Pipe:
             end: whether this process will read no more. If it does and is killed then, bytes are
                 lost.
         """
-        unread = b"" if self.is_compressed else bytes(self._held[max(self._place(offset), 0) :])
-        gaps = [gap for gap in self._gaps if gap.begin >= offset]
-        bad = [[self._place(gap.begin), gap.bad] for gap in gaps if gap.bad]
-        bad += [[self._place(place), count] for place, count in self._bad_before if place >= offset]
-        if end and unread and self._give_back(len(unread) + sum(gap.size for gap in gaps)):
+        begin = max(offset - self._start, 0)
+        unread = b"" if self.is_compressed else bytes(self._held[begin:])
+        dropped = [one for one in self._dropped if one.at >= offset]
+        bad = [[one.at - offset, one.bad] for one in dropped if one.bad]
+        bad += [[place - offset, count] for place, count in self._bad_before if place >= offset]
+        if end and unread and self._give_back(len(unread) + sum(one.size for one in dropped)):
             unread, bad = b"", []
         return {
             "unread": unread.decode("latin-1"),
-            "bad": [[place - max(self._place(offset), 0), count] for place, count in bad],
+            "bad": bad,
             "of": _identity(),
             "end": end and not self._is_torn,
             "compressed": self.is_compressed,
@@ -179,21 +179,12 @@ class Pipe:
     def close(self) -> None:
         """Leave standard input open."""
 
-    def _place(self, offset: int) -> int:
-        """Return the place of an offset among the bytes that are held."""
-        behind = sum(
-            gap.size for gap in takewhile(lambda gap: gap.begin >= offset, reversed(self._gaps))
-        )
-        return offset - self._start - (self._dropped - behind)
-
     def _forget(self, size: int) -> None:
         del self._held[:size]
         self._start += size
         self._at -= size
-        while self._gaps and self._gaps[0].begin < self._start:
-            gap = self._gaps.popleft()
-            self._start += gap.size
-            self._dropped -= gap.size
+        while self._dropped and self._dropped[0].at < self._start:
+            self._dropped.popleft()
 
     def _take(self, size: int) -> bytes:
         data = bytes(self._held[self._at : self._at + size])

@@ -62,10 +62,18 @@ def check_column(name: str, names: Sequence[str]) -> None:
     if name not in names:
         close = difflib.get_close_matches(name, names, 1)
         hint = f"; did you mean {close[0]!r}?" if close else ""
-        shown = for_terminal(", ".join(names[:12])) + (
-            f" and {len(names) - 12} more" if len(names) > 12 else ""
-        )
-        raise ValueError(f"the source has no column {name!r}, only {shown}{hint}")
+        only = for_terminal(listed(names))
+        raise ValueError(f"the source has no column {name!r}, only {only}{hint}")
+
+
+def listed(names: Sequence[str], most: int = 12) -> str:
+    """Return some names with commas, and how many there are beside them.
+
+    >>> listed(["a", "b", "c"], 2)
+    'a, b and 1 more'
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
 
 
 def is_classes(values: Iterable[Any]) -> bool:

@@ -14,15 +14,21 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 from foretrace._rows.formats import read_date
-from foretrace._rows.lines import STDIN, BadRow, Encoding, Lines, ReplacedError, SourceError
+from foretrace._rows.lines import (
+    STDIN,
+    BadRow,
+    Encoding,
+    Lines,
+    ReplacedError,
+    SourceError,
+    check_flat,
+    check_width,
+)
 from foretrace._rows.pipe import Pipe
 
 Format = Literal["auto", "csv", "tsv", "jsonl", "parquet", "text"]
 BadRows = Literal["stop", "skip"]
 Row = dict[str, Any]
-
-MAX_COLUMNS = 1024
-"""Maximum number of columns of a source."""
 
 MAX_IN_A_ROW = 2**20
 """Maximum number of consecutive blank lines or bad rows, since a source may have no end."""
@@ -205,7 +211,7 @@ class Source:
     def _drop(self, lines: Lines, *, bad: int = 0) -> None:
         """Drop from the pipe the lines of the present row, which holds nothing to learn."""
         if self.pipe is not None:
-            self.pipe.drop(lines.row_began, lines.offset, bad=bad)
+            lines.offset -= self.pipe.drop(lines.row_began, lines.offset, bad=bad)
 
     def _seek(self, lines: Lines, after: Position) -> None:
         """Go on behind a position; a pipe is there already."""
@@ -303,50 +309,37 @@ class Source:
                 f"{place}: a JSON {type(values).__name__}, but each line must be an object, column "
                 "to value"
             )
-        if len(values) > MAX_COLUMNS:
-            raise BadRow(
-                f"{place}: {len(values)} columns, but at most {MAX_COLUMNS} are read; leave some "
-                "out"
-            )
-        for name, value in values.items():
-            if isinstance(value, dict | list):
-                raise BadRow(
-                    f"{place}: {name[:80]!r} holds a {type(value).__name__}; flatten it into "
-                    "columns"
-                )
+        check_width(place, values)
+        check_flat(place, values)
         return values
 
     def _text(self, lines: Lines, after: Position) -> Iterator[tuple[Row, Position]]:
         self._seek(lines, after)
-        row, line, bad = after.row, lines.number, after.bad
-        decoder = codecs.getincrementaldecoder(self.encoding)()
-        while True:
+        symbols = self._symbols(lines, is_start=not after.row)
+        end = yield from self._good_rows(lines, after, lambda: next(symbols, None))
+        if not end.row:
+            raise SourceError(f"{self.name} is empty")
+
+    def _symbols(self, lines: Lines, *, is_start: bool) -> Iterator[Row]:
+        decoder, block = codecs.getincrementaldecoder(self.encoding)(), b"?"
+        while block:
             block = lines.read(_BLOCK)
             try:
                 text = decoder.decode(block, final=not block)
             except UnicodeDecodeError as error:
-                where = f"{self.name}, line {line + 1} or later"
+                where = f"{self.name}, line {lines.number + 1} or later"
                 raise SourceError(
                     f"{where}: not {self.encoding} ({error.reason}); try --encoding latin-1"
                 ) from error
             for symbol in text:
                 lines.add(symbol.encode(self.encoding))
-                line += symbol == "\n"
                 if symbol == "\0":
                     raise SourceError(
-                        f"{self.name}, line {line + 1}: a zero byte, so this is not text"
+                        f"{self.name}, line {lines.number + 1}: a zero byte, so this is not text"
                     )
-                if symbol == "\ufeff" and not row:
-                    continue
-                row += 1
-                yield (
-                    {SYMBOL: symbol},
-                    Position(row, line, lines.offset, bad, digest=lines.digest()),
-                )
-            if not block:
-                break
-        if not row:
-            raise SourceError(f"{self.name} is empty")
+                if not is_start or symbol != "\ufeff":
+                    is_start = False
+                    yield {SYMBOL: symbol}
 
     def _parquet(self, after: Position) -> Iterator[tuple[Row, Position]]:
         """Yield the rows of a parquet file, each with the position behind it."""
@@ -357,7 +350,7 @@ class Source:
                 "parquet cannot be read from standard input: its directory is at its end; give a "
                 "file"
             )
-        yield from self._table(parquet_rows(self.path, MAX_COLUMNS), after)
+        yield from self._table(parquet_rows(self.path), after)
 
     def _table(self, rows: Iterable[Row], after: Position) -> Iterator[tuple[Row, Position]]:
         """Yield rows of a table behind a position, each with the position behind it."""
@@ -404,11 +397,7 @@ def detect_format(path: str) -> Format:
 
 def _checked_header(name: str, columns: list[str]) -> tuple[str, ...]:
     columns = [column.strip() for column in columns]
-    if len(columns) > MAX_COLUMNS:
-        raise SourceError(
-            f"{name}, line 1: {len(columns)} columns, but at most {MAX_COLUMNS} are read; leave "
-            "some out"
-        )
+    check_width(f"{name}, line 1", columns)
     for column in columns:
         if not column or columns.count(column) > 1:
             what = f"two columns named {column[:80]!r}" if column else "a column without a name"

@@ -17,6 +17,7 @@ from foretrace._rows.values import (
     is_absent,
     is_missing,
     only_element,
+    shown,
 )
 
 
@@ -162,7 +163,7 @@ class ClassTarget(Counting):
             return False
         self.output_size = 2 * size
         self.news.append(
-            f"the class {repr(value)[:80]} is one more than the {size} there was room for: from "
+            f"the class {shown(value)} is one more than the {size} there was room for: from "
             f"here on there is room for {2 * size}, in a new program; what was learned is kept. "
             "Give the number of `classes` for room from the beginning"
         )
@@ -174,7 +175,7 @@ class ClassTarget(Counting):
             advice = "there is no memory for more" if self.grows else "raise `classes`"
         self._tell(
             "classes without room",
-            f"the class {repr(value)[:80]} is one more than the {self.output_size} there is room "
+            f"the class {shown(value)} is one more than the {self.output_size} there is room "
             f"for, so it is neither learned nor predicted, as are all later ones; {advice}",
         )
 
@@ -237,7 +238,7 @@ class NumberTarget(Counting):
         else:
             self._tell(
                 "targets that are no number",
-                f"the target holds {repr(value)[:80]}, which is no number: nothing is learned from "
+                f"the target holds {shown(value)}, which is no number: nothing is learned from "
                 "this row, nor from later ones like it",
             )
 

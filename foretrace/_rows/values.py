@@ -166,7 +166,7 @@ def check_hashable(value: Any, name: str) -> None:
         hash(only_element(value))
     except TypeError:
         raise TypeError(
-            f"{name}={_shown(value)} is a {type(value).__name__}, which cannot be hashed; give a "
+            f"{name}={shown(value)} is a {type(value).__name__}, which cannot be hashed; give a "
             "text, a number or another value that can be a key of a dictionary"
         ) from None
 
@@ -179,7 +179,7 @@ def check_number(value: Any, name: str) -> None:
     """
     if as_number(value) is None and not is_missing(value):
         raise ValueError(
-            f"{name}={_shown(value)}, expected a number, or None or NaN where it is missing; write "
+            f"{name}={shown(value)}, expected a number, or None or NaN where it is missing; write "
             "a number as 1234.5"
         )
 
@@ -206,5 +206,6 @@ def _seconds(value: Any) -> float | None:
         return None
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Return the beginning of a value as a message shows it."""
     return repr(value)[:80]

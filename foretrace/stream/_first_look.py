@@ -7,7 +7,7 @@ from typing import Any
 
 from foretrace._experts.distant import REACH
 from foretrace._rows.formats import date_formats, number_format
-from foretrace._rows.schema import Column
+from foretrace._rows.schema import Column, listed
 from foretrace._rows.source import SYMBOL, Position, Row, Source
 from foretrace._rows.values import is_absent, is_missing
 from foretrace._runs.escape import for_terminal
@@ -28,7 +28,6 @@ _KINDS = {
     "time": "times",
     "undecided": "without a value so far",
 }
-_SHOWN = 12
 
 
 def first_rows(
@@ -97,7 +96,7 @@ def describe(config: StreamConfig, plan: Plan) -> list[str]:
     for kind, title in _KINDS.items():
         names = [str(column.name) for column in plan.columns if column.kind == kind]
         if names:
-            lines.append(f"inputs, {title}: {_listed(names)}")
+            lines.append(f"inputs, {title}: {listed(names)}")
     if config.previous:
         lines.append(f"input: the last known {config.target}")
     if plan.classes:
@@ -209,9 +208,3 @@ def _present(
 
 def _is_mostly_unique(values: Sequence[str]) -> bool:
     return 2 * len(set(values)) > len(values)
-
-
-def _listed(names: Sequence[str]) -> str:
-    return ", ".join(names[:_SHOWN]) + (
-        f" and {len(names) - _SHOWN} more" if len(names) > _SHOWN else ""
-    )

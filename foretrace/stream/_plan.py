@@ -9,10 +9,10 @@ from typing import Any
 from foretrace._rows.encode import Encoder
 from foretrace._rows.formats import date_formats, number_format
 from foretrace._rows.frame import FrameSource
-from foretrace._rows.lines import SourceError
-from foretrace._rows.schema import Column, check_column, infer_columns, is_classes
+from foretrace._rows.lines import MAX_COLUMNS, SourceError
+from foretrace._rows.schema import Column, check_column, infer_columns, is_classes, listed
 from foretrace._rows.slots import SlotTable
-from foretrace._rows.source import MAX_COLUMNS, SYMBOL, Position, Row, Source
+from foretrace._rows.source import SYMBOL, Position, Row, Source
 from foretrace._rows.streams import Streams, gap, seconds_of
 from foretrace._rows.target import ClassTarget, NumberTarget, Target, class_room
 from foretrace._rows.values import as_label, as_number, as_time, is_missing
@@ -134,19 +134,14 @@ def check_columns(source: Source, rows: Rows, needed: Sequence[str]) -> Rows:
     names = first[0].keys()
     missing = [name for name in needed if name not in names]
     if missing and (source.format != "jsonl" or len(missing) == len(needed)):
-        others = [name for name in names if name not in needed]
+        others = [repr(name[:80]) for name in names if name not in needed]
+        lacks = listed([repr(name[:80]) for name in missing], 8)
         raise OtherColumnsError(
             f"{source.name} has other columns than the run has learned from: it lacks "
-            f"{_listed(missing)}, and {_listed(others) if others else 'nothing'} is new; give it "
-            "the columns of the run, or begin a new run"
+            f"{lacks}, and {listed(others, 8) or 'nothing'} is new; give it the columns of the "
+            "run, or begin a new run"
         )
     return chain([first], rows)
-
-
-def _listed(names: Sequence[str]) -> str:
-    """Return some names as they would be typed."""
-    shown = ", ".join(repr(name[:80]) for name in names[:8])
-    return shown + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 
 def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, Any]]) -> Plan:
