@@ -57,7 +57,7 @@ print(Path("pump.csv").read_text()[:90])
 run("foretrace stream pump.csv --target fault --run-dir pump-run")
 
 # %% [markdown]
-# The last lines are what to look at. *This run* must be better than *predicting the last one known*
+# The last lines are what to look at. *This run* must be better than *the last one known*
 # and *the most frequent class*; if it is not, the rows say nothing about the target, or [something
 # is wrong](../troubleshooting.md).
 #
