@@ -74,7 +74,7 @@ def test_the_table_in_the_readme_is_what_the_command_prints(tmp_path):
     shown = rows_of_table((FOLDER.parent / "README.md").read_text())
     assert len(shown) == 3 and shown.keys() <= table.keys(), said
     # Another machine rounds sums of float32 in another order. The learned memory magnifies that: of
-    # an earlier mixture, settings of the compiler gave 98.06 to 98.20 %, .0462 to .0468, .46 to .72.
+    # an earlier mixture, settings of the compiler gave 98.06 to 98.20 %, .0462 to .0468, .5 to .7.
     for name, numbers in shown.items():
         for number, found, far in zip(numbers, table[name], (0.15, 0.002, 0.3), strict=False):
             assert abs(number - found) <= far, name
