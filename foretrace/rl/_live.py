@@ -20,10 +20,13 @@ MOST_LIVE = 256
 
 
 class _Episode(NamedTuple):
-    """An environment within an episode, and the actions so far."""
+    """An environment within an episode, and the actions so far.
+
+    They are bytes, because they are compared with those of the program at every step.
+    """
 
     environment: Any
-    actions: list[Any]
+    actions: bytearray
 
 
 class Live:
@@ -65,11 +68,11 @@ class Live:
             environment, before = self._at(int(seed), np.asarray(actions)[: int(step)])
             action = np.asarray(action, self.action.dtype)
             observation, reward, terminated, truncated, _ = acted(environment, action)
-            before.append(action)
+            before.extend(action.tobytes())
             reward = check_array("reward", reward, (), self.seen.dtype, finite=False)
             terminated = check_array("terminated", terminated, (), bool)
             truncated = check_array("truncated", truncated, (), bool)
-            truncated = ~terminated & (truncated | (len(before) >= self.limit))
+            truncated = ~terminated & (truncated | (int(step) + 1 >= self.limit))
             if terminated | truncated:
                 self._free.append(self._episodes.pop(int(seed)).environment)
             return self._flat(observation), reward, terminated, np.asarray(truncated)
@@ -77,13 +80,13 @@ class Live:
     def _at(self, seed: int, actions: np.ndarray) -> _Episode:
         """Return an environment at a place of an episode, if needed by repeating its actions."""
         found = self._episodes.get(seed)
-        if found is not None and np.array_equal(found.actions, actions):
+        if found is not None and found.actions == actions.tobytes():
             self._episodes.move_to_end(seed)
             return found
         episode, _ = self._begun(seed)
         for action in actions:
             acted(episode.environment, action)
-            episode.actions.append(action)
+        episode.actions.extend(actions.tobytes())
         return episode
 
     def _begun(self, seed: int) -> tuple[_Episode, np.ndarray]:
@@ -92,7 +95,7 @@ class Live:
         elif len(self._episodes) >= MOST_LIVE:
             self._free.append(self._episodes.popitem(last=False)[1].environment)
         environment = self._free.pop() if self._free else self._make()
-        self._episodes[seed] = _Episode(environment, [])
+        self._episodes[seed] = _Episode(environment, bytearray())
         return self._episodes[seed], self._flat(begun(environment, seed=seed))
 
     def _flat(self, observation: Any) -> np.ndarray:
