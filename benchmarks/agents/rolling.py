@@ -44,16 +44,15 @@ class RollingAgent(ft.rl.Agent):
         window = Window(jax.tree.map(jnp.copy, state.carry.h), xs, jnp.zeros(front, bool))
         return state._replace(carry=state.carry._replace(e=window))
 
-    def _gradient(self, network, carry, x, noise, reset, loss):
+    def _gradient(self, network, carry, data, loss):
         old = carry.e
         oldest = Data(old.xs[0, :1], reset=old.reset[0, :1])
         _, moved = run(network, Carry(old.before, None), oldest, rule=self.rule)
-        xs = jnp.concatenate([old.xs[0, 1:], x[None]])
-        starts = jnp.concatenate([old.reset[0, 1:], reset[None]])
+        xs = jnp.concatenate([old.xs[0, 1:], data.xs])
+        starts = jnp.concatenate([old.reset[0, 1:], data.reset])
         newest = jnp.arange(self.reach) == self.reach - 1
-        data = Data(
-            xs, jnp.broadcast_to(noise, (self.reach, *noise.shape)), mask=newest, reset=starts
-        )
-        found = evaluate(network, Carry(moved.h, None), data, rule=self.rule, loss=loss)
+        noises = jnp.broadcast_to(data.ys, (self.reach, *data.ys.shape[1:]))
+        window = Data(xs, noises, mask=newest, reset=starts)
+        found = evaluate(network, Carry(moved.h, None), window, rule=self.rule, loss=loss)
         after = Carry(found.carry.h, Window(moved.h, xs[None], starts[None]))
         return found._replace(carry=after, outputs=found.outputs[-1:])

@@ -231,14 +231,7 @@ class Agent:
             raise TypeError("state is of an agent with another optimizer")
 
     def _gradient(
-        self,
-        network: AbstractNetwork,
-        carry: Carry,
-        x: Array,
-        noise: Array,
-        reset: Array,
-        loss: Loss,
+        self, network: AbstractNetwork, carry: Carry, data: Data, loss: Loss
     ) -> Evaluation:
         """Return outputs, gradient of a loss and carry of one stream after one more step."""
-        data = Data(x[None], noise[None], reset=reset[None])
         return evaluate(network, carry, data, rule=self.rule, loss=loss)

@@ -24,6 +24,7 @@ import optax
 from jax import lax
 
 from foretrace._engine.carry import is_finite
+from foretrace._engine.data import Data
 from foretrace._engine.forward import forward
 from foretrace._engine.gradient import Evaluation
 from foretrace._learner.optimizer import norm
@@ -81,9 +82,8 @@ class LearningStep:
         size = _sensitivity_norm(after.carry, jnp.zeros_like(change.norm))
         tested = (output, td_error, after.carry.h, norm(after.trace), size, change.norm)
         # One vector and one reduction: else XLA repeats the test at each element of the state.
-        accepted = jnp.isfinite(
-            jnp.concatenate([part.ravel() for part in jax.tree.leaves(tested)])
-        ).all()
+        finite = [jnp.isfinite(part).ravel() for part in jax.tree.leaves(tested)]
+        accepted = jnp.concatenate(finite).all()
         info = AgentInfo(
             td_error=td_error,
             value=state.value,
@@ -104,7 +104,7 @@ class LearningStep:
         """Return what there is to learn from, and whether its numbers are finite."""
         given = Outcome.of(transition, self.agent.discount, self._final(state, transition))
         fine = is_finite((given.reward, given.discount, given.final))
-        return state.outcome.followed_by(given.refused(fine, state.outcome), state.awaited), fine
+        return state.outcome.followed_by(given, state.awaited & fine), fine
 
     def _final(self, state: AgentState, transition: Transition) -> Final:
         """Return the values of the last observations, where an episode was cut."""
@@ -221,8 +221,8 @@ class LearningStep:
         self, network: Any, carry: Carry, x: Array, noise: Array, reset: Array
     ) -> tuple[Evaluation, Any]:
         """Return outputs, gradient and carry of one stream, and the gradient of the entropy."""
-        evaluated = partial(self.agent._gradient, network, carry, x, noise, reset)
-        method = self.agent.method
+        data, method = Data(x[None], noise[None], reset=reset[None]), self.agent.method
+        evaluated = partial(self.agent._gradient, network, carry, data)
         if not method.entropy:
             return evaluated(method.objective), None
 

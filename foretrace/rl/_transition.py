@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
 from foretrace._types import Array, Arrays, Bool, Float
 from foretrace.rl._checks import check_array
@@ -96,21 +95,17 @@ class Outcome(NamedTuple):
             known=~transition.first,
         )
 
-    def followed_by(self, new: "Outcome", awaited: Bool[Array, "*B"]) -> "Outcome":
-        """Return the knowledge after one more transition; `self` stays after a refused step.
+    def followed_by(self, new: "Outcome", counts: Bool[Array, "*B"]) -> "Outcome":
+        """Return the outcome after one more transition.
 
-        Only an action that was chosen for an observation awaits its outcome. Of another one, only
-        the end of the episode counts, and earlier knowledge is dropped.
+        Args:
+            new: outcome that the transition tells of.
+            counts: whether it does: the last action was chosen for an observation, and all numbers
+                are finite. Of another one only the end of an episode counts, and `self`, an end
+                that is still to be learned from, stays.
         """
-        ends = new.done & ~self.done
-        others = self._replace(done=self.done | ends, known=self.known & ~ends)
-        counts = awaited & ~self.done
-        return jax.tree.map(lambda a, b: jnp.where(along(counts, a), a, b), new, others)
-
-    def refused(self, fine: Bool[Array, ""], left: "Outcome") -> "Outcome":
-        """Return the outcome, or its ends alone where its numbers are not finite."""
-        ends = left._replace(done=left.done | self.done)
-        return optax.tree.where(fine, self, ends)
+        ends = self._replace(done=self.done | new.done)
+        return jax.tree.map(lambda a, b: jnp.where(along(counts, a), a, b), new, ends)
 
 
 def along(weights: Array, leaf: Array) -> Array:
