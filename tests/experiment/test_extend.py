@@ -37,7 +37,7 @@ def test_sixty_steps_and_thirty_more_are_ninety(runs, tmp_path, monkeypatch, cap
         assert experiment.read_config(run) == LONG
     extended = experiment.train(LONG, run, resume=True)
     assert stop or "60 to 90 steps; it ends as if" in capsys.readouterr().err
-    assert find_result(extended.run, SHORT) is not None
+    assert find_result(extended.run, SHORT.steps) is not None
     lines = extended.run.metrics.read_text().splitlines(keepends=True)
     kept = [line for line in lines if '"result", "step": 60' not in line]
     assert len(kept) == len(lines) - 1

@@ -97,7 +97,7 @@ def test_without_a_checkpoint_the_plan_stays_that_of_the_configuration(ended, ru
         (run / name).unlink()
     data = json.loads((run / "config.json").read_text())
     (run / "config.json").write_text(json.dumps(data | {"plan": {"columns": [1]}}))
-    with pytest.raises(ValueError, match="must be Column"):
+    with pytest.raises(ValueError, match="must be Plan"):
         quiet(config, run, resume=True)
 
 

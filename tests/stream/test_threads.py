@@ -9,7 +9,7 @@ import pytest
 from test_estimator_laws import MODELS, answer, learn, rows
 from tiers import fast
 
-from foretrace._rows.streams import Streams
+from foretrace._rows.slots import SlotTable
 from foretrace.stream._estimator import OnlineEstimator
 
 pd = pytest.importorskip("pandas")
@@ -62,7 +62,7 @@ def works_of(model):
 def test_each_call_is_done_once_in_some_order(kind, monkeypatch):
     """Answers, and pickles that are made meanwhile, are those of some beginning of the calls."""
     model, order, answers, pickles = MODELS[kind](), [], [], []
-    step, leave = OnlineEstimator._step, Streams.leave
+    step, leave = OnlineEstimator._step, SlotTable.leave
 
     def noting(self, x, y, labels):
         order.append((x, y))
@@ -70,12 +70,12 @@ def test_each_call_is_done_once_in_some_order(kind, monkeypatch):
 
     def noting_leave(self, name):
         order.append((name, None))
-        leave(self, name)
+        return leave(self, name)
 
     learn(model, *ROWS[0])
     with monkeypatch.context() as patch:
         patch.setattr(OnlineEstimator, "_step", noting)
-        patch.setattr(Streams, "leave", noting_leave)
+        patch.setattr(SlotTable, "leave", noting_leave)
         in_threads(
             *(lambda k=k: [learn(model, *row) for row in ROWS[1 + k :: 4]] for k in range(4)),
             lambda: answers.extend(ask(model) for _ in range(12)),
