@@ -72,7 +72,7 @@ def agent_of(run_dir: str | os.PathLike[str]) -> tuple[Agent, AgentState]:
         OSError: there is no checkpoint yet.
     """
     config, run = read_config_as(run_dir, RLConfig), Run(Path(run_dir))
-    read_saved(run, config, Saved, KIND)
+    read_saved(run, config, Acted, KIND)
     agent = build(config)
     like = SimpleNamespace(init=partial(_begun, config, agent))
     return agent, load(run.checkpoint, like).agent
@@ -81,6 +81,17 @@ def agent_of(run_dir: str | os.PathLike[str]) -> tuple[Agent, AgentState]:
 def _begun(config: RLConfig, agent: Agent) -> World:
     """Return agent and environments before the first step."""
     return begin(config.seen, agent, jax.random.fold_in(jax.random.key(config.seed), 1))
+
+
+@dataclasses.dataclass(frozen=True)
+class Acted(Saved):
+    """Values of a checkpoint beside agent and environments.
+
+    Args:
+        refused: number of steps in a row that were refused.
+    """
+
+    refused: int = 0
 
 
 @lru_cache(maxsize=1)
@@ -92,6 +103,8 @@ def _compiled(config: RLConfig) -> Any:
 class _Acting(Program[World]):
     """The steps of an agent, one line of the record a block."""
 
+    saved = Acted
+
     def __init__(self, session: Session):
         super().__init__(session)
         self.config = config = session.config
@@ -101,11 +114,18 @@ class _Acting(Program[World]):
         )
         spread = getattr(config.seen, "spread", None)
         self.spread = None if spread is None else spread(config.agent.discount)
-        self.refused = 0
 
     def init(self) -> World:
         """Return agent and environments before the first step."""
         return jax.jit(partial(_begun, self.config, self.agent))()
+
+    def restore(self, saved: Acted) -> None:
+        """Take the values of a checkpoint."""
+        self.refused = saved.refused
+
+    def kept(self, last: bool) -> tuple[World, dict[str, Any]]:
+        """Return what is saved."""
+        return self.state, {"refused": self.refused}
 
     @property
     def _advice(self) -> str:
