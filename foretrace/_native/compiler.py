@@ -179,8 +179,8 @@ def _compile(command: list[str], source: str, header: str, name: str) -> bytes:
         done = _run(call, folder)
         if done.returncode or not target.exists():
             stopped = f"it was stopped by signal {-done.returncode}" if done.returncode < 0 else ""
-            told = done.stderr.strip()[-2000:] or stopped or f"exit status {done.returncode}"
-            raise CompilerError(f"{shlex.join(call)} failed:\n{told}")
+            reason = done.stderr.strip()[-2000:] or stopped or f"exit status {done.returncode}"
+            raise CompilerError(f"{shlex.join(call)} failed:\n{reason}")
         return target.read_bytes()
 
 

@@ -10,7 +10,7 @@ from foretrace._runs.config_json import from_json, to_json
 
 
 class Learned:
-    """An object whose fields, as those of a dataclass, are everything that it learns.
+    """An object that learns; all that it has learned is in its fields, as of a dataclass.
 
     A field holds plain values or another such object. The arguments that an object is made with are
     other attributes, and are not saved.

@@ -74,6 +74,8 @@ class Session(NamedTuple):
 class Program(Generic[State]):
     """Work of one kind of run. Between two blocks, `state` is the one after `step` steps.
 
+    `refused` is the number of steps in a row that were refused, where the program counts them.
+
     Args:
         session: the run that is open; nothing of it is written before `begun`.
     """
@@ -88,7 +90,7 @@ class Program(Generic[State]):
     """Whether the state may be saved if an error ends the present block."""
 
     state: State
-    step = 0
+    step = refused = 0
 
     def __init__(self, session: Session):
         self.session = session
@@ -193,7 +195,8 @@ class Program(Generic[State]):
         if self.session.writes:
             record = self._log.file
             record.sync()  # the checkpoint must not know more than the record
-            own = Saved(to_json(self.session.config), record.mark(), self.step, self.seconds)
+            config, mark = to_json(self.session.config), record.mark()
+            own = Saved(config, mark, self.step, self.seconds, self.refused)
             save(self.session.run.checkpoint, state, extra=vars(own) | beside)
         self._saved_step, self._saved_at = self.step, time.monotonic()
 
@@ -277,7 +280,7 @@ def follow(
         saved = read_saved(run, config, work.saved, kind) if resume else work.saved()
         work.restore(saved)
         work.state = work.init() if saved.step < 0 else load(run.checkpoint, work)
-        work.step = max(saved.step, 0)
+        work.step, work.refused = max(saved.step, 0), saved.refused
         is_done = saved.step == steps_of(config)
         if is_done and (done := find_result(run, work.step)) is not None:
             names = [name for name in (*done, "seconds") if name not in ("kind", "step")]

@@ -37,12 +37,14 @@ class Saved:
         record: size and digest of the record.
         step: number of steps done; -1 before the first checkpoint.
         seconds: seconds so far.
+        refused: number of steps in a row that were refused.
     """
 
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
     record: FileMark | None = None
     step: int = -1
     seconds: float = 0.0
+    refused: int = 0
 
 
 Beside = TypeVar("Beside", bound=Saved)

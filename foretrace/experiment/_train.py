@@ -59,14 +59,12 @@ class Progress(Saved):
     """Values of a checkpoint beside the learner's state.
 
     Args:
-        refused: number of steps in a row that were refused.
         window: metrics of the steps since the last line of the record.
         level: state of the watch over the training loss.
         measured: whether the measurements that are due at this step are recorded; if not, they come
             first.
     """
 
-    refused: int = 0
     window: tuple[StepMetrics, ...] = ()
     level: Level | None = None
     measured: bool = False
@@ -172,7 +170,7 @@ class _Training(Program[LearnerState]):
     def restore(self, saved: Progress) -> None:
         """Take the values of a checkpoint."""
         self.devices.check_agreed("the step to go on from", saved.step)
-        self.window, self.measured, self.refused = [*saved.window], saved.measured, saved.refused
+        self.window, self.measured = [*saved.window], saved.measured
         if saved.level is not None:
             self.level.restore(list(saved.level))
         self.best = self._read_best() if self.config.keep_best else None
@@ -190,7 +188,6 @@ class _Training(Program[LearnerState]):
     def kept(self, last: bool) -> tuple[LearnerState, dict[str, Any]]:
         """Return what is saved."""
         return self.devices.unreplicate(self.state), {
-            "refused": self.refused,
             "window": self.window,
             "level": self.level.to_json(),
             "measured": self.measured,

@@ -72,7 +72,7 @@ def agent_of(run_dir: str | os.PathLike[str]) -> tuple[Agent, AgentState]:
         OSError: there is no checkpoint yet.
     """
     config, run = read_config_as(run_dir, RLConfig), Run(Path(run_dir))
-    read_saved(run, config, Acted, KIND)
+    read_saved(run, config, Saved, KIND)
     agent = build(config)
     like = SimpleNamespace(init=partial(_begun, config, agent))
     return agent, load(run.checkpoint, like).agent
@@ -83,17 +83,6 @@ def _begun(config: RLConfig, agent: Agent) -> World:
     return begin(config.seen, agent, jax.random.fold_in(jax.random.key(config.seed), 1))
 
 
-@dataclasses.dataclass(frozen=True)
-class Acted(Saved):
-    """Values of a checkpoint beside agent and environments.
-
-    Args:
-        refused: number of steps in a row that were refused.
-    """
-
-    refused: int = 0
-
-
 @lru_cache(maxsize=1)
 def _compiled(config: RLConfig) -> Any:
     """Return `advance` as a program shared by a grid's seeds: parameters are arguments."""
@@ -102,8 +91,6 @@ def _compiled(config: RLConfig) -> Any:
 
 class _Acting(Program[World]):
     """The steps of an agent, one line of the record a block."""
-
-    saved = Acted
 
     def __init__(self, session: Session):
         super().__init__(session)
@@ -118,14 +105,6 @@ class _Acting(Program[World]):
     def init(self) -> World:
         """Return agent and environments before the first step."""
         return jax.jit(partial(_begun, self.config, self.agent))()
-
-    def restore(self, saved: Acted) -> None:
-        """Take the values of a checkpoint."""
-        self.refused = saved.refused
-
-    def kept(self, last: bool) -> tuple[World, dict[str, Any]]:
-        """Return what is saved."""
-        return self.state, {"refused": self.refused}
 
     @property
     def _advice(self) -> str:

@@ -77,7 +77,7 @@ class Intake(Learned):
             name is then "".
 
     Attributes:
-        scales: first deviation of each column of numbers; 0 once it is told that it has changed.
+        scales: first deviation of each column of numbers; 0 once its change was reported.
     """
 
     streams: Streams
