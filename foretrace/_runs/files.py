@@ -40,10 +40,8 @@ def create_atomically(path: Path, data: bytes) -> None:
         FileExistsError: there is such a file; it stays as it is.
         OSError: the file cannot be written.
     """
-    folder = path.parent.resolve()
-    with _becoming(folder / path.name, "link", "wb") as file:
+    with _becoming(path, "link", "wb") as file:
         file.write(data)
-    _sync_folder(folder.parent)  # the folder itself may be new
 
 
 def appearing(path: Path) -> contextlib.AbstractContextManager[TextIO]:
@@ -69,7 +67,14 @@ def _becoming(path: Path, how: str, mode: str, **options: Any) -> Iterator[Any]:
         getattr(os, how)(temporary, path)
     finally:
         temporary.unlink(missing_ok=True)
-    _sync_folder(path.parent)
+    try:
+        _sync_folder(path.parent)
+        if how == "link":
+            _sync_folder(path.parent.resolve().parent)  # the folder itself may be new
+    except OSError:
+        if how == "link":  # a file that may not last is none
+            path.unlink()
+        raise
 
 
 def _temporary(path: Path) -> Path:

@@ -89,6 +89,9 @@ class Program(Generic[State]):
     is_whole = True
     """Whether the state may be saved if an error ends the present block."""
 
+    tensorboard = False
+    """Whether the record is also written for TensorBoard."""
+
     state: State
     step = refused = 0
 
@@ -103,7 +106,7 @@ class Program(Generic[State]):
         raise NotImplementedError
 
     def claimed(self) -> contextlib.AbstractContextManager[dict[str, Any]]:
-        """Return what encloses the beginning of the run, with the other arguments of `begin`."""
+        """Return what encloses the making of the run, with what it records, as for `create`."""
         return contextlib.nullcontext({})
 
     def begun(self) -> None:
@@ -142,27 +145,18 @@ class Program(Generic[State]):
         """Return the result in the form of this kind of run."""
         return result
 
-    def begin(self, saved: Saved, *, tensorboard: bool = False, **begun: Any) -> None:
-        """Make the run directory, open the record, and report changes.
+    def begin(self, saved: Saved) -> None:
+        """Open the record, and report changes.
 
         Args:
             saved: position to go on from; later lines of the record are cut off.
-            tensorboard: whether the record is also written for TensorBoard.
-            **begun: what a new run records in its directory, as for `create`.
-
-        Raises:
-            RunError: the directory cannot be used.
-            LockedError: another process has begun a run there.
         """
         self._began, self._board = time.monotonic() - saved.seconds, None
         self._saved_step, self._saved_at = self.step, time.monotonic()
         _, _, run, resumed, writes, _, show, stack = self.session
         if not writes:
             return
-        if not resumed:
-            create(run.path, self.session.config, **begun)
-            stack.enter_context(locked(run.path))
-        if tensorboard:
+        if self.tensorboard:
             self._board = stack.enter_context(contextlib.closing(Board(run.path / "tensorboard")))
         resume_at = saved.step if resumed else None
         self._log = MetricsLog(run.metrics, resume_at=resume_at, mark=saved.record)
@@ -287,7 +281,11 @@ def follow(
             scores = numbers_of(run.metrics, done, names)
             return work.outcome(Result(run, work.step, scores, scores.pop("seconds")))
         with work.claimed() as begun:
-            work.begin(saved, **begun)
+            if writes and not resume:
+                create(run.path, config, **begun)
+        if writes and not resume:
+            stack.enter_context(locked(run.path))
+        work.begin(saved)
         if resume and writes:
             grown = {name: getattr(config, name) for name in kind.may_grow}
             record_config(run, dataclasses.replace(before, **grown))

@@ -169,10 +169,9 @@ class Learning(Program[State]):
 
     @contextmanager
     def claimed(self) -> Iterator[dict[str, Any]]:
-        """Make the file of predictions; it goes again if the run cannot begin."""
+        """Make the file of predictions; it goes again if the run cannot be made."""
         with self.outlet.claimed() as mark:
-            plan = to_json(self.plan)
-            yield {"tensorboard": self.tensorboard, "plan": plan, "predictions": mark}
+            yield {"plan": to_json(self.plan), "predictions": mark}
 
     def begun(self) -> None:
         """Report what is learned from what, and open the file of predictions."""
