@@ -56,8 +56,6 @@ from foretrace._runs.checkpoint import CheckpointError as CheckpointError
 from foretrace._runs.checkpoint import load as load
 from foretrace._runs.checkpoint import read_extra as read_extra
 from foretrace._runs.checkpoint import save as save
-from foretrace._runs.pretrained import from_pretrained as from_pretrained
-from foretrace._runs.pretrained import save_pretrained as save_pretrained
 
 __all__ = [
     name for name, value in vars().items() if not name.startswith("_") and value is not importlib

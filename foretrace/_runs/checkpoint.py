@@ -4,8 +4,10 @@
     opt_state.0.mu.…             …
     carry.h, carry.e…, step, key …
     __extra__                    bytes               JSON: format, version, PRNG implementations,
-                                                     which arrays are complex, and what the caller
-                                                     keeps (position, vocabularies, …)
+                                                     and what the caller keeps (position,
+                                                     vocabularies, …)
+
+Complex numbers are pairs of real ones.
 
 `__extra__` is an array because safetensors limits its header to 100 MB and arrays are not limited.
 A file is complete or absent: it is written beside its name, synced and renamed.
@@ -30,7 +32,7 @@ from foretrace._cells.parts import is_key
 from foretrace._runs.config_json import from_json, parse
 from foretrace._runs.files import write_atomically
 
-FORMAT = 3
+FORMAT = 4
 _DIGEST = "foretrace"
 _EXTRA = "__extra__"
 
@@ -41,7 +43,6 @@ class _Extra(NamedTuple):
     format: int
     version: str
     prng: dict[str, str]
-    complex: list[str]
     extra: dict[str, Any]
 
 
@@ -94,20 +95,19 @@ def save(path: str | os.PathLike[str], state: Any, *, extra: dict[str, Any] | No
         raise IsADirectoryError(
             f"cannot save to {path}: it is a folder; give the path of a file in it"
         )
-    arrays, keys, complex_names = dict[str, np.ndarray](), dict[str, str](), list[str]()
+    arrays, keys = dict[str, np.ndarray](), dict[str, str]()
     for name, leaf in named(state):
         if is_key(leaf):
             keys[name] = str(jax.random.key_impl(leaf))
             leaf = jax.random.key_data(leaf)
         array = np.asarray(leaf)
         if np.iscomplexobj(array):
-            complex_names.append(name)
             array = np.stack([array.real, array.imag], axis=-1)
         # safetensors writes other memory orders wrongly, without a word; a rank of zero must
         # survive.
         arrays[name] = np.ascontiguousarray(array).reshape(array.shape)
     version = importlib.metadata.version("foretrace")
-    beside = _Extra(FORMAT, version, keys, complex_names, {} if extra is None else extra)
+    beside = _Extra(FORMAT, version, keys, {} if extra is None else extra)
     arrays[_EXTRA] = np.frombuffer(json.dumps(beside._asdict()).encode(), np.uint8)
     write_atomically(path, to_bytes(arrays, metadata={_DIGEST: _digest(arrays)}))
 
@@ -140,8 +140,12 @@ def load(path: str | os.PathLike[str], learner: HasInit) -> Any:
         # Compared before JAX sees the array: in 32-bit mode it would turn float64 into float32
         # without a word.
         array = arrays[name]
+        if jnp.iscomplexobj(leaf) and array.shape == (*leaf.shape, 2):
+            pairs, array = array, np.empty(leaf.shape, np.result_type(array, 1j))
+            array.real, array.imag = pairs[..., 0], pairs[..., 1]
         if name in beside.prng:  # the user may have chosen another kind of key than the default
-            array = _wrapped(path, name, array, beside.prng[name])
+            with restoring(path):
+                array = jax.random.wrap_key_data(jnp.asarray(array), impl=beside.prng[name])
         fits = is_key(array) if is_key(leaf) else array.dtype == leaf.dtype
         if not fits or array.shape != leaf.shape:
             raise _differs(path, name, array, leaf)
@@ -176,14 +180,6 @@ def restoring(path: str | os.PathLike[str]) -> Iterator[None]:
         raise CheckpointError(
             f"{path} holds values that `foretrace` does not write: {text[:500]}"
         ) from error
-
-
-def _wrapped(path: str | os.PathLike[str], name: str, data: np.ndarray, kind: str) -> Any:
-    """Return a key of random numbers."""
-    try:
-        return jax.random.wrap_key_data(jnp.asarray(data), impl=kind)
-    except (TypeError, ValueError) as error:
-        raise CheckpointError(f"{path}: {name} is no key of random numbers ({error})") from error
 
 
 def _differs(path: str | os.PathLike[str], name: str, array: Any, leaf: Any) -> CheckpointError:
@@ -227,13 +223,6 @@ def _read(path: Path) -> tuple[_Extra, dict[str, np.ndarray]]:
         beside = from_json(_Extra, data)
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path}: {_EXTRA} cannot be read ({error})") from error
-    for name in beside.complex:
-        pair = arrays.get(name)
-        if pair is None or pair.dtype not in (np.float32, np.float64) or pair.shape[-1:] != (2,):
-            raise CheckpointError(f"{path}: {name} is not the two parts of complex numbers")
-        arrays[name] = np.ascontiguousarray(pair).view(np.result_type(pair.dtype, np.complex64))[
-            ..., 0
-        ]
     return beside, arrays
 
 

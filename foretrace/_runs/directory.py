@@ -84,28 +84,28 @@ def default_path(task: str) -> Path:
 
 
 def digest(config: Any) -> str:
-    """Return the name of a configuration's run directory; another configuration has another one."""
+    """Return a name of a configuration; another configuration has another one."""
     return hashlib.sha256(repr(config).encode()).hexdigest()[:12]
 
 
+def run_in(folder: Path, config: Any) -> Run:
+    """Return the run of a configuration in a folder, named by its digest."""
+    return Run(folder / digest(config))
+
+
 def create(path: str | os.PathLike[str], config: Any, **begun: Any) -> Run:
-    """Begin a run directory.
+    """Begin a run in a directory, which is made if it is not there.
 
     Args:
-        path: new or empty directory.
+        path: the directory; `check_free` says whether it holds other files.
         config: configuration of the run.
         **begun: what else is known only when the run begins, as JSON: `read_begun` returns it.
 
     Raises:
-        TakenError: there is something at the path.
+        TakenError: a run has begun there.
         RunError: it cannot be written.
     """
-    check_free(path)
-    return begin(Run(Path(path)), config, **begun)
-
-
-def begin(run: Run, config: Any, **begun: Any) -> Run:
-    """Begin a run in a directory that may hold other files; else as `create`."""
+    run = Run(Path(path))
     try:
         run.path.mkdir(parents=True, exist_ok=True)
         data = {"config": to_json(config)} | begun | {"surroundings": surroundings()}

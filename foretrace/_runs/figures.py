@@ -15,12 +15,9 @@ _WIDE = 20
 
 def new_page(width: float, height: float) -> Any:
     """Return an empty figure of Matplotlib, in inches."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    page = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(page)
-    return page
+    return Figure(figsize=(width, height), layout="constrained")
 
 
 def page_as_png(page: Any) -> bytes:

@@ -15,13 +15,14 @@ LOCK_FILE = ".lock"
 
 _TEMPORARY = ".tmp"
 
-_A_DAY = 86_400.0
+_ABANDONED = 3600.0
+"""Seconds without a change after which nobody will finish a temporary file."""
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file so that there is the old one or the new one at any moment, whatever happens.
 
-    Temporary files that killed processes of this machine left beside it are removed.
+    Temporary files that processes left beside it when they were killed are removed an hour later.
 
     Raises:
         OSError: it cannot be written; the old one is still there.
@@ -58,7 +59,7 @@ def appearing(path: Path) -> contextlib.AbstractContextManager[TextIO]:
 def _becoming(path: Path, how: str, mode: str, **options: Any) -> Iterator[Any]:
     """Yield a temporary file, which gets its name by a function of `os` when it is on the disk."""
     temporary = _temporary(path)
-    remove_temporaries(path)
+    _remove_abandoned(path)
     try:
         with open(temporary, mode, **options) as file:
             yield file
@@ -78,7 +79,7 @@ def _becoming(path: Path, how: str, mode: str, **options: Any) -> Iterator[Any]:
 
 
 def _temporary(path: Path) -> Path:
-    """Return where a thread writes a file before it is whole; `remove_temporaries` finds it."""
+    """Return where a thread writes a file before it is whole."""
     writer = f"{socket.gethostname()}-{os.getpid()}.{threading.get_ident()}"
     return path.with_name(f".{path.name}.{writer}{_TEMPORARY}")
 
@@ -99,27 +100,12 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def remove_temporaries(path: Path) -> None:
-    """Remove what killed processes left beside a file when they wrote it."""
+def _remove_abandoned(path: Path) -> None:
+    """Remove temporary files of a path that nobody has written to for an hour."""
     for file in path.parent.iterdir():
-        if is_temporary(file, path):
-            writer = file.name.removeprefix(f".{path.name}.").removesuffix(_TEMPORARY)
-            host, _, number = writer.rpartition("-")
-            process = number.partition(".")[0]
-            if process.isdigit() and _is_abandoned(file, host, int(process)):
-                file.unlink(missing_ok=True)
-
-
-def _is_abandoned(file: Path, host: str, process: int) -> bool:
-    """Say whether nobody will finish a temporary file: its process is gone, or it is a day old."""
-    try:
-        if host == socket.gethostname() and os.name == "posix":
-            os.kill(process, 0)  # only asks whether there is such a process
-        return time.time() - file.stat().st_mtime > _A_DAY
-    except ProcessLookupError:
-        return True
-    except OSError:  # the process is another user's, or the file was renamed or removed meanwhile
-        return False
+        with contextlib.suppress(FileNotFoundError):  # another process has just finished it
+            if is_temporary(file, path) and time.time() - file.stat().st_mtime > _ABANDONED:
+                file.unlink()
 
 
 class LinkError(ValueError):

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar
 
-from foretrace._runs.checkpoint import load, save
-from foretrace._runs.config_json import to_json
+from foretrace._runs.checkpoint import load, restoring, save
+from foretrace._runs.config_json import from_json, to_json
 from foretrace._runs.directory import (
     Run,
     changed_packages,
@@ -21,7 +21,7 @@ from foretrace._runs.directory import (
 )
 from foretrace._runs.files import locked
 from foretrace._runs.loop import REFUSED_IN_A_ROW, DivergenceError
-from foretrace._runs.metrics import MetricsLog, numbers_of
+from foretrace._runs.metrics import MetricsLog
 from foretrace._runs.progress import ProgressBar
 from foretrace._runs.saved import RunKind, Saved, find_result, read_saved, steps_of
 from foretrace._runs.signals import Stop
@@ -277,9 +277,10 @@ def follow(
         work.step, work.refused = max(saved.step, 0), saved.refused
         is_done = saved.step == steps_of(config)
         if is_done and (done := find_result(run, work.step)) is not None:
-            names = [name for name in (*done, "seconds") if name not in ("kind", "step")]
-            scores = numbers_of(run.metrics, done, names)
-            return work.outcome(Result(run, work.step, scores, scores.pop("seconds")))
+            with restoring(run.metrics):
+                scores = {name: done[name] for name in done if name not in ("kind", "step")}
+                seconds = from_json(dict[str, float], scores).pop("seconds")
+            return work.outcome(Result(run, work.step, scores, seconds))
         with work.claimed() as begun:
             if writes and not resume:
                 create(run.path, config, **begun)

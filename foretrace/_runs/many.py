@@ -3,12 +3,11 @@
 import contextlib
 import time
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import Any, TypeVar
 
 import jax
 
-from foretrace._runs.directory import Run, TakenError, digest
+from foretrace._runs.directory import TakenError
 from foretrace._runs.files import LockedError
 from foretrace._runs.machine import resident_mib
 from foretrace._runs.signals import Stop
@@ -41,8 +40,3 @@ def many(left: Callable[[], Sequence[Job]], attempt: Callable[[Job], Any], stop:
                 jax.clear_caches()
         if not attempted:
             time.sleep(0.2)  # until another process ends or loses its run
-
-
-def run_in(folder: Path, config: Any) -> Run:
-    """Return the run of a configuration in a folder, named by its digest."""
-    return Run(folder / digest(config))

@@ -2,7 +2,6 @@
 
 import json
 import os
-from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Self
 
@@ -53,11 +52,8 @@ class MetricsLog:
         kept: int | None = None
         if resume_at is not None:
             self.difference = None if mark is None else mark.difference(self.path)
-            kept = 0
-            whole = self.path.read_bytes() if self.path.exists() else b""
-            for line, record in _parse(self.path, whole):
-                if record["step"] <= resume_at:
-                    kept += len(line)
+            lines = _parse(self.path, self.path.read_bytes() if self.path.exists() else b"")
+            kept = sum(len(line) for line, record in lines if record["step"] <= resume_at)
         self.file = AppendedFile(self.path, kept)
 
     def write(self, kind: str, step: int, **values: Any) -> None:
@@ -92,19 +88,6 @@ def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """
     path = Path(path)
     return [record for _, record in _parse(path, path.read_bytes())]
-
-
-def numbers_of(path: Path, record: dict[str, Any], names: Iterable[str]) -> dict[str, float]:
-    """Return some values of a line, which must be numbers.
-
-    Raises:
-        MetricsError: one is missing, or is something else.
-    """
-    values = {name: record.get(name) for name in names}
-    for name, value in values.items():
-        if type(value) not in (int, float):
-            raise MetricsError(f"{path}, step {record['step']}: {name}={value!r} must be a number")
-    return values  # type: ignore[return-value]
 
 
 def _parse(path: Path, whole: bytes) -> list[tuple[bytes, dict[str, Any]]]:

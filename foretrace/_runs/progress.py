@@ -40,7 +40,7 @@ class ProgressBar:
     def __init__(self, show: bool, total: int | None = None):
         terminal = sys.stderr.isatty()
         file: Any = sys.stderr if terminal else _Lines(sys.stderr)
-        known = "{desc}step {n_fmt}/{total_fmt}" + (" |{bar}|" if terminal else "") + "{postfix}"
+        known = "step {n_fmt}/{total_fmt}" + (" |{bar}|" if terminal else "") + ", {desc}"
         self._bar = _Bar(
             total=total,
             disable=not show,
@@ -62,19 +62,17 @@ class ProgressBar:
     def __exit__(self, *_: object) -> None:
         self._bar.close()
 
-    def update(self, step: int, loss: float, accuracy: float) -> None:
-        """Report the newest step."""
-        self.reach(step, f"loss {loss:.4f}, accuracy {accuracy:.2%}")
-
     def reach(self, step: int, text: str) -> None:
-        """Report the newest step in other words than loss and accuracy."""
-        self._bar.set_postfix_str(text, refresh=False)
-        self._advance(step if self._first else step - self._bar.n)
-
-    def tick(self, text: str) -> None:
-        """Report how a stream without a known end goes on."""
+        """Report the newest step."""
         self._bar.set_description_str(text, refresh=False)
-        self._advance(1)
+        if self._first:
+            # The rate is measured from here: the first step is mostly compilation.
+            self._first = False
+            self._bar.initial = self._bar.n = self._bar.last_print_n = step
+            self._bar.start_t = self._bar.last_print_t = time.time()
+            self._bar.refresh()
+        else:
+            self._bar.update(step - self._bar.n)
 
     def compiling(self) -> None:
         """Report once that the next step is compiled, which shows nothing for a while."""
@@ -86,13 +84,3 @@ class ProgressBar:
         """Print a line above the bar."""
         if not self._bar.disable:
             self._bar.write(text, file=sys.stderr)
-
-    def _advance(self, steps: int) -> None:
-        if self._first:
-            # The rate is measured from here: the first step is mostly compilation.
-            self._first = False
-            self._bar.initial = self._bar.n = self._bar.last_print_n = steps
-            self._bar.start_t = self._bar.last_print_t = time.time()
-            self._bar.refresh()
-        else:
-            self._bar.update(steps)

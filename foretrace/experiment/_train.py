@@ -22,10 +22,10 @@ from foretrace._learner.forgetting import BLOCK, HELD, LossWatch
 from foretrace._learner.state import LearnerState
 from foretrace._network import Network
 from foretrace._runs.checkpoint import load, read_extra, restoring, save
+from foretrace._runs.config_json import from_json
 from foretrace._runs.directory import read_config_as
 from foretrace._runs.follow import Program, Result, Session, follow
 from foretrace._runs.loop import IN_FLIGHT, Schedule
-from foretrace._runs.metrics import numbers_of
 from foretrace._runs.saved import RunKind, Saved
 from foretrace._types import Array
 from foretrace.experiment._build import build
@@ -242,9 +242,9 @@ class _Training(Program[LearnerState]):
         """Return the result with its scores under their names."""
         if result.scores is None:
             return result
-        found = result.scores | {"step": result.step}
-        scores = numbers_of(result.run.metrics, found, Scores._fields)
-        return result._replace(scores=Scores(**scores))
+        with restoring(result.run.metrics):
+            scores = Scores(*(result.scores[name] for name in Scores._fields))
+        return result._replace(scores=scores)
 
     def _read_best(self) -> _Best | None:
         """Return the best network of an earlier part of the run."""
@@ -253,8 +253,8 @@ class _Training(Program[LearnerState]):
             return None
         network = load(path, SimpleNamespace(init=lambda: self.learner.network))
         with restoring(path):
-            found = numbers_of(path, read_extra(path), ("score", "step"))
-        return _Best(self.devices.replicate(network), found["score"], int(found["step"]))
+            found = from_json(dict[str, float], read_extra(path))
+            return _Best(self.devices.replicate(network), found["score"], int(found["step"]))
 
     def _keep_best(self, network: Network, step: int, scores: Scores) -> None:
         """Keep a network that is better on validation than all before, in memory and in a file."""
@@ -274,7 +274,8 @@ class _Training(Program[LearnerState]):
             self.window.append(metrics)
             self.refused = 0 if metrics.accepted else self.refused + 1
             self.check_refused(self.refused, step, self._advice)
-            self.session.show.update(step, metrics.loss, metrics.accuracy)
+            said = f"loss {metrics.loss:.4f}, accuracy {metrics.accuracy:.2%}"
+            self.session.show.reach(step, said)
             if (lost := self.level.add(metrics.loss)) is not None:
                 self.session.show.say(
                     f"warning: step {step}: the training loss was {lost[0]:.3g} in the last "

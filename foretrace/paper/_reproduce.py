@@ -18,11 +18,11 @@ from typing import Any
 from tyro.conf import Positional
 
 from foretrace._learner.state import UntrainedParameters
+from foretrace._runs import directory
 from foretrace._runs.config_json import check_types
-from foretrace._runs.directory import Run, RunError, TakenError, begin, record_config, reopen
 from foretrace._runs.files import LockedError, locked
 from foretrace._runs.loop import DivergenceError
-from foretrace._runs.many import many, run_in
+from foretrace._runs.many import many
 from foretrace._runs.saved import RunKind
 from foretrace._runs.signals import Stop
 from foretrace.experiment._scores import Scores
@@ -98,11 +98,11 @@ def run(
         ValueError: no entry is chosen, or (`LockedError`) another process is at work there.
     """
     folder, experiment = Path(folder), config.planned()
-    own = Run(folder)
+    own = directory.Run(folder)
     if own.config.exists():
-        reopen(own, config, may_change=KIND.may_change)
+        directory.reopen(own, config, may_change=KIND.may_change)
     else:
-        begin(own, config)
+        directory.create(folder, config)
 
     def next_jobs() -> list[Job]:
         records = read_records(folder)
@@ -112,13 +112,13 @@ def run(
     def attempt(job: Job) -> None:
         if show_progress:
             print(job.title, file=sys.stderr)
-        place = run_in(folder / "runs", job.config)
+        place = directory.run_in(folder / "runs", job.config)
         resume = place.config.exists()
         try:
             result = train(job.config, place.path, resume=resume, show_progress=show_progress)
             scores = result.scores
-        except (LockedError, TakenError) as error:
-            raise RunError(str(error)) from error  # `many` would wait for another process
+        except (LockedError, directory.TakenError) as error:
+            raise directory.RunError(str(error)) from error  # `many` would wait for another process
         except DivergenceError:
             scores = Scores(*[math.nan] * 3)
         if scores is not None:
@@ -127,6 +127,6 @@ def run(
     with locked(folder), Stop() as stop, warnings.catch_warnings():
         # Experiments run rules that leave parameters untrained on purpose.
         warnings.simplefilter("ignore", UntrainedParameters)
-        record_config(own, config)
+        directory.record_config(own, config)
         many(next_jobs, attempt, stop)
     return next_jobs()

@@ -378,7 +378,7 @@ class Learning(Program[State]):
         total = means(self.mixture.scores, report.total)
         self.record("stream", **self._values(report, scores, total=total, **values))
         shown = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
-        show.tick(f"row {row}: {shown}; {speed:.0f} rows/s, {memory:.0f} MiB")
+        show.reach(row, f"row {row}: {shown}; {speed:.0f} rows/s, {memory:.0f} MiB")
 
     def _health(self, report: Report) -> dict[str, Any]:
         """Return how the network learns since the last line; nothing without one."""

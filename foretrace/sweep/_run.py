@@ -22,7 +22,7 @@ import jax
 from foretrace._runs import directory
 from foretrace._runs.files import LockedError, locked
 from foretrace._runs.loop import DivergenceError
-from foretrace._runs.many import many, run_in
+from foretrace._runs.many import many
 from foretrace._runs.signals import Stop
 from foretrace.sweep._config import Sweep
 from foretrace.sweep._kinds import scores_of
@@ -85,6 +85,7 @@ def run(
         directory.reopen(own, sweep, may_change=("trials",))
         directory.record_config(own, sweep)
     else:
+        directory.check_free(folder)
         directory.create(folder, sweep, study=f"{folder.name}-{os.urandom(4).hex()}")
     trials = study(folder)
     if workers > 1:
@@ -184,7 +185,7 @@ def _attempt(trials: "optuna.Study", number: int, sweep: Sweep, folder: Path, sh
             if losses == LOSSES:
                 raise ValueError(f"its process was lost {losses} times")
             config = applied(sweep.config, values)
-            run = run_in(folder / "trials", config)
+            run = directory.run_in(folder / "trials", config)
             trial.set_user_attr("run", f"trials/{run.path.name}")
             scores = scores_of(config, run, show)
             if scores is None:

@@ -178,11 +178,9 @@ FORGED = {
     ("stream", "header"): {
         (): (DEEP, []),
         ("format",): (DEEP,),
-        ("complex",): (None,),
         ("prng",): ({"key": "absent"}, {}),
     },
     ("train", "header"): {
-        ("complex",): (["absent"], ["key"]),
         ("prng",): (["key"], {"key": "threefry2x32", "step": "threefry2x32"}),
     },
     ("stream", "extra"): {

@@ -41,7 +41,7 @@ def interrupt_at(step, patch):
     """Interrupt this process when a step is shown."""
 
     class Interrupting(_progress.ProgressBar):
-        def update(self, at, loss, accuracy):
+        def reach(self, at, text):
             if at == step:
                 signal.raise_signal(signal.SIGINT)
 

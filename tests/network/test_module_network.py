@@ -97,7 +97,6 @@ def test_tools_for_equal_blocks_say_so(network, without_shape_checks):
     for tool, arguments in (
         (ft.alignment, data),
         (ft.to_torch, {"path": "model.py"}),
-        (ft.save_pretrained, {"path": "file"}),
     ):
         with pytest.raises(TypeError, match=r"ModuleNetwork\) must be a foretrace.Network"):
             tool(network, **arguments)

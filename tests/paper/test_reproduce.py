@@ -15,9 +15,8 @@ from foretrace import paper
 from foretrace._options.cells import LRU
 from foretrace._options.network import NetworkConfig
 from foretrace._runs.config_json import from_json, to_json
-from foretrace._runs.directory import RunError, create
+from foretrace._runs.directory import RunError, create, run_in
 from foretrace._runs.files import locked
-from foretrace._runs.many import run_in
 from foretrace._runs.metrics import MetricsLog
 from foretrace.cli import _main as cli
 from foretrace.experiment import _report, _train
