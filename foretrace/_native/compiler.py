@@ -6,6 +6,7 @@ import ctypes
 import functools
 import hashlib
 import importlib.util
+import logging
 import os
 import platform
 import shlex
@@ -13,11 +14,14 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from pathlib import Path
 
 from foretrace._cache import VARIABLE, is_own, own_folder, processor
 from foretrace._runs.files import write_atomically
+
+_log = logging.getLogger(__name__)
 
 FLAGS = (
     "-std=c99",
@@ -114,7 +118,10 @@ def compiled(source: str, header: str, name: str) -> ctypes.CDLL:
     folder = _folder()
     path = _kept(folder, key)
     if path is None:
+        began = time.monotonic()
+        _log.info("compiling %d lines of C with %s …", source.count("\n"), shlex.join(compiler))
         program = _compile(command, source, header, name)
+        _log.info("compiled in %.1f s; kept in %s", time.monotonic() - began, folder)
         path = folder / f"{key}-{_digest(program)}.so"
         write_atomically(path, program)
         path.chmod(0o600)  # whatever the umask is: a file that others can write is not loaded
