@@ -10,6 +10,7 @@ factor with each error, and take the longer the smaller it was.
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import optax
 
 from foretrace._types import Array, Bool, Float
 
@@ -63,7 +64,5 @@ def learned_error(
     )
     is_new = run >= NEW_SCALE
     size = jnp.where(is_new, run_size, scale.size + rate * (jnp.minimum(error, limit) - scale.size))
-    run, run_size = jnp.where(is_new, 0.0, run), jnp.where(is_new, 0.0, run_size)
-    return ErrorScale(
-        *(jnp.where(known, new, old) for new, old in zip((size, run, run_size), scale, strict=True))
-    )
+    after = ErrorScale(size, jnp.where(is_new, 0.0, run), jnp.where(is_new, 0.0, run_size))
+    return optax.tree.where(known, after, scale)

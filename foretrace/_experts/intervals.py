@@ -35,6 +35,7 @@ from typing import NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from foretrace._types import Array, Float
 
@@ -88,7 +89,7 @@ class Tracked(NamedTuple):
     offsets: Float[Array, "2 O"]
 
 
-class Member(NamedTuple):
+class MemberErrors(NamedTuple):
     """What is known of the errors of one member.
 
     Args:
@@ -108,13 +109,15 @@ class Member(NamedTuple):
         ratio = jnp.where(tracked.size > 0, ratio, 1.0)
         return (_SHARED + count * ratio) / (_SHARED + count)
 
-    def learn(self, errors: Float[Array, "O"], held: Float[Array, ""], known: Array) -> "Member":
+    def learn(
+        self, errors: Float[Array, "O"], held: Float[Array, ""], known: Array
+    ) -> "MemberErrors":
         """Return what is known after a row's errors, of which a share `held` lay inside."""
         count = self.num_labels + 1
         size = _averaged(self.size, errors, jnp.minimum(count, _OF_MEMBER))
-        new = Member(size, count, self.held + held)
+        new = MemberErrors(size, count, self.held + held)
         known = known & jnp.isfinite(errors).all()
-        return Member(*(jnp.where(known, a, b) for a, b in zip(new, self, strict=True)))
+        return optax.tree.where(known, new, self)
 
 
 class Intervals(eqx.Module):
@@ -250,7 +253,7 @@ class Intervals(eqx.Module):
         floor = (_least(tracked) - tracked[:, place]) / unit
         offsets = jnp.maximum(offsets, jnp.minimum(state.offsets, floor))
         new = new._replace(offsets=offsets)
-        return Tracked(*(jnp.where(known, a, b) for a, b in zip(new, state, strict=True)))
+        return optax.tree.where(known, new, state)
 
     def _tracked(self, state: Tracked) -> Float[Array, "2 C O"]:
         """Return the margins without the offset."""

@@ -22,6 +22,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 
 from foretrace._types import Array, Bool, Float, Int
 
@@ -129,11 +130,7 @@ class ClassMixture(eqx.Module):
         means = _shared(state.means + of_label, SHARE)
         evidence = jnp.log(jnp.maximum(candidates @ label, 1e-12)) / (1 + self.delay)
         top = _shared(state.top + evidence, TOP_SHARE)
-        return ClassWeights(
-            jnp.where(known, exponents, state.exponents),
-            jnp.where(known, means, state.means),
-            jnp.where(known, top, state.top),
-        )
+        return optax.tree.where(known, ClassWeights(exponents, means, top), state)
 
     def _candidates(
         self, state: ClassWeights, predicted: Float[Array, "E O"], num_classes: Int[Array, ""]

@@ -28,7 +28,7 @@ from foretrace._experts.arrivals import Arrivals, Arrived, Outliers, Row
 from foretrace._experts.by_name import EXPERTS, experts_of
 from foretrace._experts.expert import Lesson, Remembered
 from foretrace._experts.features import Maps, Past, Seen, expand, look, maps, new_past, new_seen
-from foretrace._experts.intervals import Intervals, Member, Tracked
+from foretrace._experts.intervals import Intervals, MemberErrors, Tracked
 from foretrace._experts.mix_classes import ClassMixture, ClassWeights
 from foretrace._experts.mix_numbers import NumberMixture, NumberWeights
 from foretrace._experts.moments import settled_scale
@@ -104,7 +104,7 @@ class MixtureState(NamedTuple):
 
     arrived: Arrived
     intervals: Tracked | None
-    of_members: Member | None
+    of_members: MemberErrors | None
     pasts: Past
     carries: tuple[Any, ...]
     late_carries: tuple[Any, ...] | None
@@ -164,7 +164,7 @@ class Report(NamedTuple):
     weights: Any
     scales: Any
     outliers: Any
-    of_members: Member | None
+    of_members: MemberErrors | None
     health: Health | None
 
 
@@ -267,7 +267,7 @@ class Mixture:
             return MixtureState(
                 self.arrivals.init(),
                 None if self.intervals is None else self.intervals.init(),
-                Member(*jnp.zeros((3, count))) if self._has_own_errors else None,
+                MemberErrors(*jnp.zeros((3, count))) if self._has_own_errors else None,
                 in_slots(new_past(self.shape), count),
                 carries,
                 carries if self.ring.delay else None,
@@ -402,7 +402,9 @@ class Mixture:
         if state.of_members is None:
             return state
         own = read(state.of_members, row.slot)
-        return state._replace(of_members=optax.tree.where(row.is_first, Member(*jnp.zeros(3)), own))
+        return state._replace(
+            of_members=optax.tree.where(row.is_first, MemberErrors(*jnp.zeros(3)), own)
+        )
 
     def _traced_step(
         self, state: MixtureState, maps: Maps, rows: Any, *, learning: bool = True

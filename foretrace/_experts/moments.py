@@ -16,6 +16,7 @@ Source: Welford, Technometrics 4(3), 1962; with the bound on n, old numbers lose
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import optax
 
 from foretrace._types import Array, Bool, Float
 
@@ -45,10 +46,6 @@ class Average(NamedTuple):
         mean = self.mean + (x - self.mean) / count
         found = (x - self.mean) * (x - mean)
         return Average(count, mean, self.variance + (found - self.variance) / count)
-
-    def where(self, chosen: Bool[Array, "*N"], other: "Average") -> "Average":
-        """Return these averages where they are chosen, others elsewhere."""
-        return Average(*(jnp.where(chosen, a, b) for a, b in zip(self, other, strict=True)))
 
 
 class Moments(NamedTuple):
@@ -83,25 +80,21 @@ class Moments(NamedTuple):
         self, x: Float[Array, "*N"], bound: float, known: Bool[Array, "*N"]
     ) -> tuple[Float[Array, "*N"], "Moments"]:
         """Return a number as counted, and the moments behind it, unchanged if it is not known."""
-        inside, none = self.within(x, bound), jnp.zeros_like(x)
+        inside, zero = self.within(x, bound), jnp.zeros_like(x)
+        none = Average(zero, zero, zero)
         excess = jnp.where(inside != x, self.excess + 1, jnp.maximum(self.excess - 1, 0))
         is_far = (excess == 0) & (jnp.abs(x - self.run.mean) > NARROW * self.scale)
         begins = is_far | ((excess > 0) != (self.excess > 0))
-        run = Average(none, none, none).where(begins, self.run).update(x)
+        run = optax.tree.where(begins, none, self.run).update(x)
         # A constant is no scale: streams that rest at one value, as rain does at zero, keep theirs.
         is_new_scale = (excess == 0) & (run.num_samples >= NEW_SCALE) & (run.variance > 0)
         replaced = (excess >= NEW_LEVEL) | is_new_scale
         after = Moments(
-            run.where(replaced, self.all.update(inside)),
-            Average(none, none, none).where(replaced, run),
-            jnp.where(replaced, none, excess),
+            optax.tree.where(replaced, run, self.all.update(inside)),
+            optax.tree.where(replaced, none, run),
+            jnp.where(replaced, zero, excess),
         )
-        kept = Moments(
-            after.all.where(known, self.all),
-            after.run.where(known, self.run),
-            jnp.where(known, after.excess, self.excess),
-        )
-        return jnp.where(replaced, x, inside), kept
+        return jnp.where(replaced, x, inside), optax.tree.where(known, after, self)
 
 
 def new_moments(size: int) -> Moments:
