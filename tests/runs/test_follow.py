@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from foretrace import read_extra
+from foretrace._runs.appended import AppendedFile
 from foretrace._runs.follow import Program, follow
 from foretrace._runs.loop import REFUSED_IN_A_ROW, DivergenceError, Schedule
 from foretrace._runs.metrics import read_metrics
@@ -100,6 +101,25 @@ def test_an_error_is_told_also_where_the_state_cannot_be_saved(add, monkeypatch)
     monkeypatch.setattr("foretrace._runs.follow.save", full)
     with pytest.raises(ValueError, match="of the data"):
         add(failing, checkpoint_every=None)
+
+
+def test_the_record_is_on_the_disk_before_a_checkpoint_knows_of_it(add, monkeypatch):
+    done = []
+    monkeypatch.setattr(AppendedFile, "sync", lambda _: done.append("record"))
+    monkeypatch.setattr("foretrace._runs.follow.save", lambda *_, **__: done.append("checkpoint"))
+    add()
+    assert done == ["record", "checkpoint"] * 3
+
+
+def test_seconds_and_refusals_in_a_row_go_on_where_a_run_was_resumed(add):
+    def refused(program):
+        program.refused += 1
+        time.sleep(0.05)
+
+    first = add(refused, steps=6).seconds
+    seen = []
+    second = add(lambda self: seen.append(self.refused), resume=True, steps=8).seconds
+    assert seen == [3] and second >= first >= 0.15
 
 
 def test_only_many_refusals_in_a_row_end_a_run(add):
