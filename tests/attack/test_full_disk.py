@@ -148,6 +148,7 @@ WAYS = {
 )
 @example([0.01, 0.6], "killed", False)
 @example([0.5], "full for a moment", True)
+@example([0.04], "full for a moment", False)  # the folder of a new configuration is not synced
 def test_whatever_cannot_be_written_the_run_ends_as_if_undisturbed(
     undisturbed, tmp_path_factory, shares, way, predicts
 ):
@@ -168,3 +169,9 @@ def test_whatever_cannot_be_written_the_run_ends_as_if_undisturbed(
     assert run(name, folder)[0] == 0
     assert content(folder) == undisturbed.content
     assert {path.stem for path in folder.parent.iterdir()} == {"run"}
+
+
+def test_a_file_is_on_the_disk_before_it_gets_its_name_and_the_name_before_it_is_used(undisturbed):
+    done = undisturbed.operations
+    named = [at for at, name in enumerate(done) if name in ("replace", "link")]
+    assert named and all(done[at - 1] == done[at + 1] == "fsync" for at in named)
