@@ -6,7 +6,7 @@ import time
 import jax.numpy as jnp
 import pytest
 
-from foretrace import read_extra
+from foretrace import CheckpointError, read_extra, save
 from foretrace._runs.appended import AppendedFile
 from foretrace._runs.follow import Program, follow
 from foretrace._runs.loop import REFUSED_IN_A_ROW, DivergenceError, Schedule
@@ -120,6 +120,15 @@ def test_seconds_and_refusals_in_a_row_go_on_where_a_run_was_resumed(add):
     seen = []
     second = add(lambda self: seen.append(self.refused), resume=True, steps=8).seconds
     assert seen == [3] and second >= first >= 0.15
+
+
+@pytest.mark.parametrize("step", [-2, 5])
+def test_a_checkpoint_of_no_step_of_the_run_is_refused(add, tmp_path, step):
+    path = tmp_path / "checkpoint.safetensors"
+    add(steps=4)
+    save(path, jnp.zeros(()), extra=read_extra(path) | {"step": step})
+    with pytest.raises(CheckpointError, match=f"is at step {step}, expected 0 to 4"):
+        add(resume=True, steps=4)
 
 
 def test_only_many_refusals_in_a_row_end_a_run(add):
