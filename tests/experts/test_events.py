@@ -27,10 +27,9 @@ STEP = jax.jit(lambda events, row: remember(events, row, is_unusual(row)))
 
 def followed(rows, shape=SHAPE):
     """The memory behind the rows."""
-    with jax.enable_x64(True):
-        events = new_events(shape)
-        for row in rows:
-            events = STEP(events, np.asarray(row, float))
+    events = new_events(shape)
+    for row in rows:
+        events = STEP(events, np.asarray(row, float))
     return events
 
 
@@ -73,10 +72,8 @@ def test_experts_of_unusual_rows_learn_nothing_without_them():
 
 def test_a_spike_among_many_inputs_is_seen_before_they_are_projected():
     shape = Shape(200, (), 2, classes=True)
-    with jax.enable_x64(True):
-        x = np.zeros(200)
-        x[150] = 9.0
-        parts = maps(shape), new_past(shape), x, np.asarray(-1.0), np.array([0.0, 1.0])
-        _, after = look(shape, *parts, np.zeros(0))
+    x = np.where(np.arange(200) == 150, 9.0, 0.0)
+    parts = maps(shape), new_past(shape), x, np.asarray(-1.0), np.array([0.0, 1.0])
+    _, after = look(shape, *parts, np.zeros(0))
     assert after.events.rows.shape[1] < 200
     assert after.events.ages[0] == 0

@@ -1,8 +1,8 @@
 """The mixture for numbers, by its definition in NumPy; the seasonal lag of the baselines."""
 
 from collections import deque
+from types import SimpleNamespace
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -24,88 +24,86 @@ EXPERTS, STEPS, DELAYS, RAW = 5, 3, (0, 1, 4), 3
 def test_weights_follow_the_definition():
     """Logarithms of weights, as the head of the module has them, give the same predictions."""
     draw = np.random.default_rng(0)
-    with jax.enable_x64(True):
-        mixture = NumberMixture(EXPERTS, 3, STEPS, DELAYS, raw=RAW)
-        state, count = mixture.init(), len(RATES) * len(SHARES)
-        prior = np.r_[np.full(3, 1 / 6), np.full(2, 1 / 4)]
-        top_prior = np.r_[np.full(3, 1 / 6), np.full(2 * count, 1 / (4 * count))]
-        logs = np.tile(np.log(prior)[None, :, None], (2 * count, 1, STEPS))
-        top = np.tile(np.log(top_prior)[:, None], (1, STEPS))
-        last_prior = np.r_[LAST_PRIOR, np.full(EXPERTS, (1 - LAST_PRIOR) / EXPERTS)]
-        last = np.tile(np.log(last_prior)[:, None], (1, STEPS))
-        late, waiting, gap = 1.0 + np.array(DELAYS), deque(), np.array([1.0, 5.0, 20.0])
-        overlap, state = np.maximum(DELAYS, 1), state._replace(gap=jnp.asarray(gap))
-        for _ in range(34):
-            experts, label = draw.normal(size=(EXPERTS, STEPS)), draw.normal(size=STEPS)
-            experts += 40.0 * (draw.uniform(size=experts.shape) < 0.1)  # further than the reach
-            clipped = draw.uniform() < 0.3
-            mixed, candidates = mixture.predict(state, experts, jnp.ones(()), jnp.array(clipped))
-            reach = np.where(np.asarray(state.num_labels) > 0, 8 * _unit(state), np.inf)
-            now = _mean(np.exp(logs), experts, reach, clipped)
-            made = np.concatenate([experts[:3], now])
-            chosen = _mean(np.exp(top), made, reach)
-            np.testing.assert_allclose(candidates, [*made, chosen], rtol=0, atol=1e-10)
-            mean = _mean(np.exp(last), np.stack([chosen, *experts]), reach)
-            np.testing.assert_allclose(mixed, mean, rtol=0, atol=1e-10)
-            waiting.append((experts, label, candidates, made, chosen, clipped))
-            if len(waiting) <= max(DELAYS):
-                continue
-            # Combinations are judged by the weights of now, top and last average by what was made.
-            experts, label, candidates, made, chosen, clipped = waiting.popleft()
-            now = _mean(np.exp(logs), experts, reach, clipped)
-            averaged = np.stack([chosen, *experts])
-            known, deviation = jnp.ones(STEPS, bool), jnp.ones(STEPS)
-            made_of = state, experts, candidates, label, known, deviation
-            state = mixture.learn(*made_of, jnp.array(clipped))
-            unit = np.maximum(_unit(state), 1e-9)
-            mean = _mean(np.exp(last), averaged, 8 * unit)
-            rates, shares = (v.ravel()[:, None] for v in np.meshgrid(RATES, SHARES))
-            for way in range(2):
-                at = slice(way * count, (way + 1) * count)
-                if way:
-                    losses = np.minimum(np.abs(experts - label) / unit, 8.0)[None]
-                else:
-                    side = np.sign(now[at] - label)[:, None]
-                    losses = np.clip(side * (experts[None] - now[at][:, None]) / unit, -8, 8)
-                by = (rates if way else rates / late)[:, None]
-                logs[at] = _shared(logs[at] - by * losses, (shares / late)[:, None], prior)
-            missed = np.minimum(np.abs(made - label) / unit, 8.0 * overlap)
-            rate = np.minimum(TOP_RATE / late, unit / gap)
-            one, all_as_one = (
-                np.log((np.exp(top - k * rate * (missed - missed.min(0)))).sum(0)) / (k * rate)
-                for k in (1, overlap)
-            )
-            gap = gap * (1 - 1 / (200 * late)) + unit * (all_as_one - one)
-            np.testing.assert_allclose(state.gap, gap, rtol=0, atol=1e-10)
-            missed = missed * np.minimum(TOP_RATE / late, unit / gap)
-            top = _shared((top - missed)[None], TOP_SHARE / late, top_prior)[0]
-            slope = np.clip((mean - label) / unit, -3, 3) * (averaged - mean) / unit
-            slope = LAST_RATE / late * np.clip(slope, -8, 8)
-            last = _shared((last - slope)[None], LAST_SHARE / late, last_prior)[0]
-        total = mixture.weights(state).sum(axis=0)
-        np.testing.assert_allclose(total, np.ones(STEPS), rtol=0, atol=1e-10)
+    mixture = NumberMixture(EXPERTS, 3, STEPS, DELAYS, raw=RAW)
+    state, count = mixture.init(), len(RATES) * len(SHARES)
+    prior = np.r_[np.full(3, 1 / 6), np.full(2, 1 / 4)]
+    top_prior = np.r_[np.full(3, 1 / 6), np.full(2 * count, 1 / (4 * count))]
+    logs = np.tile(np.log(prior)[None, :, None], (2 * count, 1, STEPS))
+    top = np.tile(np.log(top_prior)[:, None], (1, STEPS))
+    last_prior = np.r_[LAST_PRIOR, np.full(EXPERTS, (1 - LAST_PRIOR) / EXPERTS)]
+    last = np.tile(np.log(last_prior)[:, None], (1, STEPS))
+    late, waiting, gap = 1.0 + np.array(DELAYS), deque(), np.array([1.0, 5.0, 20.0])
+    overlap, state = np.maximum(DELAYS, 1), state._replace(gap=jnp.asarray(gap))
+    for _ in range(34):
+        experts, label = draw.normal(size=(EXPERTS, STEPS)), draw.normal(size=STEPS)
+        experts += 40.0 * (draw.uniform(size=experts.shape) < 0.1)  # further than the reach
+        clipped, deviation = draw.uniform() < 0.3, draw.uniform(0.2, 5.0)
+        given = jnp.array(deviation), jnp.array(clipped)
+        mixed, candidates = mixture.predict(state, experts, *given)
+        reach = _reach(state, deviation)
+        now = _mean(np.exp(logs), experts, reach, clipped)
+        made = np.concatenate([experts[:3], now])
+        chosen = _mean(np.exp(top), made, reach)
+        np.testing.assert_allclose(candidates, [*made, chosen], rtol=0, atol=1e-10)
+        mean = _mean(np.exp(last), np.stack([chosen, *experts]), reach)
+        np.testing.assert_allclose(mixed, mean, rtol=0, atol=1e-10)
+        waiting.append((experts, label, candidates, made, chosen, clipped, deviation))
+        if len(waiting) <= max(DELAYS):
+            continue
+        # Combinations are judged by the weights of now, top and last average by what was made.
+        experts, label, candidates, made, chosen, clipped, deviation = waiting.popleft()
+        now = _mean(np.exp(logs), experts, _reach(state, deviation), clipped)
+        averaged, known = np.stack([chosen, *experts]), jnp.ones(STEPS, bool)
+        given = jnp.full(STEPS, deviation), jnp.array(clipped)
+        state = mixture.learn(state, experts, candidates, label, known, *given)
+        size = np.maximum(_unit(state), 1e-9 * deviation)
+        unit = size / deviation
+        mean = _mean(np.exp(last), averaged, 8 * unit)
+        rates, shares = (v.ravel()[:, None] for v in np.meshgrid(RATES, SHARES))
+        for way in range(2):
+            at = slice(way * count, (way + 1) * count)
+            if way:
+                losses = np.minimum(np.abs(experts - label) / unit, 8.0)[None]
+            else:
+                side = np.sign(now[at] - label)[:, None]
+                losses = np.clip(side * (experts[None] - now[at][:, None]) / unit, -8, 8)
+            by = (rates if way else rates / late)[:, None]
+            logs[at] = _shared(logs[at] - by * losses, (shares / late)[:, None], prior)
+        missed = np.minimum(np.abs(made - label) / unit, 8.0 * overlap)
+        rate = np.minimum(TOP_RATE / late, size / gap)
+        one, all_as_one = (
+            np.log((np.exp(top - k * rate * (missed - missed.min(0)))).sum(0)) / (k * rate)
+            for k in (1, overlap)
+        )
+        gap = gap * (1 - 1 / (200 * late)) + size * (all_as_one - one)
+        np.testing.assert_allclose(state.gap, gap, rtol=0, atol=1e-10)
+        missed = missed * np.minimum(TOP_RATE / late, size / gap)
+        top = _shared((top - missed)[None], TOP_SHARE / late, top_prior)[0]
+        slope = np.clip((mean - label) / unit, -3, 3) * (averaged - mean) / unit
+        slope = LAST_RATE / late * np.clip(slope, -8, 8)
+        last = _shared((last - slope)[None], LAST_SHARE / late, last_prior)[0]
+    total = mixture.weights(state).sum(axis=0)
+    np.testing.assert_allclose(total, np.ones(STEPS), rtol=0, atol=1e-10)
 
 
 def test_the_first_of_equal_lags_is_the_season():
-    with jax.enable_x64(True):
-        baselines = NumberBaselines(2, 4)
-        errors = jnp.array([[3.0, 1.0], [1.0, 2.0], [1.0, 1.0], [5.0, 5.0]])
-        labels = jnp.array([10.0, 20.0, 30.0, 40.0])
-        features = _Labels(labels)
-        found = baselines.predict(SeasonState(errors, jnp.full(4, 9.0)), features)
-        assert found[2].tolist() == [20.0, 10.0]
-        # Lags that were never compared are not chosen: the last number is.
-        found = baselines.predict(SeasonState(errors, jnp.zeros(4)), features)
-        assert found[2].tolist() == [10.0, 10.0]
-
-
-class _Labels:
-    def __init__(self, labels):
-        self.labels = labels
+    baselines = NumberBaselines(2, 4)
+    errors = jnp.array([[3.0, 1.0], [1.0, 2.0], [1.0, 1.0], [5.0, 5.0]])
+    labels = jnp.array([10.0, 20.0, 30.0, 40.0])
+    features = SimpleNamespace(labels=labels)
+    # Lags that were never compared are not chosen: the last number is.
+    for compared, season in ((9.0, [20.0, 10.0]), (0.0, [10.0, 10.0])):
+        found = baselines.predict(SeasonState(errors, jnp.full(4, compared)), features)
+        assert found[2].tolist() == season
 
 
 def _unit(state):
     return np.minimum(state.unit.size, 4 * np.asarray(state.recent))
+
+
+def _reach(state, deviation):
+    size = 8 * _unit(state) / deviation
+    return np.where(np.asarray(state.num_labels) > 0, size, np.inf)
 
 
 def _mean(weights, values, reach, clipped=False):

@@ -106,12 +106,10 @@ def test_a_packed_state_learns_the_same_bit_for_bit():
     model = Mixture(NUMBERS, ("baselines", "short", "neighbours"))
     draw = np.random.default_rng(0)
     rows = packed(NUMBERS, draw.normal(size=(60, NUMBERS.inputs)), draw.normal(size=60).tolist())
-    with jax.enable_x64(True):
-        few = model.packing.pack(model.init())
+    few = model.packing.pack(model.init())
     assert len(leaves(few)) < len(leaves(model.init())) / 2
     whole, steps = run(model, rows, 20)
     for i in range(0, 60, 20):
         few, step = model.step(few, rows[i : i + 20])
         np.testing.assert_array_equal(step.newest, steps.newest[i : i + 20])
-    with jax.enable_x64(True):
-        assert_same(model.packing.unpack(few), whole)
+    assert_same(model.packing.unpack(few), whole)

@@ -24,12 +24,6 @@ TINY = {"depth": 1, "model_size": 4, "state_size": 3, "learning_rate": 0.05}
 DEEP = {"depth": 2, "rule": "online(depth=2)"}
 
 
-@pytest.fixture(autouse=True)
-def in_float64():
-    with jax.enable_x64(True):
-        yield
-
-
 def made(shape, **options):
     """Return options and shape of a network beside the baselines, by default with the rule online.
 
