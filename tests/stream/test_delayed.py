@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 
 pytest.importorskip("river")
-from river import evaluate, metrics, preprocessing
+from river import preprocessing
 from river import stream as river_stream
 
 from foretrace.stream import Classifier, ModelConfig, Regressor, StreamConfig, run
@@ -16,7 +16,6 @@ from foretrace.stream import Classifier, ModelConfig, Regressor, StreamConfig, r
 FEW = ModelConfig(experts=("baselines", "row", "short"))
 ROWS, DELAY = 120, 3
 KINDS = {"classification": Classifier, "regression": Regressor}
-METRICS = {"classification": metrics.Accuracy, "regression": metrics.MAE}
 
 
 def make(kind=Regressor, **options):
@@ -65,17 +64,6 @@ def test_predictions_are_those_of_the_command_however_early_labels_come(by_comma
         assert mine == pytest.approx(line.get("probabilities", line["y"]), abs=1e-9)
 
 
-def test_progressive_validation_has_the_score_of_the_command(by_command):
-    """River also leaves out the rows without an answer, and gets the last labels at the end."""
-    task, expected = by_command
-    found, direct = METRICS[task](), METRICS[task]()
-    evaluate.progressive_val_score(rows(task), make(KINDS[task]), found, delay=DELAY)
-    for (_, y), line in zip(rows(task), expected, strict=True):
-        if line["y"] is not None:
-            direct.update(y, line["y"])
-    assert found.get() == pytest.approx(direct.get(), abs=1e-9)
-
-
 def test_in_a_pipeline_a_label_is_given_to_the_row_as_it_was_asked():
     """A pipeline transforms the row of a label again, by the statistics of then."""
     piped, model = preprocessing.StandardScaler() | make(), make()
@@ -102,10 +90,8 @@ VALUES = [pd.NA, pd.NaT, float("nan"), np.ones(2), np.array(2.0), [1.0], None, "
 @pytest.mark.parametrize("named", [False, True])
 def test_rows_of_any_values_wait(value, named):
     """The same object is the same row, until it changes; an equal one is another."""
-    model, (x, other) = (
-        make(Classifier, delay=2, features=None),
-        [{"x": value, "z": 1.0} for _ in range(2)],
-    )
+    model = make(Classifier, delay=2, features=None)
+    x, other = ({"x": value, "z": 1.0} for _ in range(2))
     again = {"id": pd.NA} if named else {}
     assert asked(model, x, **again) == asked(model, x, **again) and num_taken(model) == 1
     if named:  # as a pipeline asks: by an object of its own

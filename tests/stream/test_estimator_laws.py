@@ -9,9 +9,7 @@ from streams import FEW, TINY
 from tiers import fast
 
 from foretrace.stream import _river as stream
-from foretrace.stream._model_config import ModelConfig
 
-BASELINES = ModelConfig(experts=("baselines",))
 MODELS = {
     "late classes": lambda: stream.Classifier(model=FEW, delay=3),
     "next numbers of members": lambda: stream.Forecaster(2, model=FEW, member="who"),
@@ -58,9 +56,9 @@ def test_what_is_pickled_copied_or_cloned_goes_on_exactly(name):
 
 
 def test_a_pickle_with_other_arrays_is_refused():
-    model = stream.Regressor(features=2, model=BASELINES)
-    for i in range(3):
-        model.learn_one({"x": 1.0 * i}, 2.0 * i)
+    model = MODELS["numbers of members"]()
+    for row in rows(3):
+        model.learn_one(*row)
     kept, again = model.__getstate__(), stream.Regressor.__new__(stream.Regressor)
     words = "this Regressor was pickled by a version of foretrace that kept"
     for arrays in (kept["_state"][1:], [*kept["_state"][:-1], np.zeros((7, 7))]):
@@ -68,14 +66,17 @@ def test_a_pickle_with_other_arrays_is_refused():
             again.__setstate__(kept | {"_state": arrays})
 
 
-@pytest.mark.parametrize("name", fast(["classes", "network"]))
+@pytest.mark.parametrize("name", fast(["classes", "next numbers of members", "network"], 2))
 def test_an_estimator_keeps_its_members_apart(name):
     model = MODELS[name]()
-    for x, y in rows(20):
-        model.learn_one(x, y)
+    for x, y in rows(60):
+        learn(model, x, 1000 * y if x["who"] == "b" else y)
     a, b, new = ({"x": 1.0, "who": name} for name in ("a", "b", "new"))
     before, other = answer(model, a), answer(model, b)
     assert before != other and before == answer(model, a)
+    if name == "next numbers of members":  # as wide as the errors of each
+        own, wide = (np.diff(intervals) for _, intervals in (before, other))
+        assert (own < 0.5 * wide).all()
     model.reset("a")
     assert answer(model, b) == other and answer(model, a) == answer(model, new) != before
     model.leave("b")
@@ -85,16 +86,3 @@ def test_an_estimator_keeps_its_members_apart(name):
         model.leave("c")
     with pytest.raises(KeyError, match="is no member"):
         stream.Classifier("tiny").reset("a")
-
-
-def test_rows_of_other_members_do_not_shift_a_forecast():
-    model = stream.Forecaster(2, features=4, model=BASELINES, member="who")
-    for i in range(20):
-        model.learn_one(5.0 + i % 3, {"who": "a"})
-    before = model.forecast(2, member="a")
-    for i in range(20):
-        model.learn_one(1000.0 * i, {"who": "b"})
-    assert model.forecast(2, member="a") == before != model.forecast(2)
-    # As wide as the errors of each; of one that starts anew, those of all.
-    own, other = (np.diff(model.forecast_interval(2, member=name)) for name in "ab")
-    assert (own < 0.5 * other).all()
