@@ -1,6 +1,7 @@
 """Units, last labels and late labels are those of a plain definition, row by row."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -26,13 +27,20 @@ def _floats(raw):
     return jax.tree.map(lambda one: jnp.asarray(one, float), raw)
 
 
+@functools.cache
+def program(shape):
+    """Return what is known before the first row, and the compiled step of a row."""
+    arrivals = Arrivals(shape)
+    return arrivals.init(), jax.jit(arrivals.next, static_argnames="learning")
+
+
 class Followed:
     """Rows of streams, each with a label that comes `delay` rows of the stream later."""
 
     def __init__(self, shape, delay=0):
-        self.arrivals = Arrivals(dataclasses.replace(shape, delay=delay + shape.horizon))
-        self.next = jax.jit(self.arrivals.next, static_argnames="learning")
-        self.arrived, self.delay, self.labels = self.arrivals.init(), delay, {}
+        shape = dataclasses.replace(shape, delay=delay + shape.horizon)
+        self.arrived, self.next = program(shape)
+        self.delay, self.labels = delay, {}
 
     def push(self, x, label, slot=0, *, learning=True, reset=False):
         """Return the row and which numbers are outliers."""

@@ -20,14 +20,12 @@ from foretrace._experts.mixture import mixture
 from foretrace._experts.shape import MAX_EVENTS, Shape
 
 SHAPE = Shape(2, (0, 1), 2, classes=True, previous=False)
-
-
 STEP = jax.jit(lambda events, row: remember(events, row, is_unusual(row)))
 
 
-def followed(rows, shape=SHAPE):
+def followed(rows):
     """The memory behind the rows."""
-    events = new_events(shape)
+    events = new_events(SHAPE)
     for row in rows:
         events = STEP(events, np.asarray(row, float))
     return events

@@ -3,6 +3,7 @@
 from collections import deque
 from types import SimpleNamespace
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -25,6 +26,7 @@ def test_weights_follow_the_definition():
     """Logarithms of weights, as the head of the module has them, give the same predictions."""
     draw = np.random.default_rng(0)
     mixture = NumberMixture(EXPERTS, 3, STEPS, DELAYS, raw=RAW)
+    predict, learn = jax.jit(mixture.predict), jax.jit(mixture.learn)
     state, count = mixture.init(), len(RATES) * len(SHARES)
     prior = np.r_[np.full(3, 1 / 6), np.full(2, 1 / 4)]
     top_prior = np.r_[np.full(3, 1 / 6), np.full(2 * count, 1 / (4 * count))]
@@ -39,7 +41,7 @@ def test_weights_follow_the_definition():
         experts += 40.0 * (draw.uniform(size=experts.shape) < 0.1)  # further than the reach
         clipped, deviation = draw.uniform() < 0.3, draw.uniform(0.2, 5.0)
         given = jnp.array(deviation), jnp.array(clipped)
-        mixed, candidates = mixture.predict(state, experts, *given)
+        mixed, candidates = predict(state, experts, *given)
         reach = _reach(state, deviation)
         now = _mean(np.exp(logs), experts, reach, clipped)
         made = np.concatenate([experts[:3], now])
@@ -55,7 +57,7 @@ def test_weights_follow_the_definition():
         now = _mean(np.exp(logs), experts, _reach(state, deviation), clipped)
         averaged, known = np.stack([chosen, *experts]), jnp.ones(STEPS, bool)
         given = jnp.full(STEPS, deviation), jnp.array(clipped)
-        state = mixture.learn(state, experts, candidates, label, known, *given)
+        state = learn(state, experts, candidates, label, known, *given)
         size = np.maximum(_unit(state), 1e-9 * deviation)
         unit = size / deviation
         mean = _mean(np.exp(last), averaged, 8 * unit)

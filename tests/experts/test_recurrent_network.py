@@ -105,20 +105,32 @@ def test_a_step_that_is_not_finite_is_refused_and_counted():
     assert same.learned.measures.tolist() == [0, 0, 0, 0, 0]
 
 
+@jax.jit
 def residual_lesson(last, y):
     zeros = np.zeros(NUMBERS.inputs + 2)
     shape = dataclasses.replace(NUMBERS, has_network=True)
-    return Lesson(features(shape, zeros, last), jnp.zeros((1, 1)), jnp.asarray([y]), YES, YES)
+    label = jnp.asarray(y, float)[None]
+    return Lesson(features(shape, zeros, last), jnp.zeros((1, 1)), label, YES, YES)
 
 
-def noted(count, slope, noise=0.3):
-    """Return the expert, and statistics of numbers that follow the last one."""
-    expert, draw, last = expert_of(made(NUMBERS)), np.random.default_rng(0), 0.0
-    note, state = jax.jit(expert._noted), expert.init().residuals
-    for _ in range(count):
-        y = slope * last + noise * draw.normal()
-        state, last = note(state, residual_lesson(last, y)), y
-    return expert, state
+@pytest.fixture(scope="module")
+def noted():
+    """Return a function of a slope: an expert, and statistics of numbers that follow the last."""
+    with jax.numpy_dtype_promotion("standard"):
+        expert = expert_of(made(NUMBERS))
+        residuals, noise = expert.init().residuals, 0.3 * np.random.default_rng(0).normal(size=800)
+
+    @jax.jit
+    def program(slope):
+        def note(carry, noise):
+            state, last = carry
+            y = slope * last + noise
+            return (expert._noted(state, residual_lesson(last, y)), y), None
+
+        (state, _), _ = jax.lax.scan(note, (residuals, jnp.zeros(())), noise)
+        return state
+
+    return lambda slope: (expert, program(slope))
 
 
 def read(expert, residuals, last, output):
@@ -128,23 +140,23 @@ def read(expert, residuals, last, output):
 
 
 @pytest.mark.parametrize("slope", [0.0, 0.8, 1.0])
-def test_the_base_is_the_best_linear_prediction_from_the_last_number(slope):
-    expert, state = noted(800, slope)
+def test_the_base_is_the_best_linear_prediction_from_the_last_number(noted, slope):
+    expert, state = noted(slope)
     assert read(expert, state, 1.0, 0.0) == pytest.approx(slope, abs=0.08)
     # The size is that of what the base leaves.
     assert read(expert, state, 0.0, 1.0) == pytest.approx(0.3, rel=0.1)
 
 
-def test_had_the_network_put_out_its_target_it_would_have_been_right():
-    expert, state = noted(200, 0.7)
+def test_had_the_network_put_out_its_target_it_would_have_been_right(noted):
+    expert, state = noted(0.7)
     for y, last in ((0.4, -1.2), (-0.5, 0.3), (2.0, 1.9)):
         lesson = residual_lesson(last, y)
         (output,) = expert.target(state, lesson.label, lesson.features)
         assert read(expert, state, last, output) == pytest.approx(y, abs=1e-12)
 
 
-def test_an_outlier_and_an_output_that_is_not_finite_are_bounded():
-    expert, state = noted(200, 0.7)
+def test_an_outlier_and_an_output_that_is_not_finite_are_bounded(noted):
+    expert, state = noted(0.7)
     far = residual_lesson(0.0, 1e9)
     assert expert.target(state, far.label, far.features) == 10
     assert expert._noted(state, far).scale.size[0] < 1.2 * state.scale.size[0]

@@ -86,7 +86,6 @@ CASES = {
     # The full tier.
     "memory, late labels": (dataclasses.replace(OF_NUMBERS[4], delay=4), stored, MEMORY, LATER),
     "memory, many columns": (OF_NUMBERS[24], partial(stored, columns=24), MEMORY, STORED),
-    "distant, 100": (OF_FOUR, partial(distant, reach=100), DISTANT, {"mixture": 0.05}),
     "distant, 500": (OF_FOUR, partial(distant, reach=500), DISTANT, {"mixture": 0.05}),
     "distant category": (
         OF_CATEGORIES,
