@@ -33,7 +33,10 @@ from foretrace.stream._saved import opened
 
 KEY = jax.dtypes.prng_key
 IN_FAST = ("late classes", "everything", "members in chunks", "text")
-ORDER = [*IN_FAST, *(name for name in STREAMS if name not in IN_FAST)]
+SHOWN = ("number", "class", "late labels", "memory", "fast", "numbers as they are")
+SHOWN += ("network, late", "network in chunks")
+"""Streams whose parts others have: `default` has all experts, `everything` a late network."""
+ORDER = [*IN_FAST, *(name for name in STREAMS if name not in IN_FAST + SHOWN)]
 every_stream = pytest.mark.parametrize("whole", fast(ORDER, len(IN_FAST)), indirect=True)
 ROW = 84
 """Row, counted from 0, that is changed."""
