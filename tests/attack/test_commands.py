@@ -3,18 +3,13 @@
 import dataclasses
 import os
 import shutil
-import signal
 import sys
-from pathlib import Path
 
 import pytest
 
-from foretrace import read_extra
-from foretrace._rows import pipe as pipes
 from foretrace.cli import _main as cli
 from foretrace.cli import _stream as commands
 from foretrace.cli._options import Stream
-from foretrace.stream import _intake
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._run import follow
 
@@ -78,63 +73,6 @@ def test_the_command_that_goes_on_has_all_that_is_not_in_the_run_directory(confi
     given = StreamConfig(**{**vars(config), "bad_rows": "skip", "log_every": 7})
     more = commands._again(Stream(given, run, resume=True, rows=99, tensorboard=True), run)
     assert more == f"{plain} --bad-rows skip --log-every 7 --rows 99 --tensorboard"
-
-
-def assert_goes_on(config, undisturbed, folder):
-    """Resume the run "cut", which must end as one that was not disturbed."""
-    follow(config, folder / "cut", resume=True, show_progress=False)
-    follow(undisturbed, folder / "whole", show_progress=False)
-    cut, whole = (read_extra(folder / name / CHECKPOINT) for name in ("cut", "whole"))
-    assert cut["position"][0] == whole["position"][0] == 60
-    assert cut["intake"] == whole["intake"] and cut["monitors"] == whole["monitors"]
-
-
-def test_an_error_in_the_middle_of_a_step_keeps_the_checkpoint_before_it(
-    config, tmp_path, monkeypatch
-):
-    """The labels have moved on, the network has not."""
-    push, seen = _intake.Streams.push, []
-
-    def fail(self, name, row, value, **options):
-        seen.append(row)
-        came = push(self, name, row, value, **options)
-        if len(seen) == 50:
-            raise TypeError("row 50")
-        return came
-
-    with monkeypatch.context() as patch:
-        patch.setattr(_intake.Streams, "push", fail)
-        with pytest.raises(TypeError, match="row 50"):
-            follow(config, tmp_path / "cut", show_progress=False)
-    assert read_extra(tmp_path / "cut" / CHECKPOINT)["position"][0] == 30
-    assert_goes_on(config, config, tmp_path)
-
-
-@pytest.mark.parametrize("first", [0, 25])
-def test_a_resumed_pipe_that_is_stopped_while_it_waits_loses_nothing(
-    config, tmp_path, pipe, monkeypatch, first
-):
-    data, run = Path(config.source).read_bytes(), tmp_path / "cut"
-    whole = data.index(b"\n", 100) + 1  # behind the 25th row
-    piped = dataclasses.replace(config, source="-", format="csv", look_ahead=20)
-    pipe.write(data[:whole])
-    assert follow(piped, run, rows=first, show_progress=False).position.row == first
-    in_file, waits = [], iter([False, True])
-
-    def select(numbers, *_):
-        in_file.append(read_extra(run / CHECKPOINT)["pipe"]["end"])
-        if next(waits):
-            signal.raise_signal(signal.SIGTERM)
-        return numbers, [], []
-
-    with monkeypatch.context() as patch:
-        patch.setattr(pipes.select, "select", select)
-        pipe.write(data[whole : whole + 2])  # the begin of a row
-        assert follow(piped, run, resume=True, show_progress=False).stopped
-    assert in_file == [False, False], "killed now, the run would go on as if nothing had been read"
-    pipe.write(data[whole + 2 :])
-    pipe.close()
-    assert_goes_on(piped, dataclasses.replace(config, look_ahead=20), tmp_path)
 
 
 def test_files_of_a_new_run_are_on_the_disk(config, tmp_path, monkeypatch):

@@ -4,7 +4,6 @@ import numpy as np
 import pandas as pd
 import pytest
 from streams import FEW, assert_same_run, quiet
-from tiers import fast
 
 from foretrace import stream
 from foretrace._runs.metrics import read_metrics
@@ -39,26 +38,12 @@ def test_the_report_shows_the_simple_answers_and_the_groups_of_experts(files, tm
     )
 
 
-def test_experts_and_chunks_follow_from_the_model():
-    fast_size = ModelConfig("fast")
-    left_out = {*ModelConfig().expert_names()} - {*fast_size.expert_names()}
-    assert left_out == {"events", "memory", "distant"}
-    assert ModelConfig("tiny").expert_names() == ("baselines", "network")
-    with_network = ModelConfig(depth=2, experts=("row", "network"))
-    assert with_network.expert_names() == ("baselines", "row", "network")
-    assert StreamConfig("a.csv", model=fast_size).chunk == 32
-    assert StreamConfig("a.csv", model=fast_size, chunk=1).chunk == 1
-    assert StreamConfig("a.csv", target="z", model=fast_size, member="who").chunk == 32
-    assert StreamConfig("a.csv").chunk == 1
-
-
 @pytest.mark.full
-@pytest.mark.parametrize("options", fast([{"target": "y"}, {"target": "y", "horizon": 2}], 2))
-def test_beside_a_network_the_experts_score_as_without_it(files, tmp_path, options):
-    found = []
+def test_beside_a_network_the_experts_score_as_without_it(files, tmp_path):
+    found, options = [], {"target": "y", "horizon": 2, "delay": 3, "chunk": 4}
     for experts in (SOME, (*SOME, "network")):
-        model = ModelConfig(experts=experts)
-        config = StreamConfig(str(files / "a.csv"), **options, delay=3, chunk=4, model=model)
+        model = ModelConfig("tiny", experts=experts)
+        config = StreamConfig(str(files / "a.csv"), **options, model=model)
         found.append(quiet(config, tmp_path / str(len(experts)), rows=160).experts)
     without, beside = found
     # Two programs, which round differently.

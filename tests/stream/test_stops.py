@@ -3,14 +3,27 @@
 import dataclasses
 import json
 import shutil
+import signal
 import sys
 import threading
 import time
+from pathlib import Path
 
 import pytest
-from streams import FEW, assert_same_run, kill_behind, quiet, rows_in
+from streams import (
+    FEW,
+    assert_same_run,
+    assert_same_state,
+    kill_behind,
+    quiet,
+    records,
+    rows_in,
+    saved,
+)
 
+from foretrace._rows import pipe as pipes
 from foretrace._rows.lines import SourceError
+from foretrace._rows.streams import Streams
 from foretrace._runs.directory import RunError
 from foretrace._runs.follow import Program
 from foretrace.cli import _main as cli
@@ -101,22 +114,71 @@ def test_without_a_checkpoint_the_plan_stays_that_of_the_configuration(ended, ru
         quiet(config, run, resume=True)
 
 
-def test_a_pipe_goes_on_only_with_the_columns_of_the_run(feed, run):
-    """Where its first rows are lost, its columns must be named."""
-    feed("x,y\n" + PAIR * 15, begin)
+PIPES = {
+    # Where its first rows are lost, its columns must be named.
+    "csv": (begin, "x,y\n" + PAIR * 15, "71,0\n2,1\n" * 15, "x,y\n" + PAIR * 30),
+    "jsonl": (quiet, '{"x": 1, "y": 0}\n' * 30, '{"a": 1, "b": 2}\n', '{"x": 2, "y": 1}\n' * 30),
+}
+
+
+@pytest.mark.parametrize("format", PIPES)
+def test_a_pipe_goes_on_only_with_the_columns_of_the_run(feed, run, format):
+    end, first, other, more = PIPES[format]
+    feed(first, end, format=format)
     before = bytes_of(run)
     with pytest.raises(SourceError, match="has other columns"):
-        feed("71,0\n2,1\n" * 15, resume=True)
-    assert bytes_of(run) == before
-    assert feed("x,y\n" + PAIR * 15, resume=True).position.row == 30
+        feed(other, format=format, resume=True)
+    assert bytes_of(run) == before or end is quiet
+    assert feed(more, format=format, resume=True).position.row == ROWS
 
 
-def test_nothing_of_a_pipe_of_other_columns_gets_into_the_checkpoint(feed):
-    rows = [f'{{"x": {i % 3}, "y": {i % 2}}}\n' for i in range(ROWS)]
-    feed("".join(rows[:25]), format="jsonl")
-    with pytest.raises(SourceError, match="has other columns"):
-        feed('{"a": 1, "b": 2}\n', format="jsonl", resume=True)
-    assert feed("".join(rows[25:]), format="jsonl", resume=True).position.row == ROWS
+def test_an_error_in_the_middle_of_a_step_keeps_the_checkpoint_before_it(ended, run, monkeypatch):
+    """The labels have moved on, the network has not."""
+    config, expected = dataclasses.replace(ended[0], checkpoint_every=30), ended[1]
+    push, seen = Streams.push, []
+
+    def fail(self, *arguments, **options):
+        seen.append(arguments)
+        came = push(self, *arguments, **options)
+        if len(seen) == 50:
+            raise TypeError("row 50")
+        return came
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Streams, "push", fail)
+        with pytest.raises(TypeError, match="row 50"):
+            quiet(config, run)
+    assert rows_in(run) == 30
+    quiet(config, run, resume=True)
+    assert_same_run(run, expected)
+
+
+@pytest.mark.parametrize("first", [0, 25])
+def test_a_resumed_pipe_that_is_stopped_while_it_waits_loses_nothing(
+    ended, piped, run, pipe, monkeypatch, first
+):
+    data, expected = Path(ended[0].source).read_bytes(), ended[1]
+    whole = data.index(b"\n", 100) + 1  # behind the 25th row
+    pipe.write(data[:whole])
+    assert quiet(piped, run, rows=first).position.row == first
+    in_file, waits = [], iter([False, True])
+
+    def select(numbers, *_):
+        in_file.append(saved(run)["pipe"]["end"])
+        if next(waits):
+            signal.raise_signal(signal.SIGTERM)
+        return numbers, [], []
+
+    with monkeypatch.context() as patch:
+        patch.setattr(pipes.select, "select", select)
+        pipe.write(data[whole : whole + 2])  # the begin of a row
+        assert quiet(piped, run, resume=True).stopped
+    assert in_file == [False, False], "killed now, the run would go on as if nothing had been read"
+    pipe.write(data[whole + 2 :])
+    pipe.close()
+    quiet(piped, run, resume=True)
+    assert rows_in(run) == ROWS and records(run) == records(expected)
+    assert_same_state(run, expected)
 
 
 def when(condition, action):
