@@ -37,13 +37,11 @@ CASES = {
     "empty.csv": Case(b"", "is empty; the first line must name the columns"),
     "only a line break.csv": Case(b"\n", "has no rows"),
     "header alone.csv": Case(b"x,y\n", "has no rows"),
-    "header without its line break.csv": Case(b"x,y", "has no rows"),
     "row with too many fields.csv": Case(CSV + b"1,2,3\n", "line 4: 3 fields, but the header"),
     "row with too few fields.csv": Case(CSV + b"1\n", "line 4: 1 fields, but the header names 2"),
     "bad rows among good ones, skipped.csv": Case(
         CSV + b"1\n\xff,2\n" + b"3,4\n", 3, ("--bad-rows", "skip")
     ),
-    "another delimiter.csv": Case(b"x;y\n1;2\n", "no column 'y'"),
     "two columns of one name.csv": Case(b"y,y\n1,2\n", "two columns named 'y'"),
     "column without a name.csv": Case(b"x,,y\n1,2,3\n", "a column without a name"),
     "100,000 columns.csv": Case(b",".join(b"c%d" % i for i in range(100_000)), "100000 columns"),
@@ -64,18 +62,11 @@ CASES = {
         b"x,y\n1e999,1\n-1e308,2\n1e308,3\n9" + b"9" * 500 + b",4\n", 4
     ),
     "NaN and infinity.csv": Case(b"x,y\nnan,1\ninf,2\n-Infinity,inf\n1,NaN\n", 4),
-    "hexadecimal and underscores.csv": Case(b"x,y\n0x10,1\n1_000,2\n", 2),
     "empty values of a single column.csv": Case(b"y\n1\n\n2\n\n", 4),
-    "decimal commas.csv": Case(b'x,y\n"20,28",1\n"1,5",2\n', 2),
     "dates outside the calendar.csv": Case(
         b"x,y\n0001-01-01T00:00:00+01:00,1\n9999-12-31T23:59:59-05:00,2\n", 2
     ),
-    "date that does not exist.csv": Case(b"x,y\n2023-02-30,1\n2023-02-28,2\n", 2),
-    "formulas.csv": Case(b"x,y\n=1+1,1\n@SUM(A1),2\n", 2),
-    "escape sequences.csv": Case(b"x,y\n\x1b[2J,1\n\x07,2\n", 2),
     "name with an escape sequence.csv": Case(b"\x1b[2J,z\n1,2\n", "no column 'y'"),
-    "direction marks.csv": Case("x,y\n\u202eabc,1\n\u2066,2\n".encode(), 2),
-    "code.csv": Case(b"x,y\n__import__('os').system('true'),1\n${jndi:ldap://a},2\n", 2),
     "category of 100,000 letters.csv": Case(b"x,y\n" + b"a" * 100_000 + b",1\n", 1),
     "target without a value.csv": Case(b"x,y\n1,\n2,\n", "have no value of 'y'"),
     "target that is one number.csv": Case(b"x,y\n" + b"1,0\n" * 50, 50),
@@ -85,8 +76,6 @@ CASES = {
     "empty.jsonl": Case(b"", "is empty; each line must be a JSON object"),
     "line of a mebibyte.jsonl": Case(b"[" * (MAX_LINE + 10), "line 1: a row of more than"),
     "list.jsonl": Case(b"[1]\n", "line 1: a JSON list"),
-    "number.jsonl": Case(b"3\n", "a JSON int"),
-    "null.jsonl": Case(b"null\n", "a JSON NoneType"),
     "torn object.jsonl": Case(b'{"y": 1}\n{"y"', "line 2: not JSON.*without a line break"),
     "two objects in a line.jsonl": Case(b'{"y": 1} {"y": 2}\n', "not JSON"),
     "object in an object.jsonl": Case(b'{"x": {"a": 1}, "y": 1}\n', "'x' holds a dict; flatten"),
@@ -112,7 +101,6 @@ CASES = {
     # compressed
     "damaged.csv.gz": Case(gzip.compress(CSV * 99)[:-20], "damaged or incomplete gzip"),
     "flipped bits.csv.gz": Case(PACKED[:30] + bytes(90), "gzip"),
-    "junk.csv.gz": Case(b"\x1f\x8b" + bytes(range(100)), "damaged or incomplete gzip"),
     "not compressed, by its name.csv.gz": Case(CSV, 2),
     "compressed, not by its name.csv": Case(gzip.compress(CSV), 2),
     "two parts.csv.gz": Case(gzip.compress(CSV) + gzip.compress(b"5,6\n"), 3),
@@ -121,18 +109,14 @@ CASES = {
     ),
     # parquet
     "empty.parquet": Case(b"", "cannot be read as parquet"),
-    "junk.parquet": Case(b"PAR1" + bytes(100) + b"PAR1", "cannot be read as parquet"),
     "cut.parquet": Case(PARQUET[:-30], "cannot be read as parquet"),
     "flipped bits.parquet": Case(PARQUET[:-60] + bytes(52) + PARQUET[-8:], "cannot be read"),
-    "CSV.parquet": Case(CSV, "cannot be read as parquet"),
     "without rows.parquet": Case(table(x=NOTHING, y=NOTHING), "has no rows"),
     "nested.parquet": Case(table(x=[{"a": 1}], y=[1]), "flatten it into columns"),
     "wide.parquet": Case(table(**{f"c{i}": [1] for i in range(1100)}), "1100 columns, but"),
     "text of a mebibyte.parquet": Case(table(x=["a" * (MAX_LINE + 1)], y=[1]), "holds a text of"),
     "bytes, decimals and times.parquet": Case(table(x=[b"\xff", None], y=[1, 2], z=TIMES), 2),
     # no tables
-    "picture.csv": Case(b"\x89PNG\r\n\x1a\n" + bytes(range(256)), "zero byte|not utf-8|not a row"),
-    "program.csv": Case(b"\x7fELF" + bytes(range(200)), "zero byte"),
     "random bytes.csv": Case(np.random.default_rng(1).bytes(5000), "zero byte|not utf-8|not a row"),
     "a format of its own.xls": Case(CSV, "--format csv, tsv, jsonl, parquet or text"),
 }  # fmt: skip

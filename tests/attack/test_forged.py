@@ -234,10 +234,10 @@ FORGED = {
     ],
 )
 def test_it_is_refused(runs, tmp_path, kind, part, place, value):
-    before = peak_bytes()
-    with pytest.raises((ft.CheckpointError, RunError, MetricsError)) as caught:
+    refused = pytest.raises((ft.CheckpointError, RunError, MetricsError))
+    with nothing_but(), refused as caught:
         open_forged(runs, tmp_path, kind, part, place, value)
-    assert len(str(caught.value)) < 2000 and peak_bytes() - before < MOST_BYTES
+    assert len(str(caught.value)) < 2000
 
 
 INTAKES = {
@@ -296,7 +296,6 @@ def test_a_configuration_of_a_huge_network_allocates_nothing(runs, tmp_path, cap
     run = shutil.copytree(finished(runs, "train"), tmp_path / "run")
     for size in (10**7, 10**30):
         forge(run, "config.json", ("config", "network", "model_size"), size)
-        before = peak_bytes()
-        assert cli.main(command.format(run, tmp_path).split()) in (1, 2)
-        assert peak_bytes() - before < MOST_BYTES
+        with nothing_but():
+            assert cli.main(command.format(run, tmp_path).split()) in (1, 2)
         assert "unexpected" not in capsys.readouterr().err
