@@ -241,12 +241,9 @@ def test_it_is_refused(runs, tmp_path, kind, part, place, value):
 
 
 INTAKES = {
-    "classes": {},
     "classes, late, in chunks": {"chunk": 3, "delay": 4},
-    "numbers": {"task": "regression", "delay": 2},
-    "numbers ahead": {"horizon": 2, "delay": 1, "chunk": 2},
-    "members": {"member": "c", "members": 3, "delay": 2},
-    "members ahead": {"member": "c", "members": 3, "horizon": 2},
+    "members ahead": {"member": "c", "members": 3, "horizon": 2, "delay": 1},
+    "numbers, late": {"task": "regression", "delay": 2},
     "network": {"chunk": 3, "delay": 4, "model": NETWORK},
 }
 

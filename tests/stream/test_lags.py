@@ -37,8 +37,8 @@ def write(path, rows, back):
 
 def test_the_category_of_eight_rows_before_is_seen(tmp_path):
     model = ModelConfig(experts=("baselines", "lags"))
-    source = write(tmp_path / "a.csv", 6000, 8)
-    config = StreamConfig(source, target="y", chunk=50, log_every=1000, model=model)
+    source = write(tmp_path / "a.csv", 3000, 8)
+    config = StreamConfig(source, target="y", chunk=50, log_every=500, model=model)
     follow(config, tmp_path / "run", show_progress=False)
     records = read_metrics(tmp_path / "run" / "metrics.jsonl")
     records = [record for record in records if record["kind"] == "stream"]

@@ -19,22 +19,17 @@ def test_the_report_shows_the_simple_answers_and_the_groups_of_experts(files, tm
     config = StreamConfig(str(files / "a.csv"), target="k", model=ModelConfig(experts=SOME))
     result = quiet(config, tmp_path / "run", rows=120)
     table = _report.table(tmp_path / "run")
-    names = list(table.columns[0].cells)
+    names, scores = (list(column.cells) for column in table.columns[:2])
     assert names[:3] == ["this run", "the last one known", "the most frequent class"]
-    shares = dict(name.rsplit(", weight ") for name in names[3:])
-    groups = {
-        "simple answers",
-        "labels that followed the last ones",
-        "earlier rows",
-        "similar rows",
-    }
-    assert shares.keys() == groups
-    assert sum(map(float, shares.values())) == pytest.approx(1, abs=0.03)
-    assert float(shares["earlier rows"]) == pytest.approx(result.weights["short"], abs=0.005)
-    shown = dict(zip(names, table.columns[1].cells, strict=True))
-    assert max(map(float, (result.experts["last"], result.experts["majority"]))) == pytest.approx(
-        float(shown[f"simple answers, weight {shares['simple answers']}"].rstrip("%")) / 100,
-        abs=1e-4,
+    groups, weights = zip(*(name.rsplit(", weight ") for name in names[3:]), strict=True)
+    shares = dict(zip(groups, map(float, weights), strict=True))
+    known = {"labels that followed the last ones", "earlier rows", "similar rows"}
+    assert shares.keys() == known | {"simple answers"}
+    assert sum(shares.values()) == pytest.approx(1, abs=0.03)
+    assert shares["earlier rows"] == pytest.approx(result.weights["short"], abs=0.005)
+    simple = float(scores[3 + groups.index("simple answers")].rstrip("%")) / 100
+    assert simple == pytest.approx(
+        max(result.experts[one] for one in ("last", "majority")), abs=1e-4
     )
 
 

@@ -11,6 +11,7 @@ import warnings
 import numpy as np
 import pytest
 from river import checks
+from test_estimator_laws import MODELS as LEARNING
 from test_estimator_laws import rows
 
 import foretrace as ft
@@ -50,16 +51,13 @@ def test_rivers_own_checks(name, i):
 
 
 @pytest.mark.program
-@pytest.mark.parametrize(
-    ("size", "member"), [("tiny", None), ("tiny", "who"), ("auto", None), ("auto", "who")]
-)
-def test_ctrl_c_at_any_moment_leaves_a_model_that_goes_on(size, member, request):
+@pytest.mark.parametrize("name", ["classes", "network"])
+def test_ctrl_c_at_any_moment_leaves_a_model_that_goes_on(name, request):
     # Whoever starts the tests in the background may have SIGINT ignored: the loop below would never
     # end.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     request.addfinalizer(lambda: signal.signal(signal.SIGINT, before))
-    model = stream.Classifier(size, member=member)
-    table = list(rows(30))
+    model, table = LEARNING[name](), list(rows(30))
     for x, y in table:
         model.learn_one(x, y)
     rng, caught = np.random.default_rng(0), 0
@@ -75,7 +73,7 @@ def test_ctrl_c_at_any_moment_leaves_a_model_that_goes_on(size, member, request)
         assert sum(model.predict_proba_one(table[0][0]).values()) == pytest.approx(1)
         # Rows are learned as a whole: what the host has counted and what the network has learned
         # agree.
-        if size == "tiny":
+        if name == "network":
             state = network_in(model._intake.mixture.packing.unpack(model._state))
             assert int(state.learner.step) == model._intake.target.num_labels
 
