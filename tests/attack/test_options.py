@@ -1,137 +1,82 @@
-"""Every option of a stream acts, is refused, or is said to have no effect."""
+"""Options of a stream act, are refused, or are said to have no effect."""
 
-import dataclasses
 import warnings
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
+from foretrace.stream._conditions import conditions
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._estimator import OnlineEstimator
 from foretrace.stream._model_config import ModelConfig
-from foretrace.stream._plan import make_plan, open_source
 
-ROW = ModelConfig(experts=("row",))
-NETWORK = ModelConfig("tiny", depth=1, model_size=4, state_size=3)
-BASES = {
-    "a mixture, of a class": {"target": "c", "model": ROW},
-    "a mixture, of a number": {"target": "y", "model": ROW},
-    "a network, of a class": {"target": "c", "model": NETWORK},
-    "a network, of a number": {"target": "y", "model": NETWORK},
+MIXTURE, NETWORK = {"experts": ("row",)}, {"size": "tiny"}
+TEXT, MEMBERS = {"format": "text"}, {"member": "who"}
+CASES = {
+    "members": (2, {}, MEMBERS),
+    "when_full": ("stop", {}, MEMBERS),
+    "numeric": (("x",), TEXT, {}),
+    "categorical": (("x",), TEXT, {}),
+    "time": (("x",), TEXT, {}),
+    "ignore": (("x",), TEXT, {}),
+    "look_ahead": (20, TEXT, {}),
+    "delimiter": (";", {"format": "jsonl"}, {"format": "tsv"}),
+    "encoding": ("latin-1", {"format": "parquet"}, TEXT),
+    "bad_rows": ("skip", TEXT, {"format": "jsonl"}),
+    "outliers": ("mask", {"kinds": ["categorical"]}, {"kinds": [], "is_class": False}),
+    "bound": (2.0, {"kinds": ["time"]}, {"kinds": ["numeric"]}),
+    "categories": (3, {"kinds": ["numeric"]}, {"kinds": ["categorical"]}),
+    "classes": (2, {"is_class": False}, {"is_class": True}),
+    "coverage": (0.5, {"is_class": True}, {"is_class": False}),
+    "size": ("medium", MIXTURE, {"experts": ("row", "network")}),
+    "experts contexts": (("contexts",), {"is_class": False}, {"is_class": True}),
+    "experts raw": (("raw",), {"is_class": True}, {"is_class": False}),
+    "state_size": (4, NETWORK | {"cell": "rglru"}, NETWORK),
+    "learning_rate": (1e-2, MIXTURE, NETWORK),
+    "clip": (0.1, MIXTURE, NETWORK),
+    "seed": (1, MIXTURE, NETWORK),
 }
+"""Another value of each option with a condition, where it has no effect, and where it has one."""
 
-OTHER = {
-    "task": "regression",
-    "horizon": 2,
-    "delay": 2,
-    "coverage": 0.5,
-    "chunk": 3,
-    "previous": False,
-    "member": "c",
-    "members": 2,
-    "when_full": "stop",
-    "reset": "r",
-    "id": "x",
-    "numeric": ("text",),
-    "categorical": ("x",),
-    "time": ("text",),
-    "ignore": ("x",),
-    "delimiter": ";",
-    "outliers": "mask",
-    "bound": 2.0,
-    "categories": 3,
-    "classes": 2,
-    "look_ahead": 20,
-}
-"""Another value for each option of a stream but those below."""
-
-OTHER_MODEL = {
-    "size": "medium",
-    "experts": ("short",),
-    "depth": 2,
-    "model_size": 5,
-    "state_size": 4,
-    "cell": "s5",
-    "rule": "truncated",
-    "learning_rate": 1e-2,
-    "clip": 0.1,
-    "train_encoder": False,
-    "seed": 1,
-}
-
-NOT_ABOUT_SCORES = set(
-    "source target format model log_every checkpoint_every predictions encoding bad_rows "
-    "checkpoint_seconds backend".split()
-)
-"""Options of reading, predicting and writing, of members, and of other data."""
+REFUSED = {"cell": "s5", "depth": 2, "model_size": 5, "rule": "rtrl", "train_encoder": False}
+"""Options of the network that are refused without one."""
 
 
-def test_every_option_is_here():
-    assert {field.name for field in dataclasses.fields(StreamConfig)} == {*OTHER} | NOT_ABOUT_SCORES
-    assert {field.name for field in dataclasses.fields(ModelConfig)} == {*OTHER_MODEL}
+def without_effect(**given):
+    """Return the names of options without effect; classes are predicted from a table of CSV."""
+    of_rows = {"is_class": True, "format": "csv", "kinds": ["numeric", "categorical"]}
+    of_rows |= {name: given.pop(name) for name in of_rows.keys() & given.keys()}
+    of_rows["classes"] = of_rows.pop("is_class")
+    of_model = {name: given.pop(name) for name in vars(ModelConfig()).keys() & given.keys()}
+    config = StreamConfig("a.csv", **given, model=ModelConfig(**of_model))
+    return [options.names for options in config.without_effect(**of_rows)]
 
 
-@pytest.fixture(scope="module")
-def source(tmp_path_factory):
-    """Return a file on which every option can act: outliers, categories, texts, late kinds."""
-    path = tmp_path_factory.mktemp("data") / "a.csv"
-    lines = ["x,text,category,r,c,y"]
-    for i in range(120):
-        x = 1000 if i % 40 == 39 else f"{(i * i) % 7 + (i % 3) / 8}"
-        text = f"t{i % 5}" if i > 30 else f"{i % 4}"
-        lines.append(
-            f"{x},{text},{'abcde'[i * i % 5]},{int(i % 10 == 0)},"
-            f"{'abc'[i * i % 3 % (2 + i // 60)]},{i * i % 11}"
-        )
-    path.write_text("\n".join(lines) + "\n")
-    return path
+def test_every_option_with_a_condition_is_here():
+    found = conditions(StreamConfig) | conditions(ModelConfig)
+    named = {name.split()[0] for name in CASES} | {*REFUSED}
+    assert {name for name, needs in found.items() if needs} == named
 
 
-def found_without_effect(source, options):
-    """Return the configuration, and the names of its options without effect; None if refused."""
-    try:
-        config = StreamConfig(str(source), **options)
-        reader = open_source(config)
-        plan = make_plan(config, reader, [row for row, _ in reader.rows()])
-    except ValueError:
-        return None
-    kinds = {column.kind for column in plan.columns}
-    found = config.without_effect(classes=bool(plan.classes), format=reader.format, kinds=kinds)
-    return config, [name for options in found for name in options.names]
+@pytest.mark.parametrize("name", CASES)
+def test_an_option_is_named_where_it_has_no_effect_and_only_there(name):
+    value, without, acts = CASES[name]
+    option = name.split()[0]
+    assert without_effect(**without | {option: value}) == [[name]]
+    assert without_effect(**acts | {option: value}) == without_effect(**without) == []
 
 
-def assert_named_once(source, base, chosen, of_model=()):
-    """Assert that of options with another value each without effect is named, once."""
-    try:
-        changed = {name: OTHER_MODEL[name] for name in of_model}
-        model = dataclasses.replace(BASES[base]["model"], **changed)
-    except ValueError:
-        return
-    options = BASES[base] | {"model": model} | {name: OTHER[name] for name in chosen}
-    if (pair := found_without_effect(source, options)) is None:
-        return
-    config, found = pair
-    # No default is ever named; `contexts` are among the experts of all.
-    assert len(found) == len(set(found)) and {*found} - {"experts contexts"} <= {*chosen, *of_model}
-    if "network" not in config.model.expert_names():
-        assert {*of_model} & {"learning_rate", "clip", "seed"} <= {*found}
+def test_options_without_effect_are_named_once_by_their_reasons():
+    options = ("members", "when_full", "coverage", "learning_rate", "clip", "seed", "bad_rows")
+    found = without_effect(**MIXTURE | TEXT | {name: CASES[name][0] for name in options})
+    expected = [["learning_rate", "clip", "seed"], ["members", "when_full"], ["bad_rows"]]
+    assert sorted(found) == sorted([*expected, ["coverage"]])
 
 
-@pytest.mark.parametrize("base", sorted(BASES))
-def test_an_option_alone_is_named_at_most_once(source, base):
-    for name in OTHER:
-        assert_named_once(source, base, [name])
-    for name in OTHER_MODEL:
-        assert_named_once(source, base, [], [name])
-
-
-TOGETHER = st.sets(st.sampled_from(sorted({*OTHER} - {"delimiter", "numeric"})))
-
-
-@given(st.sampled_from([*BASES]), TOGETHER, st.sets(st.sampled_from([*OTHER_MODEL])))
-def test_whatever_is_given_each_option_without_effect_is_named_once(source, base, some, of_model):
-    assert_named_once(source, base, some, of_model)
+@pytest.mark.parametrize("name", REFUSED)
+def test_options_of_a_network_are_refused_without_one(name):
+    with pytest.raises(ValueError, match=f"{name}=.* is an option of the network, which takes no"):
+        ModelConfig(**MIXTURE, **{name: REFUSED[name]})
+    assert without_effect(**NETWORK, **{name: REFUSED[name]}) == []
 
 
 @pytest.mark.parametrize(
