@@ -1,5 +1,6 @@
 """Least squares on soft steps of a row's numbers: any smooth function of each number."""
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -11,9 +12,14 @@ from foretrace._experts.shape import MAX_ROW, STEPS, WIDE, Shape
 
 def test_the_features_are_the_row_and_each_number_at_each_threshold():
     shape = Shape(3, (0, 2), 1, previous=False)
+
+    @jax.jit
+    def steps_of(*values):
+        seen, _ = look(shape, maps(shape), new_past(shape), *values)
+        return expand(shape, maps(shape), seen).steps
+
     values = (jnp.array(one) for one in ([0.0, 1.0, 4.0], np.nan, [0.0, 1.0], []))
-    seen, _ = look(shape, maps(shape), new_past(shape), *values)
-    steps = np.asarray(expand(shape, maps(shape), seen).steps)
+    steps = np.asarray(steps_of(*values))
     assert steps[:4].tolist() == [1.0, 0.0, 1.0, 4.0]
     first, second = steps[4:].reshape(2, STEPS)
     assert (np.diff(first) < 0).all()
