@@ -98,11 +98,11 @@ def test_a_run_directory_may_be_a_mount_point(tmp_path, monkeypatch):
 
     for name in ("link", "rename", "replace"):
         monkeypatch.setattr(os, name, within(getattr(os, name)))
-    killed = subprocess.Popen(["true"])
-    killed.wait()
-    left = f".config.json.{socket.gethostname()}-{killed.pid}.tmp"
-    (tmp_path / "mounted").mkdir()
-    (tmp_path / "mounted" / left).write_bytes(b"{")  # by a process that was killed as it began
+    left = tmp_path / "mounted" / ".config.json.machine-1.2.tmp"
+    left.parent.mkdir()
+    left.write_bytes(b"{")  # by a process that was killed as it began
+    directory.check_free(left.parent)
+    os.utime(left, (time.time() - 3601,) * 2)
     run = directory.create(tmp_path / "mounted", Config())
     assert directory.read_config_as(run.path, Config) == Config()
     assert [path.name for path in run.path.iterdir()] == ["config.json"]
