@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import time
 
 import pytest
 
