@@ -37,7 +37,7 @@ config = dataclasses.replace(
 folder = Path(sys.argv[1])
 
 class Interrupting(ProgressBar):
-    def update(self, at, loss, accuracy):
+    def reach(self, at, text):
         if at == 7:
             signal.raise_signal(signal.SIGINT)
 
