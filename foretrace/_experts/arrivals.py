@@ -38,6 +38,7 @@ class Row(NamedTuple):
             of a class.
         raw: numbers of the row as they are, the mean in place of a missing one.
         x: inputs, then the last known label's inputs if there is a network.
+        watched: index of each class with an alarm; -1 before its first label.
     """
 
     last: Float[Array, ""]
@@ -52,6 +53,7 @@ class Row(NamedTuple):
     label: Float[Array, "L"]
     raw: Float[Array, "N"]
     x: Float[Array, "I"]
+    watched: Float[Array, "K"]
 
 
 class Classes(NamedTuple):
@@ -160,7 +162,7 @@ class Arrivals:
         waiting = jnp.minimum(stream.num_rows + 1, self.shape.delay).astype(jnp.int32)
         after = after._replace(num_rows=waiting)
         found = Outliers(of_columns, of_label)
-        starts = {"is_new": fresh, "is_first": raw.is_new > 1}
+        starts = {"is_new": fresh, "is_first": raw.is_new > 1, "watched": raw.watched}
         row = row._replace(slot=slot, raw=numbers, known=row.known & is_there, **starts)
         if not learning:
             after = stream._replace(last=after.last)
@@ -260,6 +262,7 @@ class Arrivals:
             is_new=jnp.zeros((), bool),
             is_first=jnp.zeros((), bool),
             raw=jnp.zeros(0),
+            watched=jnp.zeros(0),
             x=jnp.concatenate([inputs, previous]) if with_last else inputs,
             **parts,
         )

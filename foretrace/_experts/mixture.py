@@ -46,6 +46,7 @@ from foretrace._experts.score import (
 )
 from foretrace._experts.shape import Shape
 from foretrace._experts.slots import in_slots, once, read, write
+from foretrace._experts.tallies import Tallies, new_tallies, tally
 from foretrace._learner.learner import Learner
 from foretrace._learner.packing import Packed, Packing
 from foretrace._recurrence.chunk import Carry
@@ -100,6 +101,7 @@ class MixtureState(NamedTuple):
         sums: sums in the order of `Mixture.sums`, of all rows, of those since the last line of the
             record and of those since the last block: differences of large sums would lose what is
             small. None in a program without them.
+        tallies: counts of each class; None for numbers, and in a program without sums.
     """
 
     arrived: Arrived
@@ -115,6 +117,7 @@ class MixtureState(NamedTuple):
     num_labels: Int[Array, ""]
     members: Float[Array, ""] | None
     sums: Float[Array, "3 T"] | None
+    tallies: Tallies | None
 
 
 S = TypeVar("S", bound=MixtureState | Packed)
@@ -154,6 +157,7 @@ class Report(NamedTuple):
         weights: weight of each expert, the mean over the steps ahead.
         scales: running deviation of each number of a row; 0 before some differed.
         outliers: number of outliers so far, of columns and of labels.
+        tallies: counts of each class; None for numbers.
         of_members: errors of the members, by their slots; None without members or intervals.
         health: values of the network beside sums; None without one.
     """
@@ -164,6 +168,7 @@ class Report(NamedTuple):
     weights: Any
     scales: Any
     outliers: Any
+    tallies: Any
     of_members: MemberErrors | None
     health: Health | None
 
@@ -278,6 +283,7 @@ class Mixture:
                 jnp.zeros((), jnp.int32),
                 jnp.zeros(()) if self.shape.slots > 1 else None,
                 jnp.zeros((3, len(self.sums))),
+                new_tallies(self.shape),
             )
 
     def step(self, state: S, rows: Any) -> tuple[S, Mixed]:
@@ -388,7 +394,8 @@ class Mixture:
         weights = self.mixture.weights(state.weights).reshape(len(self.names), -1).mean(axis=1)
         scales = settled_scale(state.arrived.columns)
         health = None if (network := network_in(state)) is None else network.health
-        return state.sums, weights, scales, state.arrived.outliers, state.of_members, health
+        counts = state.arrived.outliers, state.tallies
+        return state.sums, weights, scales, *counts, state.of_members, health
 
     def _traced_margins(self, state: MixtureState, slot: Array) -> Array:
         scale: Any = state.arrived.target
@@ -621,6 +628,11 @@ class Mixture:
             measures = jnp.zeros(len(OF_NETWORK)) if network is None else network.measures
             row_sums = of_row(self.scores, scores, wrong, measures)
             state = state._replace(sums=state.sums + row_sums[None])
+        if state.tallies is not None:
+            answer = old.mixed, old.seen.moments[0]
+            after = tally(state.tallies, row.label[0], *answer, row.watched, self.shape.alarms)
+            tallies = optax.tree.where(jnp.isnan(scores[0]), state.tallies, after)
+            state = state._replace(tallies=tallies)
         return state, carries, {"scores": scores, "errors": wrong}
 
     def _waited(

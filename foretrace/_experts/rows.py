@@ -20,6 +20,7 @@ class RawRow(NamedTuple):
             without room. NaN if there is none.
         slot: stream of the row; the number of slots for a row that is missing.
         is_new: 1 if the stream starts anew with this row, 2 if it has no rows before it.
+        watched: index of each class with an alarm; -1 before its first label.
     """
 
     x: Float[Array, "I"] | np.ndarray
@@ -27,11 +28,12 @@ class RawRow(NamedTuple):
     y: Any = np.nan
     slot: Any = 0
     is_new: Any = 0
+    watched: Any = -1.0
 
 
 def width(shape: Shape) -> int:
     """Return the number of elements of a packed row."""
-    return 3 + 2 * shape.inputs
+    return 3 + 2 * shape.inputs + len(shape.alarms)
 
 
 def pack(shape: Shape, rows: Sequence[RawRow], size: int | None = None) -> Float[np.ndarray, "C W"]:
@@ -44,12 +46,14 @@ def pack(shape: Shape, rows: Sequence[RawRow], size: int | None = None) -> Float
     """
     out = np.zeros((size or len(rows), width(shape)))
     out[len(rows) :, 0], out[len(rows) :, 1] = np.nan, shape.slots
+    inputs, end = 3 + shape.inputs, 3 + 2 * shape.inputs
     for packed, row in zip(out, rows, strict=False):
         packed[:3] = row.y, row.slot, row.is_new
-        packed[3 : 3 + shape.inputs], packed[3 + shape.inputs :] = row.x, row.is_number
+        packed[3:inputs], packed[inputs:end], packed[end:] = row.x, row.is_number, row.watched
     return out
 
 
 def unpack(shape: Shape, row: Float[Array, "W"]) -> RawRow:
     """Return the parts of a packed row."""
-    return RawRow(row[3 : 3 + shape.inputs], row[3 + shape.inputs :], *row[:3])
+    inputs, end = 3 + shape.inputs, 3 + 2 * shape.inputs
+    return RawRow(row[3:inputs], row[inputs:end], row[0], row[1], row[2], row[end:])

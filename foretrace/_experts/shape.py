@@ -62,6 +62,7 @@ class Shape:
         bound: number of standard deviations beyond which a number is an outlier.
         masks: whether an outlier counts as missing; else it counts as if it lay at the bound.
         coverage: share of the numbers that intervals around predictions are to hold.
+        alarms: probability of each class with an alarm from which a row is marked.
     """
 
     inputs: int
@@ -80,6 +81,7 @@ class Shape:
     bound: float = 10.0
     masks: bool = False
     coverage: float = 0.9
+    alarms: tuple[float, ...] = ()
 
     @property
     def horizon(self) -> int:

@@ -1,10 +1,14 @@
 """Progressive validation: scores of predictions before their labels, beside baselines."""
 
 import math
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from foretrace._experts.score import compared
+from foretrace._experts.tallies import BINS, Tallies
+
+MANY = 10
+"""Maximum number of classes whose scores are reported: the rarest ones."""
 
 
 class Score(NamedTuple):
@@ -78,3 +82,40 @@ def not_better(scores: tuple[str, ...], sums: Mapping[str, float]) -> list[str]:
         if total <= 2 * error:
             found.append(name)
     return found
+
+
+def of_classes(
+    classes: Sequence[Any], alarms: Mapping[str, float], tallies: Tallies
+) -> list[dict[str, Any]]:
+    """Return labels, predictions, recall and precision of the rarest classes, then of the alarms.
+
+    The average precision of a class with an alarm is the mean precision over its labels, each with
+    its own probability as the threshold. Labels in one bin count at its middle: with ten labels or
+    more, this was within 0.005 of the exact value.
+
+    Args:
+        classes: known classes.
+        alarms: threshold of each class with an alarm.
+        tallies: counts of all rows.
+    """
+    labels = tallies.of_classes[0]
+    rarest = sorted((at for at in range(len(classes)) if labels[at]), key=lambda at: labels[at])
+    found = [_line(classes[at], *tallies.of_classes[:, at]) for at in rarest[:MANY]]
+    downwards = tallies.by_odds[:, :, ::-1]
+    for (name, least), (others, hits) in zip(alarms.items(), downwards, strict=True):
+        rows, right, marked = others + hits, hits.cumsum(), (others + hits).cumsum()
+        precisions = (right - (hits - 1) / 2) / (marked - (rows - 1) / 2)
+        line = _line(name, right[-1], marked[BINS // 2 - 1], right[BINS // 2 - 1])
+        average = _share(hits @ precisions, right[-1])
+        found.append(line | {"average_precision": average, "alarm": least})
+    return found
+
+
+def _line(name: Any, labels: float, predicted: float, right: float) -> dict[str, Any]:
+    shares = {"recall": _share(right, labels), "precision": _share(right, predicted)}
+    return {"class": name, "labels": int(labels), "predicted": int(predicted), **shares}
+
+
+def _share(part: float, whole: float) -> float | None:
+    """Return a share; None of nothing."""
+    return float(part / whole) if whole else None

@@ -106,7 +106,8 @@ class Streams(Learned):
                 return found
             value = member.pending.popleft()
             value = value.value if isinstance(value, Awaited) else value
-        return found._replace(y=self.target.read(value, learn=learn))
+        y = self.target.read(value, learn=learn)
+        return found._replace(y=y, watched=self.target.watched)
 
     def peek(self, name: Hashable, row: Mapping[Any, Any]) -> RawRow:
         """Return a row as if it came next of a stream, without a label; nothing changes."""

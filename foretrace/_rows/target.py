@@ -55,6 +55,7 @@ class ClassTarget(Counting):
         as_text: whether classes are compared by their text, `as_label`, as for rows of files: the
             number 1 is also the text "1". Otherwise they are compared as keys of a dictionary.
             Either way 1, 1.0 and True are one class, which is predicted as it came first.
+        alarms: texts of the classes with an alarm.
 
     Attributes:
         classes: classes in the order of their appearance, each as it came first.
@@ -75,6 +76,7 @@ class ClassTarget(Counting):
         as_text: bool = True,
         grows: bool = False,
         look_ahead: int | None = None,
+        alarms: Iterable[str] = (),
     ):
         if capacity < 2:
             raise ValueError(f"classes={capacity} must be at least 2")
@@ -83,6 +85,7 @@ class ClassTarget(Counting):
         self.as_text = as_text
         self.grows = grows
         self.look_ahead = look_ahead
+        self.alarms = tuple(alarms)
         self._later_numbers = 0
         self._is_memory_full = False
         self.has_room: Callable[[int], bool] = _nowhere
@@ -117,6 +120,11 @@ class ClassTarget(Counting):
             self.classes.append(plain)
         self.num_labels += learn
         return float(place)
+
+    @property
+    def watched(self) -> list[int]:
+        """Index of each class with an alarm; -1 before its first label."""
+        return [self._places.get(as_label(name), -1) for name in self.alarms]
 
     def plain(self, value: Any) -> Any:
         """Return a class as it is kept: as JSON can hold it, if compared by text."""
@@ -201,6 +209,8 @@ class NumberTarget(Counting):
         outputs: how many numbers are predicted: one, or one for each step ahead.
         strict: whether a target that is neither a number nor missing is refused instead of counted.
     """
+
+    watched = ()  # no class has an alarm
 
     def __init__(self, outputs: int = 1, *, strict: bool = False):
         super().__init__()

@@ -73,7 +73,7 @@ def _of_sweep(folder: Path) -> None:
 KINDS = (
     Known(Train, _train.KIND, _of_run(train_report.table, train_report.figure)),
     Known(RL, rl_run.KIND, _of_run(rl_report.table, rl_report.figure)),
-    Known(Stream, stream_saved.KIND, _of_run(stream_report.table, stream_figure.figure)),
+    Known(Stream, stream_saved.KIND, _of_run(stream_report.page, stream_figure.figure)),
     Known(Sweep, RunKind(SweepConfig, may_change=("trials",)), _of_sweep, "trials"),
     Known(
         Reproduce, _reproduce.KIND, lambda folder: paper_page.print_report([folder], folder), "runs"

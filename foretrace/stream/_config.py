@@ -15,6 +15,7 @@ from foretrace._rows.lines import Encoding
 from foretrace._rows.schema import Kind
 from foretrace._rows.slots import WhenFull
 from foretrace._rows.source import BadRows, Format
+from foretrace._rows.values import as_number
 from foretrace.stream._conditions import Needs, NoEffect, without_effect
 from foretrace.stream._model_config import ModelConfig
 
@@ -108,6 +109,8 @@ class StreamConfig:
         classes: maximum number of classes. Default: twice the number in the first rows, at least
             16, or 256 for a text; room doubles when a later class comes, as far as memory allows.
         coverage: share of the numbers that prediction intervals are to hold, at most 0.99.
+        alarm: classes, each with the probability from which a row is marked in the predictions, as
+            in "fault=0.2". The scores say which labels this would have caught.
         look_ahead: number of rows that decide the kinds of the columns and the target, before the
             first is learned.
         model: the network, its learning rule and its optimiser.
@@ -150,6 +153,7 @@ class StreamConfig:
     categories: Annotated[int, _COLUMNS, _CATEGORICAL] = 16
     classes: Annotated[int | None, _CLASS] = None
     coverage: Annotated[float, _NUMBER] = 0.9
+    alarm: Annotated[tuple[str, ...], _CLASS] = ()
     look_ahead: Annotated[int, _COLUMNS] = 200
     model: Annotated[ModelConfig, tyro.conf.arg(name="")] = ModelConfig()
     backend: Backend = "jax"
@@ -194,8 +198,9 @@ class StreamConfig:
         object.__setattr__(self, "source", os.fspath(self.source))
 
     def _check_columns(self) -> None:
-        for field in ("numeric", "categorical", "time", "ignore"):
+        for field in ("numeric", "categorical", "time", "ignore", "alarm"):
             object.__setattr__(self, field, tuple(getattr(self, field)))  # JSON has lists
+        _ = self.alarms  # reports wrong ones
         for name, form in self.time_formats.items():
             check_date_format(form, f"time={name}={form}")
         for name in self.columns_of_given_kind:
@@ -239,6 +244,20 @@ class StreamConfig:
     def roles(self) -> list[str]:
         """Columns that are no inputs, beside the target: member, start of an episode, and key."""
         return [name for name in (self.member, self.reset, self.id) if name is not None]
+
+    @property
+    def alarms(self) -> dict[str, float]:
+        """Probability of each class with an alarm from which a row is marked."""
+        found: dict[str, float] = {}
+        for one in self.alarm:
+            name, _, least = one.rpartition("=")
+            if not name or name in found or not 0 < (as_number(least) or 0) < 1:
+                raise ValueError(
+                    f"alarm={one!r}, expected CLASS=PROBABILITY, once for each class, with a "
+                    "probability between 0 and 1, as in fault=0.2"
+                )
+            found[name] = float(least)
+        return found
 
     @property
     def columns_of_given_kind(self) -> tuple[str, ...]:

@@ -280,6 +280,7 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
         bound=config.bound,
         masks=config.outliers == "mask",
         coverage=config.coverage,
+        alarms=tuple(config.alarms.values()) if plan.classes else (),
     )
     streams = Streams(
         encoder,
@@ -328,5 +329,6 @@ def _check_sizes(config: StreamConfig, plan: Plan) -> None:
 def _target(config: StreamConfig, plan: Plan) -> Target:
     if plan.classes:
         look_ahead = config.look_ahead if config.task == "auto" else None
-        return ClassTarget(plan.classes, grows=config.classes is None, look_ahead=look_ahead)
+        grows, alarms = config.classes is None, config.alarms
+        return ClassTarget(plan.classes, grows=grows, look_ahead=look_ahead, alarms=alarms)
     return NumberTarget(max(config.horizon, 1))

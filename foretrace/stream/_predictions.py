@@ -31,7 +31,8 @@ class Table:
 
     A row has the number of the stream's row, its member and key if columns name them, and the
     prediction, which was made before the row's label was known. A number comes with the ends of its
-    interval, a class with its probability and, under `probabilities`, all classes' probabilities.
+    interval, a class with its probability, 1 or 0 for each alarm and, under `probabilities`, all
+    classes' probabilities.
     With a horizon, the predictions belong to the rows behind it.
 
     Args:
@@ -45,11 +46,11 @@ class Table:
     """
 
     def __init__(self, config: StreamConfig, target: Target):
-        self._target = target
+        self._target, self._alarms = target, config.alarms
         self._keys = [name for name in (config.member, config.id) if name is not None]
         name = SYMBOL if config.target is None else config.target
         if isinstance(target, ClassTarget):
-            values = [name, "probability"]
+            values = [name, "probability", *(f"alarm_{one}" for one in config.alarms)]
         else:
             values = [f"{name}+{i}" for i in range(1, config.horizon + 1)] or [name]
             values += [f"{value}_{end}" for value in values for end in ("low", "high")]
@@ -80,8 +81,10 @@ class Table:
         shares = self._target.probabilities(output, len(known)).tolist()
         best = int(np.argmax(shares)) if known else 0
         found = [known[best], shares[best]] if known else [None, None]
-        out = dict(zip(self.names, [number, *keys, *found], strict=True))
-        return out | {"probabilities": dict(zip(map(as_label, known), shares, strict=True))}
+        every = dict(zip(map(as_label, known), shares, strict=True))
+        marks = [int(every.get(one, 0.0) >= least) for one, least in self._alarms.items()]
+        out = dict(zip(self.names, [number, *keys, *found, *marks], strict=True))
+        return out | {"probabilities": every}
 
 
 def forecast(config: StreamConfig, intake: Intake, state: State) -> list[dict[str, Any]]:

@@ -5,7 +5,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from foretrace._rows.scores import BASELINES, SCORES
+from foretrace._rows.scores import BASELINES, MANY, SCORES
 from foretrace._runs.escape import for_rich
 from foretrace._runs.saved import read_run
 from foretrace.stream._config import StreamConfig
@@ -63,6 +63,35 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
         f"{_parts(records)}"
     )
     return grid
+
+
+def page(run_dir: str | os.PathLike[str]) -> Any:
+    """Return the tables of a run, for rich to print: its scores, and those of its classes.
+
+    Raises:
+        RunError: there is no run, or it has no measurement yet.
+    """
+    from rich.console import Group
+    from rich.table import Table
+
+    grids, classes = [table(run_dir)], read(run_dir)[1][-1].get("classes")
+    if classes:
+        names = [*classes[-1]]  # alarms stand behind the classes, and have more
+        grid = Table(*(name.replace("_", "\n") for name in names))
+        for one in classes:
+            grid.add_row(*(_cell(one.get(name)) for name in names))
+        grid.caption = (
+            f"Recall: share of the labels that were predicted, of the {MANY} rarest classes or "
+            "fewer. Precision: share of the predictions that were right."
+        )
+        grids.append(grid)
+    return Group(*grids)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.2%}" if isinstance(value, float) else for_rich(str(value))
 
 
 def simple_answers(record: dict[str, Any]) -> dict[str, dict[str, float]]:

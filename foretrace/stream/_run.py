@@ -2,7 +2,7 @@
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
 from pathlib import Path
@@ -12,8 +12,9 @@ import numpy as np
 
 from foretrace._experts.mixture import Mixed, Mixture, MixtureState, Report
 from foretrace._experts.network import PROBE
-from foretrace._rows.scores import means, not_better
+from foretrace._rows.scores import means, not_better, of_classes
 from foretrace._rows.source import SYMBOL, Position, Row, check_row_count
+from foretrace._rows.target import ClassTarget
 from foretrace._runs.checkpoint import restoring
 from foretrace._runs.config_json import to_json
 from foretrace._runs.directory import Run
@@ -44,6 +45,8 @@ class StreamResult(NamedTuple):
         weights: present weight of each expert.
         forecast: next values behind the last row of each member, a row of a table each; empty
             without a horizon.
+        classes: labels, predictions, recall and precision of the rarest classes and of each alarm,
+            a row of a table each; empty for numbers.
     """
 
     run: Run
@@ -53,6 +56,7 @@ class StreamResult(NamedTuple):
     experts: dict[str, float]
     weights: dict[str, float]
     forecast: list[dict[str, Any]]
+    classes: Sequence[dict[str, Any]] = ()
 
     @property
     def run_dir(self) -> Path:
@@ -421,11 +425,13 @@ class Learning(Program[State]):
         return values
 
     def _of_experts(self, report: Report) -> dict[str, Any]:
-        """Return the scores of the experts over all rows, and their present weights."""
+        """Return scores of experts and classes over all rows, and present weights of experts."""
         rows, names = report.total["rows"], self.mixture.names
         errors = {name: report.total[name] / rows for name in names if rows}
         found = {name: 1 - one if self.plan.classes else one for name, one in errors.items()}
-        return {
-            "experts": found,
-            "weights": dict(zip(names, report.weights.tolist(), strict=True)),
-        }
+        weights = dict(zip(names, report.weights.tolist(), strict=True))
+        parts: dict[str, Any] = {"experts": found, "weights": weights}
+        if isinstance(self.intake.target, ClassTarget):
+            counts = self.config.alarms, report.tallies
+            parts["classes"] = of_classes(self.intake.target.classes, *counts)
+        return parts

@@ -26,6 +26,7 @@ CASES = {
     "bound": (2.0, {"kinds": ["time"]}, {"kinds": ["numeric"]}),
     "categories": (3, {"kinds": ["numeric"]}, {"kinds": ["categorical"]}),
     "classes": (2, {"is_class": False}, {"is_class": True}),
+    "alarm": (("a=0.5",), {"is_class": False}, {"is_class": True}),
     "coverage": (0.5, {"is_class": True}, {"is_class": False}),
     "size": ("medium", MIXTURE, {"experts": ("row", "network")}),
     "experts contexts": (("contexts",), {"is_class": False}, {"is_class": True}),

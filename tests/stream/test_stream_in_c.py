@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 import test_frozen as frozen
-from streams import FEW, OFTEN, STREAMS, TINY, quiet
+from streams import FEW, OFTEN, STREAMS, TINY, quiet, records
 from tiers import fast
 
 from foretrace import cli
@@ -113,7 +113,9 @@ def test_a_run_in_c_predicts_and_learns_as_the_run_itself(whole, tmp_path, quick
 
 @in_c
 @pytest.mark.parametrize(
-    "whole", fast(["members in chunks", "horizon", "mask", "everything"], 2), indirect=True
+    "whole",
+    fast(["alarms", "members in chunks", "horizon", "mask", "everything"], 3),
+    indirect=True,
 )
 def test_the_backend_native_has_the_results_of_jax_and_resumes(whole, tmp_path, quickly_compiled):
     config, found = dataclasses.replace(whole.config, backend="native"), []
@@ -123,6 +125,8 @@ def test_the_backend_native_has_the_results_of_jax_and_resumes(whole, tmp_path, 
     given = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
     assert given["backend"] == "native" and len(found) == (last or len(whole.rows))
     assert not frozen.differences(found, whole.found[:last], 1e-4)
+    if whole.name == "alarms":
+        assert records(tmp_path / "run")[-1]["classes"] == records(whole.run)[-1]["classes"]
 
 
 REFUSED = {

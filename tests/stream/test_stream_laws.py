@@ -32,7 +32,7 @@ from foretrace.stream._predict import predictions
 from foretrace.stream._saved import opened
 
 KEY = jax.dtypes.prng_key
-IN_FAST = ("late classes", "everything", "members in chunks", "text")
+IN_FAST = ("late classes", "alarms", "everything", "members in chunks", "text")
 SHOWN = ("number", "class", "late labels", "memory", "fast", "numbers as they are")
 SHOWN += ("network, late", "network in chunks")
 """Streams whose parts others have: `default` has all experts, `everything` a late network."""
@@ -163,12 +163,13 @@ def test_each_row_has_a_prediction_and_scores_are_those_of_rows_with_a_label(who
             assert row["probability"] == max(shares.values()) == shares[row[name]]
     if config.has_members or config.outliers == "mask":
         return  # labels of members that go are dropped, and masked ones have no score
-    counted, ahead, labels = [], config.horizon, whole.labels
+    counted, ahead, labels, of_classes = [], config.horizon, whole.labels, []
     for at, row in enumerate(found[: len(found) - config.delay - ahead]):
         known = [one for one in labels[: max(at + (ahead > 0) - config.delay, 0)] if one]
         ys = labels[at + 1 : at + 1 + ahead] or labels[at : at + 1]
         if all(ys) and row.get(name, 0) is not None:
             counted.append(score(row, name, ys, known[-1] if known else "0"))
+            of_classes.append((ys[0], row))
     last = records(whole.run)[-1]
     kept = ("accuracy", "no_change_accuracy")
     if "mae" in last:
@@ -177,7 +178,25 @@ def test_each_row_has_a_prediction_and_scores_are_those_of_rows_with_a_label(who
             assert last["experts"].get("last") in (None, pytest.approx(last["no_change_mae"]))
     expected = [last[one] for one in kept]
     assert last["scored"] == len(counted)
+    for line in last.get("classes", ()):
+        assert_caught(line, of_classes, name)
     assert np.mean(counted, axis=0) == pytest.approx(expected, rel=1e-9)
+
+
+def assert_caught(line, pairs, name):
+    """Assert that the scores of a class or an alarm are counted from labels and predictions."""
+    wanted = line["class"]
+    is_label = np.array([label == wanted for label, _ in pairs])
+    shares = np.array([row["probabilities"].get(wanted, 0.0) for _, row in pairs])
+    found = np.array([row[name] == wanted for _, row in pairs])
+    if "alarm" in line:
+        found = shares >= line["alarm"]
+        assert [row[f"alarm_{wanted}"] for _, row in pairs] == found.tolist()
+        precisions = [is_label[shares >= share].mean() for share in shares[is_label]]
+        assert line["average_precision"] == pytest.approx(np.mean(precisions), abs=0.005)
+    assert (line["labels"], line["predicted"]) == (is_label.sum(), found.sum())
+    assert line["recall"] == pytest.approx(found[is_label].mean())
+    assert line["precision"] == (pytest.approx(is_label[found].mean()) if found.any() else None)
 
 
 def score(row, name, labels, last):

@@ -68,6 +68,10 @@ NO_NETWORK = "is an option of the network, which takes no part: choose a size"
 WHOLE = r"=\S+, expected a whole number, at least"
 OPTIONS = [
     (lambda: StreamConfig("a.csv", target="y", predictions="out.txt"), "expected a file NAME.csv"),
+    *(
+        (lambda alarm=alarm: StreamConfig("a.csv", alarm=alarm), "expected CLASS=PROBABILITY")
+        for alarm in (("up",), ("=0.5",), ("up=0",), ("up=nan",), ("up=1.5",), ("a=.1", "a=.2"))
+    ),
     (lambda: StreamConfig("a.csv", target="y", id="y"), f"'y' {OTHER_ROLE}"),
     (lambda: StreamConfig("a.csv", target="y", id="x", numeric=("x",)), f"'x' {OTHER_ROLE}"),
     *(
