@@ -140,7 +140,9 @@ class Predict:
         encoding: encoding of the text. Default: the run's.
         bad_rows: what happens at a row that cannot be read: predictions stop, or the row is skipped
             and counted. Default: as in the run.
-        rows: number of rows after which to stop. Default: all.
+        rows: number of rows after which to stop. Default: all; 1,000 for the importance.
+        importance: whether to write the share of each column in place of predictions: how much they
+            change if values of the column change places.
         out: file NAME.csv or NAME.jsonl to write, which appears when complete. Default: CSV on
             standard output.
     """
@@ -152,6 +154,7 @@ class Predict:
     encoding: Encoding | None = None
     bad_rows: BadRows | None = None
     rows: int | None = None
+    importance: bool = False
     out: Path | None = None
 
     def __post_init__(self) -> None:

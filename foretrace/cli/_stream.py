@@ -17,7 +17,7 @@ from foretrace.stream._predictions import LineWriter, is_csv
 from foretrace.stream._run import follow
 from foretrace.stream._saved import MAY_CHANGE
 
-_OF_PREDICTIONS = ("format", "delimiter", "encoding", "bad_rows", "rows")
+_OF_PREDICTIONS = ("format", "delimiter", "encoding", "bad_rows", "rows", "importance")
 
 
 def stream(command: Stream) -> int:

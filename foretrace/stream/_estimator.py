@@ -86,13 +86,12 @@ class OnlineEstimator:
 
     def __init__(
         self,
-        size: Size | None,
-        model: ModelConfig | None,
-        *,
-        features: int | None,
-        previous: bool,
-        member: Hashable | None,
-        members: int,
+        size: Size | None = None,
+        model: ModelConfig | None = None,
+        features: int | None = None,
+        previous: bool = True,
+        member: Hashable | None = None,
+        members: int = StreamConfig.members,
         delay: int = 0,
     ) -> None:
         self._lock = Lock()
@@ -106,8 +105,10 @@ class OnlineEstimator:
         self.members = members
         self.delay = delay
         self._check_options()
+        # The line of the caller, also where a class has an initialiser of its own.
+        level = 2 + (type(self).__init__ is not OnlineEstimator.__init__)
         for options in self._without_effect():
-            warnings.warn(f"{type(self).__name__}: {options}", stacklevel=3)
+            warnings.warn(f"{type(self).__name__}: {options}", stacklevel=level)
         self._forget()
 
     @property

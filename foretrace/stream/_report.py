@@ -81,8 +81,8 @@ def page(run_dir: str | os.PathLike[str]) -> Any:
         for one in classes:
             grid.add_row(*(_cell(one.get(name)) for name in names))
         grid.caption = (
-            f"Recall: share of the labels that were predicted, of the {MANY} rarest classes or "
-            "fewer. Precision: share of the predictions that were right."
+            f"Recall: share of the labels that were predicted; at most the {MANY} rarest classes. "
+            "Precision: share of the predictions that were right."
         )
         grids.append(grid)
     return Group(*grids)

@@ -30,6 +30,7 @@ from foretrace.stream._config import StreamConfig
 from foretrace.stream._estimator import OnlineEstimator
 from foretrace.stream._model_config import ModelConfig, Size
 from foretrace.stream._next_steps import NextSteps
+from foretrace.stream._predict import shares_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -40,6 +41,9 @@ try:
     from river.time_series.base import Forecaster as RiverForecaster
 except ImportError as error:
     raise ImportError("foretrace.stream needs river: pip install 'foretrace[river]'") from error
+
+LABELS = "earlier labels"
+"""Name of the earlier labels among the features."""
 
 
 class RowEstimator(OnlineEstimator):
@@ -91,6 +95,28 @@ class RowEstimator(OnlineEstimator):
         """
         self._learn_all(array_rows(X), targets_of(y), () if classes is None else list(classes))
         return self
+
+    @locked
+    def feature_importance(self, X: "pd.DataFrame", y: Iterable[Any]) -> dict[Hashable, float]:
+        """Return the share of each feature, and of earlier labels, in the predictions.
+
+        It is the share in their squared change if values of the feature change places. Nothing is
+        learned; before anything was learned, there are no shares.
+
+        Args:
+            X: two rows or more, which come next.
+            y: their labels.
+
+        Raises:
+            ValueError, TypeError: as for `learn_many`; or there is only one row.
+        """
+        rows, labels = frame_rows(X), targets_of(y)
+        self._check(rows, labels)
+        if self._intake is None or self._state is None:
+            return {}
+        rows = [{**row, LABELS: label} for row, label in zip(rows, labels, strict=True)]
+        names = {name: None for row in rows for name in row if name != self.member}
+        return shares_of(self._intake, self._state, rows, names, LABELS)
 
     @locked
     def predict(self, X: Any) -> np.ndarray:
@@ -212,26 +238,6 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
     >>> round(model.predict_one({"x": 1})) in (0, 1)
     True
     """
-
-    def __init__(
-        self,
-        size: Size | None = None,
-        model: ModelConfig | None = None,
-        features: int | None = None,
-        previous: bool = True,
-        member: Hashable | None = None,
-        members: int = StreamConfig.members,
-        delay: int = 0,
-    ):
-        super().__init__(
-            size,
-            model,
-            features=features,
-            previous=previous,
-            member=member,
-            members=members,
-            delay=delay,
-        )
 
     def _new_target(self, labels: Sequence[Any]) -> NumberTarget:
         return NumberTarget(strict=True)

@@ -119,6 +119,10 @@ def test_predicting_learns_nothing_and_says_what_the_run_says(whole, tmp_path):
     source = whole.moved(tmp_path, more).source
     names, found = predictions(run, source)
     found = list(found)
+    shares = {one["column"]: one["share"] for one in predictions(run, source, importance=True)[1]}
+    assert sum(shares.values()) == pytest.approx(1) and min(shares.values()) >= 0
+    assert shares.keys() == {*opened(run).plan.inputs, whole.config.target or SYMBOL}
+    assert whole.config.previous or shares[whole.config.target] == 0
     assert list(predictions(run, source)[1]) == found and len(found) == len(more)
     assert (run / "checkpoint.safetensors").read_bytes() == before
     first, expected = found[0], whole.found[at]
