@@ -63,14 +63,15 @@ def tally(
     row = jnp.stack([is_label, is_answer, is_label & is_answer]).astype(output.dtype)
     shares = jnp.exp(known - known.max())
     shares = shares / shares.sum()
-    p, least = jnp.where(places == watched[:, None], shares, 0.0).sum(axis=1), np.asarray(alarms)
+    mine, least = places[None] == watched[:, None], np.asarray(alarms)
+    p = jnp.where(mine, shares[None], 0.0).sum(axis=1)
     odds = jnp.log(p) - jnp.log1p(-p) - (np.log(least) - np.log1p(-least))
     half = BINS // 2
     found = jnp.floor(jnp.clip(odds / WIDTH, -half, half - 1)) + half
     # The threshold itself is compared without rounding.
     found = jnp.where(p >= least, jnp.maximum(found, half), jnp.minimum(found, half - 1))
-    mine = jnp.arange(BINS, dtype=output.dtype) == found[:, None]
+    is_bin = jnp.arange(BINS, dtype=output.dtype)[None] == found[:, None]
     is_watched = (watched == index) & (watched >= 0)
     sides = jnp.stack([~is_watched, is_watched], axis=1)
-    by_odds = (sides[:, :, None] & mine[:, None]).astype(output.dtype)
+    by_odds = (sides[:, :, None] & is_bin[:, None]).astype(output.dtype)
     return Tallies(tallies.of_classes + row, tallies.by_odds + by_odds)
