@@ -12,6 +12,7 @@ from foretrace._experts.memory import memory
 from foretrace._experts.neighbours import Neighbours
 from foretrace._experts.network import RecurrentNetwork
 from foretrace._experts.shape import LABELS, WIDE, Shape
+from foretrace._experts.words import Words
 from foretrace._learner.learner import Learner
 
 SETS = ("row", "short", "lags", "wide", "waves", "steps")
@@ -30,6 +31,7 @@ EXPERTS = (
     "raw",
     "neighbours",
     "gradient",
+    "words",
     "events",
     "network",
     *REMEMBERING,
@@ -79,13 +81,16 @@ def experts_of(
     else:
         groups["gradient"] = (NumberGradient(sizes["lags"], answer),)
         found = [NumberBaselines(outputs, LABELS)]
+    if shape.words:
+        groups["words"] = (Words(shape.network_inputs, answer),)
     chosen: list[str] = []
     left_out: list[str] = []
     for name in EXPERTS:
         if name not in groups or name not in wanted:
             continue
         columns = first if name == "neighbours" else first * (1 if shape.classes else 2)
-        is_large = name != "contexts" and sizes.get(name, WIDE) * columns > MAX_COEFFICIENTS
+        size = 0 if name in ("contexts", "words") else sizes.get(name, WIDE)
+        is_large = size * columns > MAX_COEFFICIENTS
         (left_out if is_large else chosen).append(name)
     if sets := tuple(name for name in SETS if name in chosen):
         groups[sets[0]] = (Squares(sets, tuple(sizes.get(name, WIDE) for name in sets), answer),)

@@ -145,7 +145,7 @@ def _wide(draw: np.random.Generator, size: int) -> np.ndarray:
 
 def _row_projection(shape: Shape) -> np.ndarray:
     """Return the projection of a row's inputs: none, a fold of unused ones, or a random one."""
-    size, inputs = shape.row_size, shape.inputs
+    size, inputs = shape.row_size, shape.row_inputs
     if size == inputs:
         return np.zeros((0, inputs))
     if shape.used is None or shape.used + FOLDED != size:
@@ -229,7 +229,7 @@ def look(
     earlier = jnp.where(jnp.isnan(past.raw), raw[None], past.raw)
     raws = jnp.concatenate([raw[None], earlier])
     labels = jnp.concatenate([last[None], past.labels[:-1]])
-    inputs, x = x[: shape.network_inputs], x[: shape.inputs]
+    inputs, x = x[: shape.network_inputs], x[: shape.row_inputs]
     is_clipped = (jnp.abs(x) > _BOUND).any()
     x = jnp.clip(jnp.nan_to_num(x), -_BOUND, _BOUND)
     row = _projected(maps.row, x)

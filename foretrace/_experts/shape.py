@@ -55,6 +55,7 @@ class Shape:
             all.
         categories: place and number of the indicators of each column of categories. Each earlier
             value is a few features.
+        words: number of inputs of words, the last ones, which the expert for words alone sees.
         begun_with: maximum number of classes when the stream began, which decides features and
             experts; None for `outputs`.
         raw: whether numbers are also features as they are, without units.
@@ -75,6 +76,7 @@ class Shape:
     has_network: bool = False
     used: int | None = None
     categories: tuple[tuple[int, int], ...] = ()
+    words: int = 0
     begun_with: int | None = None
     raw: bool = False
     ahead: bool = False
@@ -100,9 +102,14 @@ class Shape:
 
     @property
     def network_inputs(self) -> int:
-        """Number of inputs of the network, of a row and of the last known label; 0 without one."""
+        """Number of inputs of the network, of a row and of the last known label; 0 without one.
+
+        The expert for words takes the inputs of a row, too.
+        """
         of_label = self.outputs if self.classes else 2
-        return self.inputs + of_label * self.previous if self.has_network else 0
+        if self.has_network:
+            return self.inputs + of_label * self.previous
+        return self.inputs if self.words else 0
 
     @property
     def first_delay(self) -> int | None:
@@ -120,9 +127,14 @@ class Shape:
         return self.first_delay + np.arange(self.outputs)
 
     @property
+    def row_inputs(self) -> int:
+        """Number of inputs of a row but for its words."""
+        return self.inputs - self.words
+
+    @property
     def row_size(self) -> int:
         """Number of inputs of a row after the projection."""
-        size = self.inputs if self.used is None else min(self.inputs, self.used + FOLDED)
+        size = self.row_inputs if self.used is None else min(self.row_inputs, self.used + FOLDED)
         return size if size <= MAX_ROW else PROJECTED_ROW
 
     @property

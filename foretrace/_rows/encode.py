@@ -3,6 +3,7 @@
     numeric      the number as it is, NaN where it is missing, and a place for a missing flag
     categorical  one-hot in the order of appearance; the first is for missing and unknown ones
     time         sine and cosine of the time of day, of the week and of the year, and a missing flag
+    text         number of each word at the place of its hash, over the root of the number of all
     undecided    as a missing number, until the first value decides the kind
 
 A value that is not a finite number is missing, and counted. The program of the stream turns numbers
@@ -12,6 +13,7 @@ into running units.
 import copy
 import dataclasses
 import math
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal, NamedTuple, Self
@@ -25,6 +27,7 @@ from foretrace._rows.values import (
     as_number,
     as_text,
     as_time,
+    as_words,
     is_absent,
     is_missing,
     shown,
@@ -35,23 +38,33 @@ Outliers = Literal["clip", "mask", "stop"]
 CATEGORIES = 16
 """Number of inputs of a categorical column, unless another is given."""
 
+WORDS = 1024
+"""Number of inputs for the words of a column of texts, unless another is given."""
+
 _DAY, _WEEK, _YEAR = 86400.0, 604800.0, 31556952.0
 _TIME_SIZE = 7
 
 
-def room(columns: Iterable[Column], categories: int = CATEGORIES) -> int:
+def room(columns: Iterable[Column], categories: int = CATEGORIES, hashed: int = WORDS) -> int:
     """Return the number of inputs that columns need, whatever those without a value turn out to be.
 
     >>> room([Column("x", "numeric"), Column("c", "categorical"), Column("u", "undecided")])
     36
     """
     spare = max(categories, _TIME_SIZE)
-    return sum(_size(c.kind, categories) + spare * (c.kind == "undecided") for c in columns)
+    sizes = _sizes(categories, hashed)
+    return sum(sizes[c.kind] + spare * (c.kind == "undecided") for c in columns)
 
 
-def _size(kind: Kind, categories: int) -> int:
-    """Return the number of inputs of a column of a kind."""
-    return {"numeric": 2, "undecided": 2, "categorical": categories, "time": _TIME_SIZE}[kind]
+def _sizes(categories: int, hashed: int) -> dict[Kind, int]:
+    """Return the number of inputs of a column of each kind."""
+    return {
+        "numeric": 2,
+        "undecided": 2,
+        "categorical": categories,
+        "time": _TIME_SIZE,
+        "text": hashed,
+    }
 
 
 class EncodingError(ValueError):
@@ -80,6 +93,8 @@ class Encoder(Counting):
             take the rest.
         categories: number of features of a categorical column, the first of them for missing and
             unknown categories.
+        hashed: number of features of a column of texts, the last ones of the row; words with the
+            same hash share a feature.
         stops: whether a value of a column of numbers that is no finite number raises an error; else
             it is missing.
         adopt: whether columns that appear later are added, as long as there is room.
@@ -88,7 +103,7 @@ class Encoder(Counting):
     Attributes:
         columns: kind of each column, and its first place in the vector of a row.
         words: categories of each column of categories, numbered from 1 in the order of appearance.
-        used: number of features that the columns use.
+        used: number of features that the columns but for texts use.
 
     >>> encoder = Encoder([Column("x", "numeric"), Column("c", "categorical")], categories=3)
     >>> encoder.width
@@ -109,6 +124,7 @@ class Encoder(Counting):
         *,
         width: int | None = None,
         categories: int = CATEGORIES,
+        hashed: int = WORDS,
         stops: bool = False,
         adopt: bool = False,
         ignore: Iterable[Any] = (),
@@ -120,12 +136,14 @@ class Encoder(Counting):
             )
         super().__init__()
         self.categories = categories
+        self.sizes = _sizes(categories, hashed)
         self.stops = stops
         self.adopt = adopt
         self.ignore = frozenset(ignore)
         self.given = list(columns)
         self.columns, self.words, self.used = {}, {}, 0
-        self.width = room(self.given, categories) if width is None else width
+        self.num_words = hashed * sum(column.kind == "text" for column in self.given)
+        self.width = room(self.given, categories, hashed) if width is None else width
         self._look_up()
         for column in self.given:
             if not self._add(column):
@@ -156,6 +174,8 @@ class Encoder(Counting):
                 out[at + self._category(name, value)] = 1.0
             elif kind == "time":
                 out[at : at + _TIME_SIZE] = self._time(name, value)
+            elif kind == "text":
+                out[at : at + self.sizes[kind]] = self._text(value)
             else:
                 out[at + 1] = 1.0
                 self.counts["missing"] += 1
@@ -213,8 +233,11 @@ class Encoder(Counting):
 
     def _take(self, kind: Kind) -> int | None:
         """Return the place of a new column of a kind; None if there is no room."""
-        at, size = self.used, _size(kind, self.categories)
-        if at + size > self.width:
+        at, size = self.used, self.sizes[kind]
+        if kind == "text":
+            others = sum(other == "text" for other, _ in self.columns.values())
+            return self.width - (others + 1) * size
+        if at + size > self.width - self.num_words:
             return None
         self.used += size
         return at
@@ -292,6 +315,16 @@ class Encoder(Counting):
         angles = [2 * math.pi * (seconds % period) / period for period in (_DAY, _WEEK, _YEAR)]
         return [f(angle) for angle in angles for f in (math.sin, math.cos)] + [0.0]
 
+    def _text(self, value: Any) -> list[float]:
+        """Return the inputs of a text."""
+        words, out = as_words(value), [0.0] * self.sizes["text"]
+        self.counts["missing"] += not words
+        for word in words:
+            # Python's own hash changes with each process.
+            place = zlib.crc32(word.encode(errors="surrogatepass")) % len(out)
+            out[place] += len(words) ** -0.5
+        return out
+
     def _restored(self) -> None:
         columns = [Column(name, kind) for name, (kind, _) in self.columns.items()]
         pairs = zip(self.given, columns, strict=False)
@@ -301,7 +334,7 @@ class Encoder(Counting):
         check_fits(fits, "columns", columns, f"{self.given}"[:1000])
         check_fits(0 <= self.used <= self.width, "used", self.used, f"0 to {self.width}")
         for name, (kind, at) in self.columns.items():
-            most = self.used - _size(kind, self.categories)
+            most = (self.width if kind == "text" else self.used) - self.sizes[kind]
             check_fits(0 <= at <= most, f"place of {name}", at, f"0 to {most}")
         names = {column.name for column in columns if column.kind == "categorical"}
         check_fits(self.words.keys() == names, "words", self.words, f"categories of {names}")

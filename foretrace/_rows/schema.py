@@ -4,10 +4,11 @@ import difflib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal, NamedTuple
 
-from foretrace._rows.values import as_number, as_time, is_missing
+from foretrace._rows.formats import date_formats, number_format
+from foretrace._rows.values import as_number, as_time, as_words, is_absent, is_missing
 from foretrace._runs.escape import for_terminal
 
-Kind = Literal["numeric", "categorical", "time", "undecided"]
+Kind = Literal["numeric", "categorical", "time", "text", "undecided"]
 """What a column holds; undecided until its first value that is not missing."""
 
 
@@ -16,6 +17,12 @@ class Column(NamedTuple):
 
     name: Any
     kind: Kind
+
+
+MIN_TEXTS = 20
+"""Number of values from which `SEVERAL` words each are texts; of fewer values, `MANY`."""
+
+SEVERAL, MANY = 3, 8
 
 
 def infer_kind(values: Iterable[Any]) -> Kind:
@@ -34,14 +41,30 @@ def infer_kind(values: Iterable[Any]) -> Kind:
     return "time" if all(as_time(value) is not None for value in present) else "categorical"
 
 
+def is_texts(values: Iterable[Any]) -> bool:
+    """Return whether categories are texts: most differ, and have several words on average.
+
+    Dates and numbers with words are none.
+
+    >>> is_texts(["the printer does not print any more again"]), is_texts(["light rain showers"])
+    (True, False)
+    """
+    texts = [str(value) for value in values if not is_absent(value)]
+    if 2 * len(set(texts)) <= len(texts) or date_formats(texts) or number_format(texts):
+        return False
+    num_words = sum(word.isalpha() for text in texts for word in as_words(text))
+    return num_words >= (SEVERAL if len(texts) >= MIN_TEXTS else MANY) * len(texts) > 0
+
+
 def infer_columns(
-    rows: Sequence[Mapping[str, Any]], overrides: Mapping[str, Kind | None]
+    rows: Sequence[Mapping[str, Any]], overrides: Mapping[str, Kind | None], *, texts: bool = False
 ) -> list[Column]:
     """Return the columns of the first rows of a stream.
 
     Args:
         rows: first rows of the stream.
         overrides: kinds of some columns, whatever their values; None leaves a column out.
+        texts: whether a column may hold texts; if not, they are categories.
 
     Raises:
         ValueError: an override names a column that does not exist.
@@ -51,7 +74,10 @@ def infer_columns(
         check_column(name, names)
     found = []
     for name in names:
-        kind = overrides[name] if name in overrides else infer_kind(row.get(name) for row in rows)
+        values = [row.get(name) for row in rows]
+        kind = overrides[name] if name in overrides else infer_kind(values)
+        if texts and name not in overrides and kind == "categorical" and is_texts(values):
+            kind = "text"
         if kind is not None:
             found.append(Column(name, kind))
     return found

@@ -6,6 +6,7 @@ No other file decides this.
 import datetime
 import hashlib
 import math
+import re
 from decimal import Decimal
 from typing import Any
 
@@ -137,6 +138,15 @@ def as_text(value: Any) -> str:
         return text
     digest = hashlib.sha256(text.encode(errors="surrogatepass")).hexdigest()
     return text[: MAX_TEXT - len(digest) - 1] + "…" + digest
+
+
+def as_words(value: Any) -> list[str]:
+    """Return the words of a text in lower case, without punctuation; none if it is absent.
+
+    >>> as_words("The printer's tray, again: Error 404!"), as_words(None)
+    (['the', 'printer', 's', 'tray', 'again', 'error', '404'], [])
+    """
+    return [] if is_absent(value) else re.findall(r"\w+", str(value).lower())
 
 
 def as_label(value: Any) -> str:

@@ -9,7 +9,7 @@ import tyro
 from tyro.conf import Positional
 
 from foretrace._experts.intervals import check_coverage
-from foretrace._rows.encode import Outliers
+from foretrace._rows.encode import WORDS, Outliers
 from foretrace._rows.formats import check_date_format
 from foretrace._rows.lines import Encoding
 from foretrace._rows.schema import Kind
@@ -19,7 +19,7 @@ from foretrace._rows.values import as_number
 from foretrace.stream._conditions import Needs, NoEffect, without_effect
 from foretrace.stream._model_config import ModelConfig
 
-MOST = {"look_ahead": 100_000, "categories": 2**16, "classes": 2**16}
+MOST = {"look_ahead": 100_000, "categories": 2**16, "words": 2**16, "classes": 2**16}
 """Upper limits of the options that decide how much is kept in memory."""
 
 STDOUT = "-"
@@ -56,6 +56,10 @@ _COLUMNS = Needs(lambda known, _: known.format != "text", "a text has no columns
 _CATEGORICAL = Needs(
     lambda known, _: "categorical" in known.kinds,
     "no column is categorical; name it --categorical",
+)
+_TEXTS = Needs(
+    lambda known, words: "text" in known.kinds or not words,
+    "no column holds texts; name it --text",
 )
 _ANY_NUMBER = Needs(
     lambda known, _: "numeric" in known.kinds or not known.classes,
@@ -94,6 +98,8 @@ class StreamConfig:
         categorical: columns that hold categories.
         time: columns that hold dates and times, in ISO format or in one of `strptime`, as in
             "opened=%d.%m.%Y %H:%M".
+        text: columns that hold texts of words. Default: categories whose first values mostly
+            differ, and have three words or more.
         ignore: columns to leave out.
         format: format of the source. Default: by its name.
         delimiter: character between the fields of a CSV file. Default: a comma, or a tab for TSV.
@@ -106,6 +112,8 @@ class StreamConfig:
         bound: number of standard deviations beyond which a number is an outlier.
         categories: number of inputs of a categorical column, one of them for missing and unknown
             categories.
+        words: number of inputs of a column of texts: each word, in lower case and without
+            punctuation, belongs to one of them; 0 takes texts for categories.
         classes: maximum number of classes. Default: twice the number in the first rows, at least
             16, or 256 for a text; room doubles when a later class comes, as far as memory allows.
         coverage: share of the numbers that prediction intervals are to hold, at most 0.99.
@@ -143,6 +151,7 @@ class StreamConfig:
     numeric: Annotated[tuple[str, ...], _COLUMNS] = ()
     categorical: Annotated[tuple[str, ...], _COLUMNS] = ()
     time: Annotated[tuple[str, ...], _COLUMNS] = ()
+    text: Annotated[tuple[str, ...], _COLUMNS] = ()
     ignore: Annotated[tuple[str, ...], _COLUMNS] = ()
     format: Format = "auto"
     delimiter: Annotated[str | None, _DELIMITED] = None
@@ -151,6 +160,7 @@ class StreamConfig:
     outliers: Annotated[Outliers, _COLUMNS, _ANY_NUMBER] = "clip"
     bound: Annotated[float, _COLUMNS, _ANY_NUMBER] = 10.0
     categories: Annotated[int, _COLUMNS, _CATEGORICAL] = 16
+    words: Annotated[int, _COLUMNS, _TEXTS] = WORDS
     classes: Annotated[int | None, _CLASS] = None
     coverage: Annotated[float, _NUMBER] = 0.9
     alarm: Annotated[tuple[str, ...], _CLASS] = ()
@@ -174,7 +184,7 @@ class StreamConfig:
                 raise ValueError(
                     f"{name}={value} must be at most {most}: what it counts is kept in memory"
                 )
-        for name in ("horizon", "delay"):
+        for name in ("horizon", "delay", "words"):
             if getattr(self, name) < 0:
                 raise ValueError(f"{name}={getattr(self, name)} must not be negative")
         if not self.bound > 0:
@@ -198,15 +208,18 @@ class StreamConfig:
         object.__setattr__(self, "source", os.fspath(self.source))
 
     def _check_columns(self) -> None:
-        for field in ("numeric", "categorical", "time", "ignore", "alarm"):
+        for field in ("numeric", "categorical", "time", "text", "ignore", "alarm"):
             object.__setattr__(self, field, tuple(getattr(self, field)))  # JSON has lists
         _ = self.alarms  # reports wrong ones
+        if self.text and not self.words:
+            raise ValueError(f"text={self.text}: words=0 leaves no input for texts; raise --words")
         for name, form in self.time_formats.items():
             check_date_format(form, f"time={name}={form}")
         for name in self.columns_of_given_kind:
             if self.columns_of_given_kind.count(name) > 1:
                 raise ValueError(
-                    f"column {name!r} is named twice among numeric, categorical, time and ignore"
+                    f"column {name!r} is named twice among numeric, categorical, time, text and "
+                    "ignore"
                 )
 
     def _check_members(self) -> None:
@@ -263,7 +276,7 @@ class StreamConfig:
     def columns_of_given_kind(self) -> tuple[str, ...]:
         """Columns whose kind is given."""
         times = tuple(_named(column)[0] for column in self.time)
-        return self.numeric + self.categorical + times + self.ignore
+        return self.numeric + self.categorical + times + self.text + self.ignore
 
     @property
     def kinds(self) -> dict[str, Kind | None]:
@@ -272,6 +285,7 @@ class StreamConfig:
         given: dict[str, Kind | None] = dict.fromkeys((*self.ignore, *self.roles))
         given |= dict.fromkeys(self.numeric, "numeric")
         given |= dict.fromkeys(self.categorical, "categorical")
+        given |= dict.fromkeys(self.text, "text")
         return given | dict.fromkeys(times, "time")
 
     @property

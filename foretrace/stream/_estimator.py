@@ -12,8 +12,8 @@ import numpy as np
 
 from foretrace._cells.parts import is_key
 from foretrace._experts.mixture import Mixed
-from foretrace._rows.encode import Encoder, room
-from foretrace._rows.schema import infer_columns
+from foretrace._rows.encode import WORDS, Encoder, room
+from foretrace._rows.schema import Column, infer_columns
 from foretrace._rows.slots import SlotTable
 from foretrace._rows.streams import Awaited, Streams
 from foretrace._rows.target import Target
@@ -34,7 +34,7 @@ MIN_FEATURES = 64
 SPARE_FEATURES = 32
 """Inputs for later features if the first row needs more than the minimum."""
 
-_LEAST = {"features": 0, "classes": 2, "members": 1, "horizon": 1, "delay": 0}
+_LEAST = {"features": 0, "classes": 2, "members": 1, "horizon": 1, "delay": 0, "words": 0}
 """Least value of each option that is a number of something."""
 
 
@@ -67,14 +67,16 @@ class OnlineEstimator:
     Args:
         size: size of the model; None for `model`'s size.
         model: options of the model; None for the size's options.
-        features: number of inputs; None for as many as the first row needs, and some for later
-            features.
+        features: number of inputs but for words; None for as many as the first row needs, and some
+            for later features.
         previous: whether the last known target is an input.
         member: feature that names the member of a row; None if all rows belong to one stream.
         members: maximum number of members.
         delay: number of rows after which a label arrives. Without, `learn_one` takes a row with its
             label. With a delay, a row is taken by the prediction that is asked for it, and
             `learn_one` gives the oldest row that was taken its label, or the row of an id.
+        words: number of inputs of each feature that is a text in the first row; 0 takes it for a
+            category.
 
     Options that have no effect are warned of.
 
@@ -93,6 +95,7 @@ class OnlineEstimator:
         member: Hashable | None = None,
         members: int = StreamConfig.members,
         delay: int = 0,
+        words: int = WORDS,
     ) -> None:
         self._lock = Lock()
         # River clones an estimator by its signature: each argument has an attribute of its name.
@@ -104,6 +107,7 @@ class OnlineEstimator:
         self.member = member
         self.members = members
         self.delay = delay
+        self.words = words
         self._check_options()
         # The line of the caller, also where a class has an initialiser of its own.
         level = 2 + (type(self).__init__ is not OnlineEstimator.__init__)
@@ -168,7 +172,12 @@ class OnlineEstimator:
 
     def _new_intake(self, x: Row, known: Sequence[Any]) -> Intake:
         ignore = () if self.member is None else (self.member,)
-        encoder = Encoder(width=self._width(x), adopt=True, ignore=ignore)
+        found = infer_columns([x], {}, texts=self.words > 0)
+        columns = [column for column in found if column.name != self.member]
+        texts = [column for column in columns if column.kind == "text"]
+        width = self._width([column for column in columns if column.kind != "text"])
+        width += self.words * len(texts)
+        encoder = Encoder(texts, width=width, hashed=self.words, adopt=True, ignore=ignore)
         # Earlier values of the numbers of the first row are features of the experts.
         encoder.look_at(x)
         target = self._new_target(known)
@@ -184,11 +193,11 @@ class OnlineEstimator:
         streams = Streams(encoder, target, table, delay=self.delay, horizon=self._ahead)
         return Intake(streams, *resolve(self._config, shape), member=self.member, as_text=False)
 
-    def _width(self, x: Row) -> int:
-        """Return the number of inputs of a stream that begins with this row."""
+    def _width(self, columns: Sequence[Column]) -> int:
+        """Return the number of inputs of a stream whose first row has these columns."""
         if self.features is not None:
             return self.features
-        needed = room(column for column in infer_columns([x], {}) if column.name != self.member)
+        needed = room(columns)
         return MIN_FEATURES if needed <= MIN_FEATURES else needed + SPARE_FEATURES
 
     def _check(self, rows: Sequence[Row], targets: Sequence[Any]) -> None:

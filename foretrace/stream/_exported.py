@@ -121,6 +121,7 @@ def _check(path: Path, config: StreamConfig, plan: Plan) -> None:
 def _check_kinds(path: Path, intake: Intake) -> None:
     what = {
         "categorical": "texts or categories",
+        "text": "texts",
         "time": "dates",
         "undecided": "no value so far",
     }

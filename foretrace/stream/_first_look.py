@@ -26,6 +26,7 @@ _KINDS = {
     "numeric": "numbers",
     "categorical": "categories",
     "time": "times",
+    "text": "texts",
     "undecided": "without a value so far",
 }
 
@@ -142,6 +143,10 @@ def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]
                 f"column {column.name!r} has {len(set(values))} different texts in {len(values)} "
                 f"rows, such as {values[0][:40]!r}; if they are numbers, write them as 1234.5; if "
                 "they name rows, --ignore the column"
+            )
+        elif column.kind == "text" and not {"words", "network"} & {*config.model.expert_names()}:
+            lines.append(
+                f"column {column.name!r} holds texts, which the experts words and network alone see"
             )
         elif len(set(values)) == 1:
             lines.append(

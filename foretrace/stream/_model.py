@@ -41,6 +41,7 @@ def shape_of(encoder: Encoder, target: Target, *, previous: bool = True, **optio
         previous=previous,
         used=encoder.used,
         categories=encoder.category_places,
+        words=encoder.num_words,
         **options,
     )
 

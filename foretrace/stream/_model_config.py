@@ -79,10 +79,10 @@ class ModelConfig:
             alone). Least squares: on the row, on few or many earlier rows and labels (row, short,
             lags), on numbers as they are, in no unit (raw, for numbers), on random features (wide,
             waves), on soft steps of the row's numbers (steps), and on the last unusual rows
-            (events). Others: nearest neighbours, gradient descent (gradient), trained modules
-            (memory), single values of up to 1,000 rows ago (distant), the recurrent network
-            (network). Default: all but network for auto, the ones before events for fast, the
-            network for other sizes.
+            (events). Others: nearest neighbours, gradient descent (gradient), the words of texts
+            (words), trained modules (memory), single values of up to 1,000 rows ago (distant), the
+            recurrent network (network). Default: all but network for auto, the ones before events
+            for fast, the network for other sizes.
         cell: recurrent layer of the network, by the names of `foretrace train`. The cells
             linear-rnn and gru are dense: only the rule rtrl gives them the exact gradient through
             time. Default: lru.

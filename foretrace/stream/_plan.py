@@ -25,7 +25,7 @@ Rows = Iterator[tuple[Row, Position]]
 _TEXT_CLASSES = 256
 
 MAX_INPUTS = 2**16
-"""Maximum number of inputs for categories."""
+"""Maximum number of inputs for categories, and for words."""
 
 MIN_GAPS = 20
 """Number of gaps between the first rows that say whether a column of times is irregular."""
@@ -162,7 +162,7 @@ def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, 
         )
     assert config.target is not None
     check_column(config.target, names)
-    found = infer_columns(rows, config.kinds)
+    found = infer_columns(rows, config.kinds, texts=config.words > 0)
     _check_times(config, rows)
     columns = [column for column in found if column.name != config.target]
     if not columns and not config.previous:
@@ -267,7 +267,8 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
     """
     _check_sizes(config, plan)
     stops = config.outliers == "stop"
-    encoder = Encoder(plan.columns, categories=config.categories, stops=stops)
+    categories, hashed = config.categories, config.words
+    encoder = Encoder(plan.columns, categories=categories, hashed=hashed, stops=stops)
     target = _target(config, plan)
     members = None if not config.has_members else 1 if config.member is None else config.members
     shape = shape_of(
@@ -308,6 +309,12 @@ def _check_sizes(config: StreamConfig, plan: Plan) -> None:
         raise ValueError(
             f"categories={config.categories} for each of {categorical} columns are more than "
             f"{MAX_INPUTS} inputs; choose fewer --categories, or --ignore columns"
+        )
+    texts = sum(column.kind == "text" for column in plan.columns)
+    if texts * config.words > MAX_INPUTS:
+        raise ValueError(
+            f"words={config.words} for each of {texts} columns are more than {MAX_INPUTS} inputs; "
+            "choose fewer --words, or --ignore columns"
         )
     # A forecast waits with two margins and more for each step ahead; its labels are as many rows
     # behind.

@@ -15,7 +15,7 @@ OWN_NAME = "this run"
 
 _GROUPS = {
     "simple answers": ("last", "mean", "season", "majority"),
-    "the columns of the row": ("row", "raw row", "waves", "steps"),
+    "the columns of the row": ("row", "raw row", "waves", "steps", "words"),
     "earlier rows": ("short", "lags", "raw lags", "wide", "gradient", "softmax"),
     "similar rows": ("neighbours", "row neighbours"),
     "labels that followed the last ones": ("context",),

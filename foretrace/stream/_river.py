@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 import numpy as np
 
 from foretrace._experts.intervals import check_coverage
+from foretrace._rows.encode import WORDS
 from foretrace._rows.target import ClassTarget, NumberTarget, class_room
 from foretrace._runs.thread_lock import locked
 from foretrace.stream._arrays import Row, array_rows, frame_rows, targets_of
@@ -130,9 +131,9 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
     Args:
         size: short for `model=ModelConfig(size=size)`, such as "tiny"; one of the two is given.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
-        features: number of inputs: a number takes 2, a text 16, a date 7. A feature that finds no
-            room is left out, and a warning says so. Default: as many as the first row needs, and
-            room for later features, at least 64 in all.
+        features: number of inputs but for words: a number takes 2, a category 16, a date 7. A
+            feature that finds no room is left out, and a warning says so. Default: as many as the
+            first row needs, and room for later features, at least 64 in all.
         classes: maximum number of classes. A warning names the first label without room. Default:
             16, or twice the number of labels in the first call of `learn_many` or `partial_fit`, if
             that is more; room doubles, with a warning, when a later class comes.
@@ -146,6 +147,8 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
             oldest row that waits its label, before `delay` further rows have come; see
             `evaluate.progressive_val_score(…, delay=…)`. Labels that come in another order, or not
             all, need an `id`, given with prediction and label.
+        words: number of inputs of each feature that is a text: whose value in the first row has
+            eight words or more. 0 takes it for a category.
 
     >>> model = Classifier(size="tiny", features=4, classes=2)
     >>> for i in range(20):
@@ -164,6 +167,7 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
         member: Hashable | None = None,
         members: int = StreamConfig.members,
         delay: int = 0,
+        words: int = WORDS,
     ):
         self.classes = classes
         super().__init__(
@@ -174,6 +178,7 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
             member=member,
             members=members,
             delay=delay,
+            words=words,
         )
 
     _predicts_classes = True
@@ -218,9 +223,9 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
     Args:
         size: short for `model=ModelConfig(size=size)`, such as "tiny"; one of the two is given.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
-        features: number of inputs: a number takes 2, a text 16, a date 7. A feature that finds no
-            room is left out, and a warning says so. Default: as many as the first row needs, and
-            room for later features, at least 64 in all.
+        features: number of inputs but for words: a number takes 2, a category 16, a date 7. A
+            feature that finds no room is left out, and a warning says so. Default: as many as the
+            first row needs, and room for later features, at least 64 in all.
         previous: whether the last known target is an input.
         member: feature that names the sensor, user or place of a row. Each member has its own
             memory, all share the network. The feature is no input. None if all rows belong to one
@@ -231,6 +236,8 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
             oldest row that waits its label, before `delay` further rows have come; see
             `evaluate.progressive_val_score(…, delay=…)`. Labels that come in another order, or not
             all, need an `id`, given with prediction and label.
+        words: number of inputs of each feature that is a text: whose value in the first row has
+            eight words or more. 0 takes it for a category.
 
     >>> model = Regressor(size="tiny", features=4)
     >>> for i in range(20):
@@ -303,9 +310,9 @@ class Forecaster(NextSteps, RiverForecaster):
         horizon: number of steps ahead that are learned; no more can be asked for.
         size: short for `model=ModelConfig(size=size)`, such as "tiny"; one of the two is given.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
-        features: number of inputs: a number takes 2, a text 16, a date 7. A feature that finds no
-            room is left out, and a warning says so. Default: as many as the first row needs, and
-            room for later features, at least 64 in all.
+        features: number of inputs but for words: a number takes 2, a category 16, a date 7. A
+            feature that finds no room is left out, and a warning says so. Default: as many as the
+            first row needs, and room for later features, at least 64 in all.
         member: feature that names the sensor, user or place of a row. Each member has its own
             memory, all share the network. The feature is no input. None if all rows belong to one
             stream.

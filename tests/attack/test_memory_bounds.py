@@ -98,10 +98,12 @@ def test_lines_without_a_row_are_skipped_but_not_without_end(
 
 TINY = ModelConfig(size="small", depth=1, model_size=4, state_size=3, rule="hybrid")
 MANY = [Column(f"c{i}", "categorical") for i in range(100)]
+TEXTS = [Column(f"t{i}", "text") for i in range(3)]
 LARGE = [
     ({"horizon": 2500}, [], "horizon=2500, delay=0: forecasts that wait.*25000000 numbers"),
     ({"horizon": 100, "member": "m", "members": 1000}, [], "members=1000: forecasts that wait"),
     ({"categories": 1000}, MANY, "1000 for each of 100 columns are more than 65536 inputs"),
+    ({"words": 2**15}, TEXTS, "32768 for each of 3 columns are more than 65536 inputs"),
     ({"member": "m", "members": 3 * 10**8}, [], "members=300000000, delay=0: a mixture"),
     (
         {"member": "m", "members": 3, "delay": 10**7},
@@ -133,7 +135,7 @@ def test_large_options_are_refused_before_they_fill_the_memory(options, columns,
             build_with(members=int(room[1]) + 1)
 
 
-@pytest.mark.parametrize("name", ["look_ahead", "categories", "classes"])
+@pytest.mark.parametrize("name", ["look_ahead", "categories", "words", "classes"])
 def test_options_that_count_what_is_kept_have_a_largest_value(name):
     with pytest.raises(ValueError, match=f"{name}=10000000 must be at most"):
         StreamConfig("a.csv", target="y", **{name: 10_000_000})

@@ -3,6 +3,8 @@
 import datetime
 import json
 import math
+import re
+import zlib
 from collections import Counter
 
 import hypothesis.strategies as st
@@ -118,6 +120,48 @@ def test_a_row_is_its_columns_one_beside_the_other(data, is_given):
         assert set(encoder.number_places) == places
         del counts[None]
         assert encoder.counts == counts and len(encoder.news) == len(counts.keys() & TOLD)
+
+
+def test_words_of_texts_are_counted_at_their_hashes_behind_all_other_inputs():
+    columns = [Column("s", "text"), Column("x", "numeric"), Column("t", "text")]
+    encoder, places = Encoder(columns, hashed=5), {"s": 7, "t": 2}
+    assert (encoder.width, encoder.used, encoder.num_words) == (12, 2, 10)
+    for text in ("It's here; HERE it is!", "Straße 7", "\ud800 x", "", None, "...", 7.5):
+        row = {"s": text, "x": 1, "t": f"{text} again"}
+        x = encoder.encode(row).x
+        for name, at in places.items():
+            words = re.findall(r"\w+", str(row[name] or "").lower())
+            hashes = [zlib.crc32(word.encode(errors="surrogatepass")) % 5 for word in words]
+            expected = np.bincount(np.array(hashes, int), minlength=5) / max(len(words), 1) ** 0.5
+            np.testing.assert_allclose(x[at : at + 5], expected)
+    assert encoder.counts == {"missing": 3}  # "", None, and no word
+    again = Encoder(columns, hashed=5)
+    again.restore(saved := encoder.to_json())
+    assert again.to_json() == saved
+    saved["columns"]["s"] = ["text", 8]
+    with pytest.raises(ValueError, match="place of s=8 must be 0 to 7"):
+        again.restore(saved)
+
+
+def test_texts_are_columns_of_many_words_that_differ():
+    texts = [f"Printer {i} in room {i % 7} is broken" for i in range(20)]
+    kinds = {
+        "text": (texts, ["a long text of so many different words is one"]),
+        "categorical": (
+            texts[:19],
+            ["light rain showers"],
+            texts[:3] * 20,
+            [f"{i % 28 + 1} March 2024" for i in range(40)],
+            [f"{i}{i},5 EUR" for i in range(40)],
+            [f"id {i}" for i in range(40)],
+        ),
+        "numeric": ([str(i) for i in range(40)],),
+    }
+    for kind, columns in kinds.items():
+        for values in columns:
+            rows = [{"a": value} for value in values]
+            assert infer_columns(rows, {}, texts=True) == [Column("a", kind)]
+            assert infer_columns(rows, {}) == [Column("a", kind.replace("text", "categorical"))]
 
 
 def test_new_columns_take_the_room_that_is_left_whatever_their_order():

@@ -34,6 +34,16 @@ MORE = {
     | {"delay": 1, "model": dataclasses.replace(TINY, depth=2, rule="hybrid(depth=2)")},
     "another cell": NUMBERS
     | {"model": dataclasses.replace(TINY, cell="min-gru", state_size=4, rule="hybrid")},
+    "words": CLASSES
+    | {
+        "text": ("t", "c"),
+        "words": 8,
+        "member": "who",
+        "members": 2,
+        "delay": 1,
+        "ignore": ("y", "start", "empty"),
+    }
+    | {"model": ModelConfig(experts=("baselines", "words"))},
     "the paper's rule": NUMBERS
     | {"outliers": "mask", "model": dataclasses.replace(TINY, rule="online")},
 }

@@ -156,6 +156,24 @@ def test_no_feature_of_the_first_row_is_dropped():
     assert model._get_params()["features"] is None and model.clone()._intake is None
 
 
+def test_a_text_of_the_first_row_is_learned_by_its_words():
+    draw, accuracy = np.random.default_rng(0), {}
+    rows = [
+        " ".join(draw.permutation([*"abcdefgh", "up" if i % 2 else "down"]))
+        for i in draw.integers(0, 2, 150)
+    ]
+    for words in (0, 16):
+        model, right = (
+            stream.Classifier(model=ModelConfig(experts=("row", "words")), words=words),
+            [],
+        )
+        for text in rows:
+            right.append(model.predict_one({"text": text, "who": 1}) == ("up" in text))
+            model.learn_one({"text": text, "who": 1}, "up" in text)
+        accuracy[words] = np.mean(right[50:])
+    assert accuracy[16] > 0.95 > 0.7 > accuracy[0]
+
+
 def test_wide_rows_are_learned_as_with_enough_room():
     """The class is the sign of the last of 57 columns, beyond the first 64 inputs."""
     rng = np.random.default_rng(0)

@@ -68,6 +68,21 @@ def test_the_first_rows_are_described_and_what_looks_wrong_is_said(tmp_path, cap
         assert ("column 'same' is '3' in all of the first 40 rows" in err) == (target != "same")
 
 
+def test_texts_are_described_and_a_model_that_does_not_see_them_is_named(tmp_path, capsys):
+    rows = [f'"Printer {i}, room {i % 7}: does not print",{i / 7}' for i in range(40)]
+    (tmp_path / "a.csv").write_text("\n".join(["text,y", *rows]) + "\n")
+    unseen = "column 'text' holds texts, which the experts words and network alone see"
+    for name, options, lines in (
+        ("row", {"model": FEW}, ["inputs, texts: text", unseen]),
+        ("words", {"model": ModelConfig(experts=("words",))}, ["inputs, texts: text"]),
+        ("off", {"model": FEW, "words": 0}, ["inputs, categories: text"]),
+        ("none", {"model": FEW, "words": 9, "categorical": ("text",)}, ["--words has no effect"]),
+    ):
+        follow(StreamConfig(str(tmp_path / "a.csv"), "y", **options), tmp_path / name, rows=0)
+        err = said(capsys)
+        assert all(line in err for line in lines) and (unseen in lines) == (unseen in err)
+
+
 WRITTEN = {
     "{0},5": "numbers with a decimal comma, such as '0,5', and they are taken",
     "{0}%": "numbers with a percent sign, such as '0%', and they are taken",

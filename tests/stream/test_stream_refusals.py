@@ -74,6 +74,9 @@ OPTIONS = [
     ),
     (lambda: StreamConfig("a.csv", target="y", id="y"), f"'y' {OTHER_ROLE}"),
     (lambda: StreamConfig("a.csv", target="y", id="x", numeric=("x",)), f"'x' {OTHER_ROLE}"),
+    (lambda: StreamConfig("a.csv", text=("x",), words=0), r"text=.*words=0 leaves no input"),
+    (lambda: StreamConfig("a.csv", words=-1), "words=-1 must not be negative"),
+    (lambda: StreamConfig("a.csv", text=("x",), ignore=("x",)), "'x' is named twice"),
     *(
         (
             lambda seconds=seconds: StreamConfig("a.csv", checkpoint_seconds=seconds),
@@ -98,6 +101,7 @@ OPTIONS = [
     (lambda: stream.Regressor(features=-1), f"features{WHOLE}"),
     (lambda: stream.Regressor(member="who", members=0), f"members{WHOLE}"),
     (lambda: stream.Regressor(delay=-1), f"delay{WHOLE}"),
+    (lambda: stream.Regressor(words=-1), f"words{WHOLE}"),
     (lambda: stream.Regressor(delay=1.5), f"delay{WHOLE}"),
     (lambda: stream.Forecaster(horizon=0), f"horizon{WHOLE}"),
     (lambda: stream.Forecaster(horizon=1.5), f"horizon{WHOLE}"),
