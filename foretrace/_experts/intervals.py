@@ -30,7 +30,7 @@ Sources: Gibbs and Candes, NeurIPS 2021 (adaptive conformal inference); Zaffran 
 
 from bisect import bisect_left
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -67,6 +67,24 @@ def check_coverage(coverage: float) -> None:
             f"coverage={coverage} must be above 0 and at most {COVERAGES[-1]}: it is the share of "
             "labels that an interval is to hold, such as 0.9"
         )
+
+
+def check_at_least(bound: float | None) -> None:
+    """Check a lower bound of predictions.
+
+    Raises:
+        ValueError: it is not finite.
+    """
+    if bound is not None and not np.isfinite(bound):
+        raise ValueError(f"at_least={bound}, expected a number, such as 0, or None for no bound")
+
+
+def bounded(
+    predicted: Any, margins: Any, at_least: float | None, maximum: Any = np.maximum
+) -> tuple[Any, Any, Any]:
+    """Return predictions and the lower and upper ends of their intervals, none below a bound."""
+    found = predicted, predicted - margins[0], predicted + margins[1]
+    return found if at_least is None else tuple(maximum(one, at_least) for one in found)
 
 
 class Tracked(NamedTuple):

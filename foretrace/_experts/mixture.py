@@ -28,7 +28,7 @@ from foretrace._experts.arrivals import Arrivals, Arrived, Outliers, Row
 from foretrace._experts.by_name import EXPERTS, experts_of
 from foretrace._experts.expert import Lesson, Remembered
 from foretrace._experts.features import Maps, Past, Seen, expand, look, maps, new_past, new_seen
-from foretrace._experts.intervals import Intervals, MemberErrors, Tracked
+from foretrace._experts.intervals import Intervals, MemberErrors, Tracked, bounded
 from foretrace._experts.mix_classes import ClassMixture, ClassWeights
 from foretrace._experts.mix_numbers import NumberMixture, NumberWeights
 from foretrace._experts.moments import settled_scale
@@ -463,6 +463,9 @@ class Mixture:
             margins = self.intervals.in_use(state.intervals, row.moments[1])
             if state.of_members is not None:
                 margins = margins * state.of_members.factor(state.intervals)
+        if self.shape.at_least is not None:
+            mixed, low, high = bounded(mixed, margins, self.shape.at_least, jnp.maximum)
+            margins = jnp.stack([mixed - low, high - mixed])
         waiting = Waiting(
             seen, state.num_labels, found.T, candidates.T, mixed, row.baselines, margins
         )

@@ -64,6 +64,7 @@ class Shape:
         masks: whether an outlier counts as missing; else it counts as if it lay at the bound.
         coverage: share of the numbers that intervals around predictions are to hold.
         alarms: probability of each class with an alarm from which a row is marked.
+        at_least: lower bound of predictions and of the ends of their intervals; None without.
     """
 
     inputs: int
@@ -84,6 +85,7 @@ class Shape:
     masks: bool = False
     coverage: float = 0.9
     alarms: tuple[float, ...] = ()
+    at_least: float | None = None
 
     @property
     def horizon(self) -> int:

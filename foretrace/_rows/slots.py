@@ -37,6 +37,7 @@ class Member:
         pending: labels of the last rows that are not due.
         times: last known value of each column of times, in seconds, by the column that holds the
             time since then.
+        last: number and times of its last row, where forecasts are made.
     """
 
     slot: int
@@ -44,6 +45,7 @@ class Member:
     num_rows: int = 0
     pending: deque[str | bool | int | float | None] = dataclasses.field(default_factory=deque)
     times: dict[Any, float] = dataclasses.field(default_factory=dict)
+    last: dict[str, int | str] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(init=False, eq=False)

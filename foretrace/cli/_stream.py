@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import redirect_stdout
 from itertools import chain, islice
 from pathlib import Path
+from typing import Any
 
 from foretrace._runs.directory import default_path, read_config_as
 from foretrace._runs.files import appearing
@@ -29,7 +30,7 @@ def stream(command: Stream) -> int:
         if command.forecast and not result.stopped:
             lines = LineWriter(sys.stdout, [*result.forecast[0]] if result.forecast else [])
             for row in result.forecast:
-                lines(row)
+                lines({name: _shown(value) for name, value in row.items()})
     except BrokenPipeError:
         how = _again(command, run_dir)
         print(
@@ -43,6 +44,11 @@ def stream(command: Stream) -> int:
             return report(run_dir)
         place = f"after row {result.position.row}; the state is saved"
         return stopped(place, _again(command, run_dir))
+
+
+def _shown(value: Any) -> Any:
+    """Return a number with six significant digits; any other value as it is."""
+    return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
 def _again(command: Stream, run_dir: Path) -> str:

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 import tyro
 from tyro.conf import Positional
 
-from foretrace._experts.intervals import check_coverage
+from foretrace._experts.intervals import check_at_least, check_coverage
 from foretrace._rows.encode import WORDS, Outliers
 from foretrace._rows.formats import check_date_format
 from foretrace._rows.lines import Encoding
@@ -119,6 +119,8 @@ class StreamConfig:
         coverage: share of the numbers that prediction intervals are to hold, at most 0.99.
         alarm: classes, each with the probability from which a row is marked in the predictions, as
             in "fault=0.2". The scores say which labels this would have caught.
+        at_least: lower bound of predicted numbers and of the ends of their intervals, such as 0 for
+            counts. Default: none.
         look_ahead: number of rows that decide the kinds of the columns and the target, before the
             first is learned.
         model: the network, its learning rule and its optimiser.
@@ -164,6 +166,7 @@ class StreamConfig:
     classes: Annotated[int | None, _CLASS] = None
     coverage: Annotated[float, _NUMBER] = 0.9
     alarm: Annotated[tuple[str, ...], _CLASS] = ()
+    at_least: float | None = None
     look_ahead: Annotated[int, _COLUMNS] = 200
     model: Annotated[ModelConfig, tyro.conf.arg(name="")] = ModelConfig()
     backend: Backend = "jax"
@@ -192,6 +195,7 @@ class StreamConfig:
         if not self.checkpoint_seconds > 0:
             raise ValueError(f"checkpoint_seconds={self.checkpoint_seconds} must be positive")
         check_coverage(self.coverage)
+        check_at_least(self.at_least)
         self._check_columns()
         self._check_members()
         self._check_predictions()

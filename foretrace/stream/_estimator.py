@@ -11,6 +11,7 @@ import jax
 import numpy as np
 
 from foretrace._cells.parts import is_key
+from foretrace._experts.intervals import check_at_least
 from foretrace._experts.mixture import Mixed
 from foretrace._rows.encode import WORDS, Encoder, room
 from foretrace._rows.schema import Column, infer_columns
@@ -77,6 +78,7 @@ class OnlineEstimator:
             `learn_one` gives the oldest row that was taken its label, or the row of an id.
         words: number of inputs of each feature that is a text in the first row; 0 takes it for a
             category.
+        at_least: lower bound of predicted numbers and of the ends of their intervals.
 
     Options that have no effect are warned of.
 
@@ -96,6 +98,7 @@ class OnlineEstimator:
         members: int = StreamConfig.members,
         delay: int = 0,
         words: int = WORDS,
+        at_least: float | None = None,
     ) -> None:
         self._lock = Lock()
         # River clones an estimator by its signature: each argument has an attribute of its name.
@@ -108,6 +111,7 @@ class OnlineEstimator:
         self.members = members
         self.delay = delay
         self.words = words
+        self.at_least = at_least
         self._check_options()
         # The line of the caller, also where a class has an initialiser of its own.
         level = 2 + (type(self).__init__ is not OnlineEstimator.__init__)
@@ -121,6 +125,7 @@ class OnlineEstimator:
         return 0
 
     def _check_options(self) -> None:
+        check_at_least(self.at_least)
         for name, least in _LEAST.items():
             value = getattr(self, name, None)
             if value is not None and not (isinstance(value, int | np.integer) and value >= least):
@@ -188,6 +193,7 @@ class OnlineEstimator:
             delay=self.delay + self._ahead,
             members=None if self.member is None else self.members,
             ahead=self._ahead > 0,
+            at_least=self.at_least,
         )
         table = SlotTable(shape.slots)
         streams = Streams(encoder, target, table, delay=self.delay, horizon=self._ahead)

@@ -204,6 +204,12 @@ class Intake(Learned):
         found = self.streams.push(self.name(row), row, value, reset=reset, learn=False)
         return self.mixture.advance(state, pack(self.shape, [found]))
 
+    def note(self, row: Row, number: int) -> None:
+        """Note the number and the times of a row as its member's last."""
+        if (member := self.streams.table.members.get(self.name(row))) is not None:
+            times = [name for name, (kind, _) in self.encoder.columns.items() if kind == "time"]
+            member.last = {"row": number} | {name: as_text(row.get(name) or "") for name in times}
+
     def waiting(self, state: State) -> Iterator[tuple[Hashable, np.ndarray, np.ndarray]]:
         """Yield each member whose last row waits for labels, its prediction and the margins."""
         members = self.streams.table.members.items()

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from foretrace._experts.intervals import check_coverage
+from foretrace._experts.intervals import bounded, check_coverage
 from foretrace._rows.target import NumberTarget
 from foretrace._runs.thread_lock import locked
 from foretrace.stream._arrays import Row
@@ -21,7 +21,7 @@ class NextSteps(OnlineEstimator):
 
     Args:
         horizon: number of steps ahead that are learned; no more can be asked for.
-        size, model, features, member, members: as for `OnlineEstimator`.
+        size, model, features, member, members, at_least: as for `OnlineEstimator`.
     """
 
     def __init__(
@@ -32,6 +32,7 @@ class NextSteps(OnlineEstimator):
         features: int | None = None,
         member: Hashable | None = None,
         members: int = StreamConfig.members,
+        at_least: float | None = None,
     ):
         self.horizon = horizon
         super().__init__(
@@ -41,6 +42,7 @@ class NextSteps(OnlineEstimator):
             previous=True,
             member=member,
             members=members,
+            at_least=at_least,
         )
 
     def _forget(self) -> None:
@@ -117,9 +119,9 @@ class NextSteps(OnlineEstimator):
         found = self._newest_ahead(horizon, member)
         if found is None or self._intake is None or self._state is None:
             return [(-np.inf, np.inf)] * horizon
-        below, above = self._intake.margins(self._state, self._named(member), coverage)
-        ends = (found - below)[:horizon].tolist(), (found + above)[:horizon].tolist()
-        return list(zip(*ends, strict=True))
+        margins = self._intake.margins(self._state, self._named(member), coverage)
+        _, low, high = bounded(found, margins, self.at_least)
+        return list(zip(low[:horizon].tolist(), high[:horizon].tolist(), strict=True))
 
     def _newest_ahead(self, horizon: int, member: Hashable | None) -> np.ndarray | None:
         """Return a member's newest forecast. None before any learning."""

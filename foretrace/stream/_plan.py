@@ -282,6 +282,7 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
         masks=config.outliers == "mask",
         coverage=config.coverage,
         alarms=tuple(config.alarms.values()) if plan.classes else (),
+        at_least=config.at_least,
     )
     streams = Streams(
         encoder,
@@ -304,18 +305,13 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
 
 def _check_sizes(config: StreamConfig, plan: Plan) -> None:
     """Check the sizes kept on the host before they are kept; the learners check the device's."""
-    categorical = sum(column.kind in ("categorical", "undecided") for column in plan.columns)
-    if categorical * config.categories > MAX_INPUTS:
-        raise ValueError(
-            f"categories={config.categories} for each of {categorical} columns are more than "
-            f"{MAX_INPUTS} inputs; choose fewer --categories, or --ignore columns"
-        )
-    texts = sum(column.kind == "text" for column in plan.columns)
-    if texts * config.words > MAX_INPUTS:
-        raise ValueError(
-            f"words={config.words} for each of {texts} columns are more than {MAX_INPUTS} inputs; "
-            "choose fewer --words, or --ignore columns"
-        )
+    for name, kinds in (("categories", ("categorical", "undecided")), ("words", ("text",))):
+        size, count = getattr(config, name), sum(one.kind in kinds for one in plan.columns)
+        if size * count > MAX_INPUTS:
+            raise ValueError(
+                f"{name}={size} for each of {count} columns are more than {MAX_INPUTS} inputs; "
+                f"choose fewer --{name}, or --ignore columns"
+            )
     # A forecast waits with two margins and more for each step ahead; its labels are as many rows
     # behind.
     waiting = (
@@ -335,6 +331,11 @@ def _check_sizes(config: StreamConfig, plan: Plan) -> None:
 
 def _target(config: StreamConfig, plan: Plan) -> Target:
     if plan.classes:
+        if config.at_least is not None:
+            raise ValueError(
+                f"at_least={config.at_least} bounds numbers, and the target is a class; leave it "
+                "out, or say --task regression if it is a number"
+            )
         look_ahead = config.look_ahead if config.task == "auto" else None
         grows, alarms = config.classes is None, config.alarms
         return ClassTarget(plan.classes, grows=grows, look_ahead=look_ahead, alarms=alarms)

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from foretrace._experts.intervals import bounded
 from foretrace._rows.source import SYMBOL
 from foretrace._rows.target import ClassTarget, Target
 from foretrace._rows.values import as_label
@@ -46,7 +47,7 @@ class Table:
     """
 
     def __init__(self, config: StreamConfig, target: Target):
-        self._target, self._alarms = target, config.alarms
+        self._target, self._alarms, self._at_least = target, config.alarms, config.at_least
         self._keys = [name for name in (config.member, config.id) if name is not None]
         name = SYMBOL if config.target is None else config.target
         if isinstance(target, ClassTarget):
@@ -74,8 +75,8 @@ class Table:
         """
         keys = [row.get(name) for name in self._keys]
         if not isinstance(self._target, ClassTarget):
-            ends = np.stack([output - told[0], output + told[1]], axis=1)
-            found = [*output.tolist(), *ends.ravel().tolist()]
+            output, *ends = bounded(output, told, self._at_least)
+            found = [*output.tolist(), *np.stack(ends, axis=1).ravel().tolist()]
             return dict(zip(self.names, [number, *keys, *found], strict=True))
         known = self._target.classes[: int(told)]
         shares = self._target.probabilities(output, len(known)).tolist()
@@ -88,16 +89,21 @@ class Table:
 
 
 def forecast(config: StreamConfig, intake: Intake, state: State) -> list[dict[str, Any]]:
-    """Return the next values of each member, row by row of a table; none without a horizon."""
+    """Return the next values of each member, row by row of a table; none without a horizon.
+
+    A row has the member, and the number and times of its last row, which the values are behind.
+    """
     if config.target is None or not config.horizon:
         return []
     found, ends = [], ("", "_low", "_high")
-    for name, output, (below, above) in intake.waiting(state):
-        columns = output, output - below, output + above
+    for name, output, margins in intake.waiting(state):
+        columns = bounded(output, margins, config.at_least)
         for i, values in enumerate(zip(*columns, strict=True), 1):
             row = {} if config.member is None else {config.member: name}
-            row |= {"ahead": i} | dict(
-                zip((config.target + end for end in ends), map(float, values), strict=True)
+            row |= (
+                intake.streams.table.members[name].last
+                | {"ahead": i}
+                | dict(zip((config.target + end for end in ends), map(float, values), strict=True))
             )
             found.append(row)
     return found

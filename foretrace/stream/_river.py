@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
-from foretrace._experts.intervals import check_coverage
+from foretrace._experts.intervals import bounded, check_coverage
 from foretrace._rows.encode import WORDS
 from foretrace._rows.target import ClassTarget, NumberTarget, class_room
 from foretrace._runs.thread_lock import locked
@@ -238,6 +238,8 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
             all, need an `id`, given with prediction and label.
         words: number of inputs of each feature that is a text: whose value in the first row has
             eight words or more. 0 takes it for a category.
+        at_least: lower bound of predictions and of the ends of their intervals, such as 0 for
+            counts. Default: none.
 
     >>> model = Regressor(size="tiny", features=4)
     >>> for i in range(20):
@@ -285,9 +287,9 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
         if answer is None or self._intake is None or self._state is None:
             return -math.inf, math.inf
         name = None if self.member is None else x[self.member]
-        below, above = self._intake.margins(self._state, name, coverage)
-        predicted = float(answer.newest[0])
-        return predicted - float(below[0]), predicted + float(above[0])
+        margins = self._intake.margins(self._state, name, coverage)
+        _, low, high = bounded(np.asarray(answer.newest), margins, self.at_least)
+        return float(low[0]), float(high[0])
 
     @locked
     def predict_many(self, X: "pd.DataFrame") -> "pd.Series":
@@ -317,6 +319,8 @@ class Forecaster(NextSteps, RiverForecaster):
             memory, all share the network. The feature is no input. None if all rows belong to one
             stream.
         members: maximum number of members; when full, the member seen least recently is replaced.
+        at_least: lower bound of forecasts and of the ends of their intervals, such as 0 for counts.
+            Default: none.
 
     >>> model = Forecaster(horizon=2, size="tiny", features=4)
     >>> for i in range(20):

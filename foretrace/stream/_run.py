@@ -300,6 +300,9 @@ class Learning(Program[State]):
         mixed = self._learn_or_undo([(row, row.get(self.target)) for row, _ in self.chunk])
         self.position = self.chunk[-1][1]
         self.step = self.position.row
+        if self.config.horizon:
+            for row, position in self.chunk:
+                self.intake.note(row, position.row)
         if self.outlet:
             self._put(mixed)
         self.chunk = []

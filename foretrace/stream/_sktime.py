@@ -38,6 +38,8 @@ class SktimeForecaster(BaseForecaster):
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
         features: number of inputs for X. Default: as many as the first row needs, and room for
             later features.
+        at_least: lower bound of forecasts and of the ends of their intervals, such as 0 for counts.
+            Default: none.
 
     Raises:
         ValueError: an option is out of range; or, by `fit` and `update`, the index of y repeats.
@@ -72,11 +74,13 @@ class SktimeForecaster(BaseForecaster):
         size: Size | None = None,
         model: ModelConfig | None = None,
         features: int | None = None,
+        at_least: float | None = None,
     ):
         self.horizon = horizon
         self.size = size
         self.model = model
         self.features = features
+        self.at_least = at_least
         self._X = self._y = None  # where sktime keeps data, should `remember_data` be turned on
         super().__init__()
         if horizon is not None:
@@ -84,7 +88,8 @@ class SktimeForecaster(BaseForecaster):
             self.set_tags(**{"requires-fh-in-fit": False})
 
     def _new_model(self, horizon: int) -> NextSteps:
-        return NextSteps(horizon, self.size, self.model, self.features)
+        bound = self.at_least
+        return NextSteps(horizon, self.size, self.model, self.features, at_least=bound)
 
     def _fit(self, y: "pd.Series", X: "pd.DataFrame | None", fh: Any) -> "SktimeForecaster":
         horizon = self.horizon

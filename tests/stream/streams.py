@@ -24,7 +24,7 @@ OFTEN = {"log_every": 50, "checkpoint_every": 70, "look_ahead": 60}
 NUMBERS, CLASSES, MEMBERS = (frozen.STREAMS[name] for name in ("number", "class", "members"))
 MORE = {
     "everything": MEMBERS
-    | {"reset": "start", "horizon": 2, "delay": 1, "model": TINY}
+    | {"reset": "start", "horizon": 2, "delay": 1, "model": TINY, "at_least": -0.3}
     | {"ignore": ("t", "c", "k", "empty")},
     "members in chunks": CLASSES
     | {"member": "who", "members": 2, "reset": "start", "delay": 2, "chunk": 7, "id": "t"}
@@ -33,7 +33,10 @@ MORE = {
     "all layers": CLASSES
     | {"delay": 1, "model": dataclasses.replace(TINY, depth=2, rule="hybrid(depth=2)")},
     "another cell": NUMBERS
-    | {"model": dataclasses.replace(TINY, cell="min-gru", state_size=4, rule="hybrid")},
+    | {"model": dataclasses.replace(TINY, cell="min-gru", state_size=4, rule="hybrid")}
+    | {"at_least": 0.2},
+    "bounded": NUMBERS
+    | {"horizon": 2, "at_least": 0.7, "ignore": ("c", "k", "who", "start", "empty")},
     "words": CLASSES
     | {
         "text": ("t", "c"),

@@ -156,6 +156,26 @@ def test_no_feature_of_the_first_row_is_dropped():
     assert model._get_params()["features"] is None and model.clone()._intake is None
 
 
+@pytest.mark.parametrize("kind", ["regressor", "forecaster"])
+def test_no_number_that_is_predicted_lies_below_the_bound(kind):
+    make, bound = stream.Regressor if kind == "regressor" else stream.Forecaster, 0.5
+    models, lowest = [make(model=FEW, at_least=least) for least in (None, bound)], []
+    for i in range(60):
+        y, found = (i % 3) / 2, []
+        for model in models:
+            if kind == "regressor":
+                model.learn_one(ROW, y)
+                found.append((model.predict_one(ROW), *model.predict_interval_one(ROW, 0.8)))
+            else:
+                model.learn_one(y, ROW)
+                found.append((*model.forecast(1), *model.forecast_interval(1, 0.8)[0]))
+        (free, low, _), (bounded, *ends) = found
+        assert min(bounded, *ends) >= bound and ends[0] <= bounded <= ends[1]
+        assert bounded == pytest.approx(max(free, bound))
+        lowest.append((free, low))
+    assert (np.min(lowest, axis=0) < bound).all()
+
+
 def test_a_text_of_the_first_row_is_learned_by_its_words():
     draw, accuracy = np.random.default_rng(0), {}
     rows = [

@@ -73,7 +73,8 @@ def test_a_forecast_is_printed_again_by_a_run_that_has_ended(folder, capsys):
     assert [row["ahead"] for row in printed] == [*"123"]
     for row in printed:
         for end in ("", "_low", "_high"):
-            assert float(row[f"y{end}"]) == float(last[f"y+{row['ahead']}{end}"])
+            value = float(last[f"y+{row['ahead']}{end}"])
+            assert float(row[f"y{end}"]) == float(f"{value:.6g}") and row["row"] == last["row"]
 
 
 def raising(error):

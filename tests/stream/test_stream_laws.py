@@ -90,7 +90,15 @@ def test_a_run_that_is_stopped_killed_and_fed_by_a_growing_file_is_the_whole_one
     assert bool(result.forecast) == (whole.config.horizon > 0)
     newest = {line.get("who"): line for line in whole.found}
     for line in result.forecast:
-        assert line["y"] == newest[line.get("who")][f"y+{line['ahead']}"]
+        last = newest[line.get("who")]
+        assert line["y"] == last[f"y+{line['ahead']}"] and line["row"] == last["row"]
+        is_dated = "t" not in whole.config.ignore
+        assert ("t" in line) == is_dated
+        assert not is_dated or line["t"] == whole.table[line["row"] - 1]["t"]
+    if (bound := whole.config.at_least) is not None:
+        names = [name for name in whole.found[0] if name[:1] == "y"]
+        found = np.array([[line[name] for name in names] for line in whole.found])
+        assert found.min() == bound and (found[:, :2] > bound).any()
     chunk = whole.config.chunk
     steps = [line["step"] for line in records(run) if line["kind"] == "stream"]
     assert steps[:3] == [-(-rows // chunk) * chunk for rows in (50, 100, 150)]

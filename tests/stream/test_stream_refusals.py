@@ -1,5 +1,7 @@
 """What streams and estimators refuse: a call, and words of its message; nothing is written."""
 
+import math
+
 import numpy as np
 import pytest
 import test_frozen as frozen
@@ -75,6 +77,11 @@ OPTIONS = [
     (lambda: StreamConfig("a.csv", target="y", id="y"), f"'y' {OTHER_ROLE}"),
     (lambda: StreamConfig("a.csv", target="y", id="x", numeric=("x",)), f"'x' {OTHER_ROLE}"),
     (lambda: StreamConfig("a.csv", text=("x",), words=0), r"text=.*words=0 leaves no input"),
+    (
+        lambda: StreamConfig("a.csv", at_least=math.nan),
+        "at_least=nan, expected a number, such as 0",
+    ),
+    (lambda: stream.Regressor(at_least=math.inf), "at_least=inf, expected a number, such as 0"),
     (lambda: StreamConfig("a.csv", words=-1), "words=-1 must not be negative"),
     (lambda: StreamConfig("a.csv", text=("x",), ignore=("x",)), "'x' is named twice"),
     *(
@@ -139,6 +146,7 @@ RUNS = [
         {"task": "regression"},
         "have no number in 'y', but texts such as '2%' .numbers with a percent sign",
     ),
+    ("texts.csv", {"at_least": 0.0}, "at_least=0.0 bounds numbers, and the target is a class"),
     ({"y": [1.0]}, {"target": None}, "no target is given.*a frame in memory"),
     ({"y": [1.0]}, {"target": "z"}, "no column 'z', only y"),
     ({"x": [], "y": []}, {}, "a frame in memory has no rows"),
