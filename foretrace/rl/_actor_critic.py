@@ -83,10 +83,6 @@ class ActorCritic(Method):
         log_probability = self._policy(output.size).log_probability(output[1:], action)
         return output[0] + self.actor_weight * log_probability
 
-    def value(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Float[Array, ""]:
-        """Return the first output."""
-        return output[0]
-
     def policy_entropy(self, output: Float[Array, "O"]) -> Float[Array, ""]:
         """Return the entropy of the policy."""
         return self._policy(output.size).entropy(output[1:])

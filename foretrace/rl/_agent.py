@@ -19,14 +19,14 @@ from foretrace._recurrence.chunk import Carry
 from foretrace._rule import LearningRule, as_rule
 from foretrace._types import Array, PRNGKeyArray
 from foretrace.rl._checks import check_evaluation, check_options
-from foretrace.rl._evaluation import STEPS_OF_AN_EPISODE, Episodes, episodes_of, play
+from foretrace.rl._evaluation import Episodes, episodes_of, play
 from foretrace.rl._gymnasium import as_environment
-from foretrace.rl._learning_step import LearningStep
-from foretrace.rl._live import errors_of_python
+from foretrace.rl._learning_step import learn_and_act
+from foretrace.rl._live import MOST_STEPS, errors_of_python
 from foretrace.rl._method import Method
 from foretrace.rl._moments import Moments, RewardScale
 from foretrace.rl._state import AgentInfo, AgentState
-from foretrace.rl._transition import Outcome, Transition, check_transition
+from foretrace.rl._transition import Final, Outcome, Transition, check_transition
 from foretrace.rl._update import Update, as_update
 
 LEARNING_RATE = 3e-4
@@ -96,9 +96,8 @@ class Agent:
         check_rule(network, self.rule, whole_sequences=False)
         self._dtype = network.dtype
         self._front = () if batch_size is None else (batch_size,)
-        learning = LearningStep(self)
-        self._step = jax.jit(learning.__call__)
-        self._play = jax.jit(partial(play, learning), static_argnums=(0, 1, 2))
+        self._step = jax.jit(partial(learn_and_act, self))
+        self._play = jax.jit(partial(play, self), static_argnums=(0, 1, 2))
         self._kept = type(jax.eval_shape(lambda: self.optimizer.init(network, self._front)))
 
     @property
@@ -119,7 +118,9 @@ class Agent:
         front, dtype, network = self._front, self._dtype, self.network
         part = self.optimizer.trained(network)
         trace = jax.tree.map(lambda leaf: jnp.zeros(front + leaf.shape, leaf.dtype), part)
-        counter, inputs = jnp.zeros((), jnp.int32), (network.input_size,)
+        counter, value = jnp.zeros((), jnp.int32), jnp.zeros(front, dtype)
+        inputs, never = (network.input_size,), jnp.zeros(front, bool)
+        final = Final(value, trace if self.optimizer.asks_following else None)
         sampled = jax.random.fold_in(key, 1) if self.rule.samples else None
         state = AgentState(
             network=network,
@@ -127,9 +128,9 @@ class Agent:
             carry=init_carry(network, self.rule, self.batch_size, key=sampled),
             trace=trace,
             entropy_grads=trace if self.method.entropy else None,
-            value=jnp.zeros(front, dtype),
-            outcome=Outcome.none(front, dtype, trace if self.optimizer.asks_following else None),
-            awaited=jnp.zeros(front, bool),
+            value=value,
+            outcome=Outcome(value, value, final, truncated=never, done=~never, known=never),
+            awaited=never,
             observations=Moments.zero(inputs, dtype) if self.normalize_observations else None,
             rewards=RewardScale.zero(front, dtype) if self.scale_rewards else None,
             step=counter,
@@ -217,7 +218,7 @@ class Agent:
         wanted = np.full(streams, episodes // streams, np.int32)
         wanted[: episodes % streams] += 1
         most = int(wanted[0])
-        limit = STEPS_OF_AN_EPISODE * most if most_steps is None else most_steps
+        limit = MOST_STEPS * most if most_steps is None else most_steps
         with errors_of_python():
             played = self._play(environment, most, greedy, state, wanted, limit, key)
             return episodes_of(jax.device_get(played), wanted, limit)

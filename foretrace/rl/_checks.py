@@ -101,9 +101,7 @@ def check_evaluation(agent: Any, environment: Any, episodes: Any, most_steps: An
     check_range("episodes", episodes, "evaluate({})")
     if most_steps is not None:
         check_range("most_steps", most_steps, "evaluate({})")
-    if not callable(getattr(environment, "reset", None)) or not callable(
-        getattr(environment, "step", None)
-    ):
+    if not all(callable(getattr(environment, name, None)) for name in ("reset", "step")):
         raise TypeError(
             f"evaluate(environment={environment!r:.80}) must be a foretrace.rl.Environment, or an "
             "environment of gymnasium or its id"

@@ -9,7 +9,7 @@ import tyro
 from foretrace._options.cells import GRU, LRU
 from foretrace._options.network import NetworkConfig
 from foretrace._options.rule import RuleText
-from foretrace._rule import as_rule, rule_text
+from foretrace._rule import rule_text
 from foretrace._runs.config_json import check_types, differences
 from foretrace.rl._agent import LEARNING_RATE
 from foretrace.rl._checks import check_ranges
@@ -28,16 +28,9 @@ EnvironmentConfig = (
 if typing.TYPE_CHECKING:
     AgentNetwork = NetworkConfig
 else:
-    # None is how config.json records a network that is not used; the command line has none.
+    # None, as config.json records a network that is not used, is the task's; not for the command.
     AgentNetwork = Annotated[NetworkConfig | None, tyro.conf.arg(constructor=NetworkConfig)]
 Method = Literal["actor-critic", "q-learning", "sarsa", "prediction"]
-
-
-def _check_together(*rows: tuple[str, bool, str]) -> None:
-    """Raise a ValueError for the first setting that does not fit, and say what it does not fit."""
-    for setting, unfit, other in rows:
-        if unfit:
-            raise ValueError(f"{setting} does not fit {other}")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,31 +73,6 @@ class AgentConfig:
     def __post_init__(self) -> None:
         check_types(self)
         check_ranges(self, "agent.{}")
-        squares, update = self.optimizer == "lstd", f"agent.optimizer={self.optimizer}"
-        _check_together(
-            (
-                f"agent.kappa={self.kappa}",
-                self.optimizer != "obgd" and self.kappa != 2.0,
-                f"{update}: it is an option of obgd; leave it out",
-            ),
-            (
-                f"agent.method={self.method}",
-                squares and self.method == "actor-critic",
-                f"{update}, which learns values alone; use sarsa, or prediction where there is "
-                "nothing to choose",
-            ),
-            (
-                f"agent.learning_rate={self.learning_rate}",
-                squares and self.learning_rate is not None,
-                f"{update}, which solves for the values; leave it out",
-            ),
-            (
-                f"agent.scale_rewards={self.scale_rewards}",
-                squares and self.scale_rewards,
-                f"{update}: the solution follows the scale of the rewards, and scales of different "
-                "times would be mixed; use --agent.scale-rewards False",
-            ),
-        )
 
     @property
     def step_size(self) -> float:
@@ -132,7 +100,7 @@ class RLConfig:
         evaluation_episodes: number of episodes after the last step in which the agent takes the
             best actions and does not learn; their mean return is in the report. 0 for none.
         log_every: number of steps between lines of metrics, each about these steps.
-        checkpoint_every: number of steps between checkpoints, a multiple of log_every.
+        checkpoint_every: number of steps between checkpoints; each follows a line of metrics.
 
     Raises:
         ValueError: a value of another type, a number out of range, or options that do not fit each
@@ -155,53 +123,52 @@ class RLConfig:
         check_types(self)
         object.__setattr__(self, "rule", rule_text(self.rule))
         check_ranges(self, "{}")
-        if self.checkpoint_every % self.log_every:
-            raise ValueError(
-                f"checkpoint_every={self.checkpoint_every} must be a multiple of "
-                f"log_every={self.log_every}"
-            )
         agent, predicts = self.agent, self.agent.method == "prediction"
-        method, squares = f"agent.method={agent.method}", agent.optimizer == "lstd"
-        choice = "it has actions" if predicts else "there is nothing"
-        use = "" if predicts else "; use prediction"
-        _check_together(
+        squares, update = agent.optimizer == "lstd", f"agent.optimizer={agent.optimizer}"
+        method, task = f"agent.method={agent.method}", type(self.environment).__name__
+        scaled = f"agent.scale_rewards={agent.scale_rewards}"
+        for setting, unfit, other in (
+            (
+                f"agent.kappa={agent.kappa}",
+                agent.optimizer != "obgd" and agent.kappa != AgentConfig.kappa,
+                f"{update}: it is an option of obgd; leave it out",
+            ),
+            (
+                f"agent.learning_rate={agent.learning_rate}",
+                squares and agent.learning_rate is not None,
+                f"{update}, which solves for the values; leave it out",
+            ),
+            (
+                scaled,
+                squares and agent.scale_rewards,
+                f"{update}: the solution follows the scale of the rewards, and scales of different "
+                "times would be mixed; use --agent.scale-rewards False",
+            ),
+            (
+                scaled,
+                predicts and agent.scale_rewards,
+                f"{method}: predictions of scaled rewards cannot be compared with the values of "
+                "the environment; leave it out",
+            ),
             (
                 method,
                 predicts != self.environment.predicts,
-                f"{type(self.environment).__name__}: {choice} to choose{use}",
-            ),
-            (
-                f"rule={self.rule}",
-                squares and as_rule(self.rule).trains_cells,
-                "agent.optimizer=lstd, which trains no recurrent layer; use reservoir",
-            ),
-            (
-                f"network={self.network}",
-                self.network is None and not squares,
-                f"agent.optimizer={agent.optimizer}",
+                f"{task}: prediction is for tasks without actions, and is their only method",
             ),
             (
                 f"evaluation_episodes={self.evaluation_episodes}",
                 predicts and self.evaluation_episodes > 0,
                 f"{method}: no return depends on a prediction; leave it out",
             ),
-            (
-                f"agent.scale_rewards={agent.scale_rewards}",
-                predicts and agent.scale_rewards,
-                f"{method}: predictions of scaled rewards cannot be compared with the values of "
-                "the environment; leave it out",
-            ),
-        )
-        if squares:
-            self._leave_out_network()
-
-    def _leave_out_network(self) -> None:
-        """Raise a ValueError for options of a trained network, and let it be the task's."""
-        own = TASKS[task_name(self.environment)].network
-        if self.network not in (None, own, NetworkConfig(2, 32, LRU(32))):
-            changed = differences(own, self.network, "network")
-            raise ValueError(without_network([line.split(":")[0] for line in changed]))
-        object.__setattr__(self, "network", own)
+        ):
+            if unfit:
+                raise ValueError(f"{setting} does not fit {other}")
+        if squares or self.network is None:
+            own = TASKS[task_name(self.environment)].network
+            if self.network not in (None, own, RLConfig.network):
+                changed = differences(own, self.network, "network")
+                raise ValueError(without_network([line.split(":")[0] for line in changed]))
+            object.__setattr__(self, "network", own)
 
     @property
     def unused(self) -> tuple[str, ...]:

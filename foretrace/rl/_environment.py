@@ -92,16 +92,13 @@ def step_or_reset(
     """
     step_key, reset_key = jax.random.split(key)
     after, step = environment.step(state, action, step_key)
-    done = step.terminated | step.truncated
+    done, going_on = step.terminated | step.truncated, (after, step.observation)
     if _in_python(environment):
         # A branch: a reset costs more than the choice of an array.
-        after, observation = lax.cond(
-            done, lambda: environment.reset(reset_key), lambda: (after, step.observation)
-        )
-        return after, step, observation
-    fresh, first = environment.reset(reset_key)
-    after = optax.tree.where(done, fresh, after)
-    return after, step, jnp.where(done, first, step.observation)
+        after, observation = lax.cond(done, lambda: environment.reset(reset_key), lambda: going_on)
+    else:
+        after, observation = optax.tree.where(done, environment.reset(reset_key), going_on)
+    return after, step, observation
 
 
 def each_environment(environment: Environment, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -142,10 +139,9 @@ def check_environment(environment: Environment) -> None:
     size = (environment.observation_size,)
     _check_part(f"{name}.reset: observation", observation, size, jnp.floating)
     _check_part(f"{name}.step: observation", step.observation, size, observation.dtype)
-    for part in ("reward", "discount"):
-        _check_part(f"{name}.step: {part}", getattr(step, part), (), jnp.floating)
-    for part in ("terminated", "truncated"):
-        _check_part(f"{name}.step: {part}", getattr(step, part), (), jnp.bool_)
+    kinds = {"reward": jnp.floating, "discount": jnp.floating}
+    for part in TimeStep._fields[1:]:
+        _check_part(f"{name}.step: {part}", getattr(step, part), (), kinds.get(part, jnp.bool_))
     before, now = (
         jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype.name), tree) for tree in (state, after)
     )

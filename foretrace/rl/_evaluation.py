@@ -1,6 +1,6 @@
 """How good an agent is: episodes in which it acts and does not learn."""
 
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,11 +13,11 @@ from foretrace._recurrence.chunk import Carry
 from foretrace._rule import BPTT
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 from foretrace.rl._environment import Environment, each_environment, step_or_reset
-from foretrace.rl._learning_step import LearningStep, inputs_of
+from foretrace.rl._learning_step import inputs_of, noise_of
 from foretrace.rl._state import AgentState
 
-STEPS_OF_AN_EPISODE = 10_000
-"""Largest number of steps that an evaluation waits for an episode, by default."""
+if TYPE_CHECKING:
+    from foretrace.rl._agent import Agent
 
 
 class Episodes(NamedTuple):
@@ -48,7 +48,7 @@ class _Play(NamedTuple):
 
 
 def play(
-    learning: LearningStep,
+    agent: "Agent",
     environment: Environment,
     most: int,
     greedy: bool,
@@ -58,7 +58,7 @@ def play(
     key: PRNGKeyArray,
 ) -> _Play:
     """Act until each environment has ended its wanted episodes, or for `limit` steps."""
-    streams, agent = wanted.size, learning.agent
+    streams = wanted.size
     reset_key, key = jax.random.split(key)
 
     def each(stream: Array, wanted: Array, reset_key: PRNGKeyArray) -> _Play:
@@ -68,15 +68,13 @@ def play(
             outputs, carry = forward(state.network, now.carry, x, reset=(now.length == 0)[None])
             output, alone = outputs[0], agent.batch_size is None
             own = draw if alone else jax.random.split(draw, streams)[stream]
-            noise = learning.noise(state, own)
+            noise = noise_of(agent, state, own)
             action = agent.method.action(output, jnp.zeros_like(noise) if greedy else noise)
             place, after, observation = step_or_reset(
                 environment, now.environment, action, jax.random.split(step_key, streams)[stream]
             )
             total, length = now.total + after.reward, now.length + 1
             done = after.terminated | after.truncated
-            # Beyond the last place nothing is written.
-            at = jnp.where(done, now.ended, most)
             return _Play(
                 place,
                 observation,
@@ -84,8 +82,9 @@ def play(
                 jnp.where(done, 0, total),
                 jnp.where(done, 0, length),
                 now.ended + done,
-                now.returns.at[at].set(total, mode="drop"),
-                now.lengths.at[at].set(length, mode="drop"),
+                # Of the present episode, until it ends; beyond the last place nothing is written.
+                now.returns.at[now.ended].set(total, mode="drop"),
+                now.lengths.at[now.ended].set(length, mode="drop"),
                 now.step + 1,
                 jnp.isfinite(after.reward) & jnp.isfinite(output).all(),
             )

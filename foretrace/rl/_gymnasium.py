@@ -2,7 +2,7 @@
 
 import copy
 import dataclasses
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Annotated, Any, ClassVar, NamedTuple
 
 import jax
@@ -39,11 +39,7 @@ class AbstractGymnasium(Task):
     truncates: ClassVar[bool] = True
     in_python: ClassVar[bool] = True
 
-    limit: int | None
-
-    def make(self) -> Any:
-        """Return a new environment."""
-        raise NotImplementedError
+    _live: Live
 
     @property
     def observation_size(self) -> int:
@@ -60,9 +56,8 @@ class AbstractGymnasium(Task):
         live, none = self._live, jnp.zeros((), jnp.int32)
         seed = jax.random.randint(key, (), 0, 2**31 - 1, jnp.int32)
         observation = jax.pure_callback(live.reset, live.seen, seed)
-        return GymnasiumState(
-            seed, none, jnp.zeros((live.limit, *live.action.shape), live.action.dtype)
-        ), observation
+        actions = jnp.zeros((live.limit, *live.action.shape), live.action.dtype)
+        return GymnasiumState(seed, none, actions), observation
 
     def step(
         self, state: GymnasiumState, action: Array, key: PRNGKeyArray
@@ -74,10 +69,6 @@ class AbstractGymnasium(Task):
         actions = state.actions.at[state.step].set(action.astype(state.actions.dtype))
         after = GymnasiumState(state.seed, state.step + 1, actions)
         return after, TimeStep.of(*found)
-
-    @cached_property
-    def _live(self) -> "Live":
-        return Live(self.make, self.limit)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,9 +96,9 @@ class Gymnasium(AbstractGymnasium):
         """Name in a report."""
         return self.id
 
-    def make(self) -> Any:
-        """Return a new environment."""
-        return made(self.id)
+    @cached_property
+    def _live(self) -> Live:  # type: ignore[override]
+        return Live(partial(made, self.id), self.limit)
 
 
 class Wrapped(AbstractGymnasium):
@@ -118,11 +109,7 @@ class Wrapped(AbstractGymnasium):
     """
 
     def __init__(self, environment: Any):
-        self.environment, self.limit = environment, None
-
-    def make(self) -> Any:
-        """Return a copy of the environment."""
-        return copy.deepcopy(self.environment)
+        self._live = Live(lambda: copy.deepcopy(environment), None)
 
 
 def as_environment(environment: Any) -> Any:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from foretrace._types import Array, Float, Int, PRNGKeyArray
 from foretrace.rl._environment import TimeStep
+from foretrace.rl._live import imported
 from foretrace.rl._task import Task
 
 
@@ -22,7 +23,7 @@ class Gymnax(Task):
         name: name of the environment, such as CartPole-v1.
 
     Raises:
-        ValueError: an unknown name, actions that are not discrete, or gymnax is not installed.
+        ValueError: an unknown name, or gymnax is not installed.
     """
 
     name: str = "CartPole-v1"
@@ -36,24 +37,13 @@ class Gymnax(Task):
 
     @cached_property
     def _made(self) -> tuple[Any, Any]:
-        try:
-            import gymnax
-        except ImportError as error:
-            raise ValueError(
-                "environments of gymnax need it; pip install 'foretrace[rl]'"
-            ) from error
+        gymnax = imported("gymnax")
         if self.name not in gymnax.registered_envs:
             raise ValueError(
                 f"Gymnax(name={self.name!r}) is unknown; choose one of "
                 f"{', '.join(gymnax.registered_envs)}"
             )
-        environment, params = gymnax.make(self.name)
-        if not hasattr(environment.action_space(params), "n"):
-            raise ValueError(
-                f"Gymnax(name={self.name!r}) has continuous actions; agents choose among discrete "
-                "ones"
-            )
-        return environment, params
+        return gymnax.make(self.name)
 
     @property
     def observation_size(self) -> int:
@@ -62,10 +52,10 @@ class Gymnax(Task):
         return math.prod(environment.observation_space(params).shape)
 
     @property
-    def action_count(self) -> int:
-        """Number of actions."""
+    def action_count(self) -> int | None:
+        """Number of actions; None for continuous ones."""
         environment, params = self._made
-        return int(environment.action_space(params).n)
+        return getattr(environment.action_space(params), "n", None)
 
     def reset(self, key: PRNGKeyArray) -> tuple[Any, Float[Array, "I"]]:
         """Begin an episode."""

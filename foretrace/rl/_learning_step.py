@@ -30,7 +30,7 @@ from foretrace._engine.gradient import Evaluation
 from foretrace._learner.optimizer import norm
 from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Bool, Float, PRNGKeyArray
-from foretrace.rl._moments import Moments, RewardScale
+from foretrace.rl._moments import Moments
 from foretrace.rl._state import AgentInfo, AgentState
 from foretrace.rl._transition import Final, Outcome, Transition, along
 
@@ -41,210 +41,194 @@ _KEPT = {"carry": 1, "trace": 0, "entropy_grads": 0, "value": 0}
 """What the state keeps of each stream's run of the network, and the axis of the streams."""
 
 
-class LearningStep:
-    """The step of an agent as a function of arrays.
+def learn_and_act(
+    agent: "Agent", state: AgentState, transition: Transition
+) -> tuple[Array, AgentState, AgentInfo]:
+    """Learn from the last action's outcome, and choose the next one."""
+    given, fine = _outcome(agent, state, transition)
+    observations = state.observations
+    if observations is not None:
+        observations = observations.including(transition.observation)
+    x = inputs_of(observations, transition.observation)
+    key, draw = jax.random.split(state.key)
+    noise = _noises(agent, draw, state)
+    rewards, outcome = state.rewards, given
+    if rewards is not None:
+        rewards, outcome = rewards.scaled(given, agent.discount)
+    outcome = _with_following(agent, outcome, state, x, noise)
+    error = outcome.reward + outcome.discount * outcome.final.value - state.value
+    td_error = jnp.where(outcome.known, error, 0.0)
+    trace = _with_entropy(agent, state.trace, state.entropy_grads, td_error)
+    optimizer = agent.optimizer
+    change = optimizer.update(state.opt_state, state.network, trace, td_error, outcome)
+    taken = _each(agent, partial(_taken, agent, change.network), (1, 0, 0, 0, 0), (_KEPT, 0))
+    kept, (action, output, gradient) = taken(state.carry, trace, x, noise, outcome)
+    after = state._replace(
+        **kept,
+        network=change.network,
+        opt_state=optimizer.remembering(change.state, gradient),
+        outcome=jax.tree.map(jnp.zeros_like, outcome),
+        awaited=jnp.ones_like(outcome.known),
+        observations=observations,
+        rewards=rewards,
+        step=jnp.where(outcome.known.any(), optax.safe_increment(state.step), state.step),
+        key=key,
+    )
+    size = norm(eqx.filter(after.carry.e, eqx.is_inexact_array))
+    tested = (output, td_error, after.carry.h, norm(after.trace), size, change.norm)
+    # One vector and one reduction: else XLA repeats the test at each element of the state.
+    finite = [jnp.isfinite(part).ravel() for part in jax.tree.leaves(tested)]
+    accepted = jnp.concatenate(finite).all()
+    info = AgentInfo(
+        td_error=td_error,
+        value=state.value,
+        trace_norm=_each(agent, norm)(trace),
+        sensitivity_norm=size,
+        step_size=change.step_size,
+        update_norm=jnp.where(accepted, change.norm, 0.0),
+        accepted=accepted,
+    )
+    # Every leaf of the state is chosen, so that nothing depends on a branch.
+    chosen = optax.tree.where(accepted, after, _left(state, given))
+    skipped = jnp.where(accepted & fine, state.skipped, optax.safe_increment(state.skipped))
+    return action, chosen._replace(skipped=skipped), info
 
-    Args:
-        agent: agent whose options hold.
+
+def _outcome(
+    agent: "Agent", state: AgentState, transition: Transition
+) -> tuple[Outcome, Bool[Array, ""]]:
+    """Return what there is to learn from, and whether its numbers are finite."""
+    given = Outcome.of(transition, agent.discount, _final(agent, state, transition))
+    fine = is_finite((given.reward, given.discount, given.final))
+    return state.outcome.followed_by(given, state.awaited & fine), fine
+
+
+def _final(agent: "Agent", state: AgentState, transition: Transition) -> Final:
+    """Return the values of the last observations, where an episode was cut."""
+
+    def found() -> Final:
+        x = inputs_of(state.observations, transition.final_observation)
+        # Not the draw of the next action, which belongs to another observation.
+        noise = _noises(agent, jax.random.fold_in(state.key, 2), state)
+        return _next(agent, state, x, noise)
+
+    none = jax.tree.map(jnp.zeros_like, state.outcome.final)
+    if transition.final_observation is None:
+        return none
+    return lax.cond(transition.truncated.any(), found, lambda: none)
+
+
+def _left(state: AgentState, outcome: Outcome) -> AgentState:
+    """Return the state after a refused step.
+
+    An end needs no further observation to be learned from; of the rest, the next one is missing.
     """
+    left = outcome._replace(known=outcome.known & outcome.done)
+    return state._replace(outcome=left, awaited=jnp.zeros_like(outcome.known))
 
-    def __init__(self, agent: "Agent"):
-        self.agent = agent
 
-    def __call__(
-        self, state: AgentState, transition: Transition
-    ) -> tuple[Array, AgentState, AgentInfo]:
-        """Learn from the last action's outcome, and choose the next one."""
-        given, fine = self._outcome(state, transition)
-        observations, x = self._including(state.observations, transition.observation)
-        key, draw = jax.random.split(state.key)
-        noise = self._noises(draw, state)
-        rewards, reward = self._scaled(state.rewards, given)
-        outcome = self._with_following(given._replace(reward=reward), state, x, noise)
-        error = reward + outcome.discount * outcome.final.value - state.value
-        td_error = jnp.where(outcome.known, error, 0.0)
-        trace = self._with_entropy(state.trace, state.entropy_grads, td_error)
-        optimizer = self.agent.optimizer
-        change = optimizer.update(state.opt_state, state.network, trace, td_error, outcome)
-        taken = self._each(partial(self._taken, change.network), (1, 0, 0, 0, 0), (_KEPT, 0))
-        kept, (action, output, gradient) = taken(state.carry, trace, x, noise, outcome)
-        after = state._replace(
-            **kept,
-            network=change.network,
-            opt_state=optimizer.remembering(change.state, gradient),
-            outcome=jax.tree.map(jnp.zeros_like, outcome),
-            awaited=jnp.ones_like(outcome.known),
-            observations=observations,
-            rewards=rewards,
-            step=jnp.where(outcome.known.any(), optax.safe_increment(state.step), state.step),
-            key=key,
-        )
-        size = _sensitivity_norm(after.carry, jnp.zeros_like(change.norm))
-        tested = (output, td_error, after.carry.h, norm(after.trace), size, change.norm)
-        # One vector and one reduction: else XLA repeats the test at each element of the state.
-        finite = [jnp.isfinite(part).ravel() for part in jax.tree.leaves(tested)]
-        accepted = jnp.concatenate(finite).all()
-        info = AgentInfo(
-            td_error=td_error,
-            value=state.value,
-            trace_norm=self._each(norm)(trace),
-            sensitivity_norm=size,
-            step_size=change.step_size,
-            update_norm=jnp.where(accepted, change.norm, 0.0),
-            accepted=accepted,
-        )
-        # Every leaf of the state is chosen, so that nothing depends on a branch.
-        chosen = optax.tree.where(accepted, after, self._left(state, given))
-        skipped = jnp.where(accepted & fine, state.skipped, optax.safe_increment(state.skipped))
-        return action, chosen._replace(skipped=skipped), info
+def _each(agent: "Agent", function: Any, in_axes: tuple[int, ...] = (0,), out_axes: Any = 0) -> Any:
+    """Apply a function of one stream to all streams."""
+    if agent.batch_size is None:
+        return function
+    over_streams = _only if agent.batch_size == 1 else jax.vmap
+    return over_streams(function, in_axes, out_axes)
 
-    def _outcome(
-        self, state: AgentState, transition: Transition
-    ) -> tuple[Outcome, Bool[Array, ""]]:
-        """Return what there is to learn from, and whether its numbers are finite."""
-        given = Outcome.of(transition, self.agent.discount, self._final(state, transition))
-        fine = is_finite((given.reward, given.discount, given.final))
-        return state.outcome.followed_by(given, state.awaited & fine), fine
 
-    def _final(self, state: AgentState, transition: Transition) -> Final:
-        """Return the values of the last observations, where an episode was cut."""
+def _noises(agent: "Agent", key: PRNGKeyArray, state: AgentState) -> Float[Array, "*B K"]:
+    """Draw the random part of each stream's next action."""
+    keys = key if agent.batch_size is None else jax.random.split(key, agent.batch_size)
+    return _each(agent, partial(noise_of, agent, state))(keys)
 
-        def found() -> Final:
-            x = inputs_of(state.observations, transition.final_observation)
-            # Not the draw of the next action, which belongs to another observation.
-            noise = self._noises(jax.random.fold_in(state.key, 2), state)
-            return self._next(state, x, noise)
 
-        none = jax.tree.map(jnp.zeros_like, state.outcome.final)
-        if transition.final_observation is None:
-            return none
-        return lax.cond(transition.truncated.any(), found, lambda: none)
+def noise_of(agent: "Agent", state: AgentState, key: PRNGKeyArray) -> Float[Array, "K"]:
+    """Draw the random part of one stream's next action."""
+    return agent.method.noise(key, state.step, state.network.output_size, state.value.dtype)
 
-    def _left(self, state: AgentState, outcome: Outcome) -> AgentState:
-        """Return the state after a refused step.
 
-        An end needs no further observation to be learned from; of the rest, the next one is
-        missing.
-        """
-        left = outcome._replace(known=outcome.known & outcome.done)
-        return state._replace(outcome=left, awaited=jnp.zeros_like(outcome.known))
+def _with_following(
+    agent: "Agent", outcome: Outcome, state: AgentState, x: Array, noise: Array
+) -> Outcome:
+    """Return the outcome with the value of what follows, whether or not the episode was cut."""
 
-    def _including(
-        self, observations: Moments | None, observation: Array
-    ) -> tuple[Moments | None, Array]:
-        """Return the moments with one more observation of each stream, and the network's input."""
-        if observations is None:
-            return None, observation
-        observations = observations.including(observation.reshape(-1, observation.shape[-1]))
-        return observations, observations.normalised(observation)
+    def chosen(last: Array, following: Array) -> Array:
+        return jnp.where(along(outcome.truncated, following), last, following)
 
-    def _scaled(
-        self, rewards: RewardScale | None, outcome: Outcome
-    ) -> tuple[RewardScale | None, Float[Array, "*B"]]:
-        """Return the rewards' scale after one more reward of each stream, and the scaled reward."""
-        if rewards is None:
-            return None, outcome.reward
-        moved = rewards.including(outcome.reward, self.agent.discount)
-        rewards = optax.tree.where(outcome.known.any(), moved, rewards)
-        return rewards.without(outcome.done), rewards.scaled(outcome.reward)
+    following = _next(agent, state, x, noise)
+    return outcome._replace(final=jax.tree.map(chosen, outcome.final, following))
 
-    def _each(self, function: Any, in_axes: Any = 0, out_axes: Any = 0) -> Any:
-        """Apply a function of one stream to all streams."""
-        if self.agent.batch_size is None:
-            return function
-        alone = self.agent.batch_size == 1
-        return (_only if alone else jax.vmap)(function, in_axes, out_axes)
 
-    def _noises(self, key: PRNGKeyArray, state: AgentState) -> Float[Array, "*B K"]:
-        """Draw the random part of each stream's next action."""
-        streams = self.agent.batch_size
-        keys = key if streams is None else jax.random.split(key, streams)
-        return self._each(partial(self.noise, state))(keys)
+def _next(agent: "Agent", state: AgentState, x: Array, noise: Array) -> Final:
+    """Return the value of the next inputs; nothing is learned from them or carried on."""
 
-    def noise(self, state: AgentState, key: PRNGKeyArray) -> Float[Array, "K"]:
-        """Draw the random part of one stream's next action."""
-        outputs, dtype = state.network.output_size, state.value.dtype
-        return self.agent.method.noise(key, state.step, outputs, dtype)
+    def of_stream(carry: Carry, x: Array, noise: Array) -> Final:
+        before = Carry(carry.h, None)
 
-    def _with_following(
-        self, outcome: Outcome, state: AgentState, x: Array, noise: Array
-    ) -> Outcome:
-        """Return the outcome with the value of what follows, whether or not the episode was cut."""
+        def value(decoder: Any) -> Array:
+            network = eqx.tree_at(lambda network: network.decoder, state.network, decoder)
+            output = forward(network, before, x[None], keep_carry=False)[0][0]
+            return agent.method.next_value(output, noise)
 
-        def chosen(last: Array, following: Array) -> Array:
-            return jnp.where(along(outcome.truncated, following), last, following)
+        if not agent.optimizer.asks_following:
+            return Final(value(state.network.decoder), None)
+        return Final(*jax.value_and_grad(value)(state.network.decoder))
 
-        following = self._next(state, x, noise)
-        return outcome._replace(final=jax.tree.map(chosen, outcome.final, following))
+    return _each(agent, of_stream, (1, 0, 0))(state.carry, x, noise)
 
-    def _next(self, state: AgentState, x: Array, noise: Array) -> Final:
-        """Return the value of the next inputs; nothing is learned from them or carried on."""
 
-        def of_stream(carry: Carry, x: Array, noise: Array) -> Final:
-            before = Carry(carry.h, None)
+def _taken(
+    agent: "Agent", network: Any, carry: Carry, trace: Any, x: Array, noise: Array, outcome: Outcome
+) -> tuple[dict[str, Any], tuple[Array, Array, Any]]:
+    """Run and differentiate one stream's network, and choose its action.
 
-            def value(decoder: Any) -> Array:
-                network = eqx.tree_at(lambda network: network.decoder, state.network, decoder)
-                output = forward(network, before, x[None], keep_carry=False)[0][0]
-                return self.agent.method.next_value(output, noise)
+    Returns:
+        What the state keeps; and action, outputs, and gradient of the objective.
+    """
+    found, entropy_grads = _differentiated(agent, network, carry, x, noise, outcome.done)
+    method, output = agent.method, found.outputs[0]
+    gradient = agent.optimizer.trained(found.grads)
+    keep = outcome.discount * agent.trace_decay
+    # Where an error is missing, later ones say nothing of earlier steps.
+    ended = outcome.done | ~outcome.known | method.cuts_trace(output, noise)
+    keep = jnp.where(ended, 0.0, keep)
+    kept = {
+        "carry": found.carry,
+        "trace": jax.tree.map(lambda z, g: keep * z + g, trace, gradient),
+        "entropy_grads": entropy_grads,
+        "value": method.value(output, noise),
+    }
+    return kept, (method.action(output, noise), output, gradient)
 
-            if not self.agent.optimizer.asks_following:
-                return Final(value(state.network.decoder), None)
-            return Final(*jax.value_and_grad(value)(state.network.decoder))
 
-        return self._each(of_stream, (1, 0, 0))(state.carry, x, noise)
+def _differentiated(
+    agent: "Agent", network: Any, carry: Carry, x: Array, noise: Array, reset: Array
+) -> tuple[Evaluation, Any]:
+    """Return outputs, gradient and carry of one stream, and the gradient of the entropy."""
+    data, method = Data(x[None], noise[None], reset=reset[None]), agent.method
+    evaluated = partial(agent._gradient, network, carry, data)
+    if not method.entropy:
+        return evaluated(method.objective), None
 
-    def _taken(
-        self, network: Any, carry: Carry, trace: Any, x: Array, noise: Array, outcome: Outcome
-    ) -> tuple[dict[str, Any], tuple[Array, Array, Any]]:
-        """Run and differentiate one stream's network, and choose its action.
+    def weighted(weights: Array) -> Evaluation:
+        def loss(output: Array, noise: Array) -> Array:
+            objective, entropy = method.objective(output, noise), method.policy_entropy(output)
+            return weights[0] * objective + weights[1] * entropy
 
-        Returns:
-            What the state keeps; and action, outputs, and gradient of the objective.
-        """
-        found, entropy_grads = self._differentiated(network, carry, x, noise, outcome.done)
-        method, output = self.agent.method, found.outputs[0]
-        gradient = self.agent.optimizer.trained(found.grads)
-        keep = outcome.discount * self.agent.trace_decay
-        # Where an error is missing, later ones say nothing of earlier steps.
-        ended = outcome.done | ~outcome.known | method.cuts_trace(output, noise)
-        keep = jnp.where(ended, 0.0, keep)
-        kept = {
-            "carry": found.carry,
-            "trace": jax.tree.map(lambda z, g: keep * z + g, trace, gradient),
-            "entropy_grads": entropy_grads,
-            "value": method.value(output, noise),
-        }
-        return kept, (method.action(output, noise), output, gradient)
+        return evaluated(loss)
 
-    def _differentiated(
-        self, network: Any, carry: Carry, x: Array, noise: Array, reset: Array
-    ) -> tuple[Evaluation, Any]:
-        """Return outputs, gradient and carry of one stream, and the gradient of the entropy."""
-        data, method = Data(x[None], noise[None], reset=reset[None]), self.agent.method
-        evaluated = partial(self.agent._gradient, network, carry, data)
-        if not method.entropy:
-            return evaluated(method.objective), None
+    # The network is run once; only the backward pass is made for both.
+    axes = Evaluation(loss=0, grads=0, carry=None, outputs=None)  # type: ignore[arg-type]
+    both = jax.vmap(weighted, out_axes=axes)(jnp.eye(2, dtype=noise.dtype))
+    grads, entropy = (jax.tree.map(lambda leaf, i=i: leaf[i], both.grads) for i in range(2))
+    return both._replace(loss=both.loss[0], grads=grads), entropy
 
-        def weighted(weights: Array) -> Evaluation:
-            def loss(output: Array, noise: Array) -> Array:
-                objective, entropy = method.objective(output, noise), method.policy_entropy(output)
-                return weights[0] * objective + weights[1] * entropy
 
-            return evaluated(loss)
-
-        # The network is run once; only the backward pass is made for both.
-        axes = Evaluation(loss=0, grads=0, carry=None, outputs=None)  # type: ignore[arg-type]
-        both = jax.vmap(weighted, out_axes=axes)(jnp.eye(2, dtype=noise.dtype))
-        grads, entropy = (jax.tree.map(lambda leaf, i=i: leaf[i], both.grads) for i in range(2))
-        return both._replace(loss=both.loss[0], grads=grads), entropy
-
-    def _with_entropy(self, trace: Any, entropy_grads: Any, td_error: Array) -> Any:
-        """Add the gradient of the entropy with the sign of the error: updates always raise it."""
-        if entropy_grads is None:
-            return trace
-        sign = self.agent.method.entropy * jnp.sign(td_error)
-        return jax.tree.map(lambda z, g: z + along(sign, g) * g, trace, entropy_grads)
+def _with_entropy(agent: "Agent", trace: Any, entropy_grads: Any, td_error: Array) -> Any:
+    """Add the gradient of the entropy with the sign of the error: updates always raise it."""
+    if entropy_grads is None:
+        return trace
+    sign = agent.method.entropy * jnp.sign(td_error)
+    return jax.tree.map(lambda z, g: z + along(sign, g) * g, trace, entropy_grads)
 
 
 def inputs_of(observations: Moments | None, observation: Array) -> Array:
@@ -252,27 +236,14 @@ def inputs_of(observations: Moments | None, observation: Array) -> Array:
     return observation if observations is None else observations.normalised(observation)
 
 
-def _sensitivity_norm(carry: Carry, none: Float[Array, ""]) -> Float[Array, ""]:
-    """Return the norm of all sensitivities; `none` under a rule that carries none."""
-    sensitivities = eqx.filter(carry.e, eqx.is_inexact_array)
-    return norm(sensitivities) if jax.tree.leaves(sensitivities) else none
-
-
-def _only(function: Callable, in_axes: Any, out_axes: Any) -> Callable:
+def _only(function: Callable, in_axes: tuple[int, ...], out_axes: Any) -> Callable:
     """Return `jax.vmap(function)` for one stream, without its axis: it slows XLA down on a CPU."""
 
+    def each_leaf(change: Callable[..., Array], axis: int, part: Any) -> Any:
+        return jax.tree.map(partial(change, axis=axis), part)
+
     def apply(*args: Any) -> Any:
-        axes = in_axes if isinstance(in_axes, tuple) else (in_axes,) * len(args)
-        found = function(*_each_leaf(jnp.squeeze, axes, args))
-        return _each_leaf(jnp.expand_dims, out_axes, found)
+        found = function(*map(partial(each_leaf, jnp.squeeze), in_axes, args))
+        return jax.tree.map(partial(each_leaf, jnp.expand_dims), out_axes, found)
 
     return apply
-
-
-def _each_leaf(change: Callable[[Array, int], Array], axes: Any, parts: Any) -> Any:
-    """Change each leaf of each part at the part's axis."""
-
-    def changed(axis: int, part: Any) -> Any:
-        return jax.tree.map(lambda leaf: change(leaf, axis), part)
-
-    return jax.tree.map(changed, axes, parts)

@@ -1,6 +1,7 @@
 """Environments of gymnasium within episodes, and their checks."""
 
 import contextlib
+import importlib
 import math
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -42,13 +43,7 @@ class Live:
     def __init__(self, make: Callable[[], Any], limit: int | None):
         first = make()
         self._make, self._free, self._episodes = make, [first], OrderedDict[int, _Episode]()
-        size, self.count = sizes(first)
-        if size is None:
-            raise ValueError(
-                "observations have no shape; wrap the environment in "
-                "gymnasium.wrappers.FlattenObservation"
-            )
-        self.size: int = size
+        self.size, self.count = sizes(first)
         own = getattr(getattr(first, "spec", None), "max_episode_steps", None)
         self.limit = limit or own or MOST_STEPS
         self.seen = jax.ShapeDtypeStruct((self.size,), jnp.result_type(float))
@@ -125,6 +120,18 @@ def errors_of_python() -> Iterator[None]:
         raise Live.failed from None
 
 
+def imported(name: str) -> Any:
+    """Return a module of the extra `rl`.
+
+    Raises:
+        ValueError: it is not installed.
+    """
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ValueError(f"environments of {name} need it; pip install 'foretrace[rl]'") from error
+
+
 def made(environment: Any) -> Any:
     """Return an environment of gymnasium, made from an id if needed, with flat observations.
 
@@ -133,12 +140,7 @@ def made(environment: Any) -> Any:
     """
     if not isinstance(environment, str):
         return environment
-    try:
-        import gymnasium
-    except ImportError as error:
-        raise ValueError(
-            "environments of gymnasium need it; pip install 'foretrace[rl]'"
-        ) from error
+    gymnasium = imported("gymnasium")
     try:
         found = gymnasium.make(environment)
     except (gymnasium.error.Error, ImportError) as error:
@@ -147,10 +149,19 @@ def made(environment: Any) -> Any:
     return found if box else gymnasium.wrappers.FlattenObservation(found)
 
 
-def sizes(environment: Any) -> tuple[int | None, int | None]:
-    """Return the sizes of observation and discrete actions. None where there is none."""
+def sizes(environment: Any) -> tuple[int, int | None]:
+    """Return the size of an observation, and the number of actions; None if continuous.
+
+    Raises:
+        ValueError: observations of several parts.
+    """
     shape, count = environment.observation_space.shape, getattr(environment.action_space, "n", None)
-    return None if shape is None else math.prod(shape), None if count is None else int(count)
+    if shape is None:
+        raise ValueError(
+            "observations have no shape; wrap the environment in "
+            "gymnasium.wrappers.FlattenObservation"
+        )
+    return math.prod(shape), None if count is None else int(count)
 
 
 def begun(environment: Any, **options: Any) -> Any:

@@ -98,13 +98,14 @@ class LSTD(Update):
         if agent.method.entropy or not learns_value:
             raise ValueError(
                 f"{name}(method={method.__name__}) does not fit optimizer=LSTD, which learns "
-                "values alone; give QLearning(on_policy=True), ValuePrediction(), or a subclass of "
-                "foretrace.rl.Method with its own `objective` and `entropy`"
+                "values alone; give QLearning(on_policy=True), which is agent.method=sarsa, "
+                "ValuePrediction(), which is prediction, or a subclass of foretrace.rl.Method "
+                "without an `objective` and `entropy` of its own"
             )
         if agent.rule.trains_cells:
             raise ValueError(
                 f"{name}(rule={agent.rule.name}) does not fit optimizer=LSTD, which trains the "
-                "decoder alone; give rule=foretrace.RESERVOIR"
+                "decoder alone; give rule=reservoir"
             )
         if getattr(decoder, "hidden", None) is not None:
             raise ValueError(
@@ -118,12 +119,10 @@ class LSTD(Update):
 
     def init(self, network: Any, front: tuple[int, ...]) -> LSTDState:
         """Return the state before the first step, for streams of a shape in front."""
-        decoder = network.decoder
+        flat, decoder = ravel_pytree(network.decoder)[0], network.decoder
         none = jax.tree.map(lambda leaf: jnp.zeros(front + leaf.shape, leaf.dtype), decoder)
-        leaves = jax.tree.leaves(decoder)
-        size, dtype = sum(leaf.size for leaf in leaves), leaves[0].dtype
-        equations = jnp.zeros((size, size + 1), dtype)
-        return LSTDState(equations, equations, none, jnp.zeros((), dtype), jnp.int32(0))
+        equations = jnp.zeros((flat.size, flat.size + 1), flat.dtype)
+        return LSTDState(equations, equations, none, jnp.zeros((), flat.dtype), jnp.int32(0))
 
     def update(
         self, state: Any, network: Any, trace: Any, td_error: Float[Array, "*B"], outcome: Outcome

@@ -51,9 +51,8 @@ class MemoryChain(Task):
     def reset(self, key: PRNGKeyArray) -> tuple[MemoryChainState, Float[Array, "I"]]:
         """Begin an episode with a random cue."""
         cue = jax.random.rademacher(key, (), jnp.result_type(float))
-        return MemoryChainState(cue, jnp.zeros((), jnp.int32)), jnp.stack(
-            [cue, jnp.zeros_like(cue)]
-        )
+        state = MemoryChainState(cue, jnp.zeros((), jnp.int32))
+        return state, jnp.stack([cue, jnp.zeros_like(cue)])
 
     def step(
         self, state: MemoryChainState, action: Int[Array, ""], key: PRNGKeyArray

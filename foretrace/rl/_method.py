@@ -15,10 +15,8 @@ class Method(Protocol):
     are methods. Any object with these functions is one; a subclass has those with an answer here.
     """
 
-    @property
-    def entropy(self) -> float:
-        """Weight of the policy's entropy in the objective. Default: 0, none."""
-        return 0.0
+    entropy: float = 0.0
+    """Weight of the policy's entropy in the objective. Default: 0, none."""
 
     def check(self, outputs: int) -> None:
         """Raise a ValueError if a network with this number of outputs does not fit."""
@@ -41,7 +39,8 @@ class Method(Protocol):
         return self.value(output, noise)
 
     def value(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Float[Array, ""]:
-        """Return the value of a step, which its temporal-difference error corrects."""
+        """Return the value of a step, which its error corrects. Default: the first output."""
+        return output[0]
 
     def next_value(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Float[Array, ""]:
         """Return the value of the observation after a step, or the last one. Default: `value`."""

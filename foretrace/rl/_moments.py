@@ -3,8 +3,10 @@
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import optax
 
-from foretrace._types import Array, Bool, Float
+from foretrace._types import Array, Float
+from foretrace.rl._transition import Outcome
 
 MOST_ROWS = 1e6
 """Number of rows from which on the moments forget: float32 could not count beyond 2^24 rows."""
@@ -28,8 +30,8 @@ class Moments(NamedTuple):
         """Return the moments of no rows."""
         return cls(jnp.zeros((), dtype), jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
 
-    def including(self, more: Float[Array, "B ..."]) -> "Moments":
-        """Return the moments with more rows.
+    def including(self, more: Float[Array, "..."]) -> "Moments":
+        """Return the moments with one more row of each stream.
 
             mean    <- mean + (m - mean) * b / rows
             squares <- squares + s + (m - mean)^2 * (rows - b) * b / rows
@@ -50,7 +52,8 @@ class Moments(NamedTuple):
         >>> round(float(moments.mean), 3), round(float(moments.variance), 3)
         (3.0, 4.0)
         """
-        new, mean = more.shape[0], more.mean(0)
+        more = more.reshape(-1, *self.mean.shape)
+        new, mean = len(more), more.mean(0)
         rows, away = self.rows + new, mean - self.mean
         added = ((more - mean) ** 2).sum(0) + away**2 * (self.rows * new / rows)
         kept = jnp.minimum(rows, MOST_ROWS)
@@ -84,15 +87,14 @@ class RewardScale(NamedTuple):
         """Return the scale before the first reward."""
         return cls(jnp.zeros(front, dtype), Moments.zero((), dtype))
 
-    def including(self, reward: Float[Array, "*B"], discount: float) -> "RewardScale":
-        """Return the scale with one more reward of each stream."""
-        total = discount * self.total + reward
-        return RewardScale(total, self.moments.including(total.reshape(-1)))
+    def scaled(self, outcome: Outcome, discount: float) -> tuple["RewardScale", Outcome]:
+        """Return the scale with one more reward of each stream, and the reward in its units.
 
-    def without(self, done: Bool[Array, "*B"]) -> "RewardScale":
-        """Return the scale with new sums for the streams whose episodes have ended."""
-        return self._replace(total=jnp.where(done, 0.0, self.total))
-
-    def scaled(self, reward: Float[Array, "*B"]) -> Float[Array, "*B"]:
-        """Return rewards in units of the standard deviation."""
-        return reward / jnp.sqrt(self.moments.variance + 1e-8)
+        A sum begins anew with an episode.
+        """
+        total = discount * self.total + outcome.reward
+        more = RewardScale(total, self.moments.including(total))
+        total, moments = optax.tree.where(outcome.known.any(), more, self)
+        reward = outcome.reward / jnp.sqrt(moments.variance + 1e-8)
+        scale = RewardScale(jnp.where(outcome.done, 0.0, total), moments)
+        return scale, outcome._replace(reward=reward)

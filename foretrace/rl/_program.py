@@ -65,8 +65,7 @@ def build(config: RLConfig, key: PRNGKeyArray | None = None) -> Agent:
     actions = environment.action_count
     if actions is None:
         raise ValueError(
-            f"{type(config.environment).__name__} has continuous actions; a run chooses among "
-            "discrete ones"
+            f"{config.environment} has continuous actions; a run chooses among discrete ones"
         )
     outputs = {"prediction": 1, "actor-critic": 1 + actions}
     sizes = environment.observation_size, outputs.get(agent.method, actions)

@@ -41,10 +41,22 @@ class _Deck(Task):
         state = DeckState(jax.random.permutation(key, suits), jnp.zeros((), jnp.int32))
         return state, self._seen(state)
 
-    def _after(self, state: DeckState, reward: Float[Array, ""]) -> tuple[DeckState, TimeStep]:
-        """Show the next card."""
-        after = state._replace(step=state.step + 1)
-        return after, TimeStep.of(self._seen(after), reward, after.step == self.card_count - 1)
+    def step(
+        self, state: DeckState, action: Int[Array, ""], key: PRNGKeyArray
+    ) -> tuple[DeckState, TimeStep]:
+        """Name a suit, and show the next card."""
+        asked, steps = self._asked(state.step)
+        right = jnp.where(action == state.cards[jnp.maximum(asked, 0)], 1.0, -1.0)
+        after, reward = state._replace(step=state.step + 1), jnp.where(asked >= 0, right, 0.0)
+        end = after.step == self.card_count - 1
+        return after, TimeStep.of(self._seen(after), reward / steps, end)
+
+    def _asked(self, step: Int[Array, ""]) -> tuple[Int[Array, ""], int]:
+        """Return the place of the card that is asked for, and the number of steps that ask.
+
+        The place is negative where no card is asked for.
+        """
+        raise NotImplementedError
 
     def _seen(self, state: DeckState) -> Float[Array, "4"]:
         return jax.nn.one_hot(state.cards[state.step], SUITS, dtype=jnp.result_type(float))
@@ -74,12 +86,8 @@ class RepeatFirst(_Deck):
     (4, 4)
     """
 
-    def step(
-        self, state: DeckState, action: Int[Array, ""], key: PRNGKeyArray
-    ) -> tuple[DeckState, TimeStep]:
-        """Name a suit."""
-        right = jnp.where(action == state.cards[0], 1.0, -1.0)
-        return self._after(state, right / (self.card_count - 1))
+    def _asked(self, step: Int[Array, ""]) -> tuple[Int[Array, ""], int]:
+        return jnp.zeros_like(step), self.card_count - 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -116,12 +124,5 @@ class RepeatPrevious(_Deck):
                 f"has {self.card_count} cards"
             )
 
-    def step(
-        self, state: DeckState, action: Int[Array, ""], key: PRNGKeyArray
-    ) -> tuple[DeckState, TimeStep]:
-        """Name a suit."""
-        asked = state.step - self.back
-        right = jnp.where(action == state.cards[jnp.maximum(asked, 0)], 1.0, -1.0)
-        return self._after(
-            state, jnp.where(asked >= 0, right, 0.0) / (self.card_count - 1 - self.back)
-        )
+    def _asked(self, step: Int[Array, ""]) -> tuple[Int[Array, ""], int]:
+        return step - self.back, self.card_count - 1 - self.back

@@ -1,18 +1,19 @@
 """Report of an agent's run: a table and a figure, made from its records alone."""
 
 import os
-from pathlib import Path
 from typing import Any
 
 from foretrace._engine.carry import carry_size
 from foretrace._network import parameter_count
-from foretrace._runs.directory import Run, RunError
+from foretrace._runs.directory import RunError
 from foretrace._runs.figures import draw, new_page, over_magnitudes
-from foretrace._runs.saved import find_result, read_run
+from foretrace._runs.saved import read_run
 from foretrace.rl._config import RLConfig
 from foretrace.rl._metrics import TITLES
 from foretrace.rl._program import build
 from foretrace.rl._run import LAST, result_of
+
+Line = dict[str, Any]
 
 
 def table(run_dir: str | os.PathLike[str]) -> Any:
@@ -23,7 +24,7 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
     """
     from rich.table import Table
 
-    config, lines = _read(run_dir)
+    config, lines, last = _read(run_dir)
     step = lines[-1]["step"]
     scores = result_of(lines, step)
     grid = Table("", TITLES[score_of(config)], TITLES["reward"], title=_title(config))
@@ -31,11 +32,10 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
     grid.add_row(
         f"this run (step {step} of {config.steps})", f"{score:.3g}", f"{scores['reward']:.3g}"
     )
-    result = find_result(Run(Path(run_dir)), config.steps) or {}
-    if "evaluation" in result:
+    if "evaluation" in last:
         grid.add_row(
             f"{config.evaluation_episodes} episodes without learning",
-            f"{result['evaluation']:.3g}",
+            f"{last['evaluation']:.3g}",
             "",
         )
     for name, reference in config.environment.references.items():
@@ -52,7 +52,7 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
         RunError: no run, or one without a single measurement.
         OSError: the file cannot be written.
     """
-    config, lines = _read(run_dir)
+    config, lines, _ = _read(run_dir)
     steps = [line["step"] for line in lines]
     names = [name for name in TITLES if name in lines[-1]]
     page = new_page(16, 3 * -(-len(names) // 4))
@@ -95,14 +95,15 @@ def _cost(config: RLConfig) -> str:
     )
 
 
-def _watched(line: dict[str, Any]) -> str:
+def _watched(line: Line) -> str:
     """Report the monitors of the last block of steps."""
     told = [name for name in TITLES if name in line and name not in ("return", "reward", "error")]
     return "At the end: " + ", ".join(f"{TITLES[name]} {line[name]:.4g}" for name in told) + "."
 
 
-def _read(run_dir: str | os.PathLike[str]) -> tuple[RLConfig, list[dict[str, Any]]]:
-    config, lines = read_run(run_dir, RLConfig)
-    if not (lines := [line for line in lines if line["kind"] == "train"]):
+def _read(run_dir: str | os.PathLike[str]) -> tuple[RLConfig, list[Line], Line]:
+    """Return the configuration, the lines of metrics, and the last line of the record."""
+    config, record = read_run(run_dir, RLConfig)
+    if not (lines := [line for line in record if line["kind"] == "train"]):
         raise RunError(f"{run_dir} has nothing to report yet")
-    return config, lines
+    return config, lines, record[-1]

@@ -148,16 +148,11 @@ def result_of(lines: list[dict[str, Any]], steps: int) -> dict[str, float]:
     >>> result_of(lines, 100)
     {'return': 97.5, 'reward': 0.5}
     """
-    last: list[dict[str, Any]] = [
-        line for line in lines if line["step"] > (1 - LAST) * steps
-    ] or lines[-1:]
+    last = [line for line in lines if line["step"] > (1 - LAST) * steps] or lines[-1:]
     ended = [line for line in last if line["episodes"]]
-    total = sum(line["episodes"] for line in ended)
-    found = {
-        "return": sum(line["return"] * line["episodes"] for line in ended) / total
-        if total
-        else float("nan")
-    }
+    total = sum(line["return"] * line["episodes"] for line in ended)
+    count = sum(line["episodes"] for line in ended)
+    found = {"return": total / count if count else float("nan")}
     for name in ("reward", "error"):
         values = [line[name] for line in last if name in line and not np.isnan(line[name])]
         if values:

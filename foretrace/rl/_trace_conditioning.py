@@ -76,16 +76,13 @@ class TraceConditioning(Task):
         g is the mean of discount^d over the number of steps d that is drawn after an event.
         """
         first = self.least_pause - 1 + self.interval
-        g = (
-            discount
-            ** jnp.arange(first, first + self.least_pause + 1, dtype=jnp.result_type(float))
-        ).mean()
+        drawn = jnp.arange(first, first + self.least_pause + 1, dtype=jnp.result_type(float))
+        g = (discount**drawn).mean()
         after = g / (1 - discount * g)
         known = (state >= 1) & (state <= self.interval)
         steps = jnp.maximum(state, 1).astype(g.dtype)
-        return jnp.where(
-            state == 0, after, discount ** (steps - 1) + discount**steps * after
-        ), known
+        before = discount ** (steps - 1) + discount**steps * after
+        return jnp.where(state == 0, after, before), known
 
     def spread(self, discount: float) -> float:
         """Return the value's variance between stimulus and event, the best constant's error."""

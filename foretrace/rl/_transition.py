@@ -77,12 +77,6 @@ class Outcome(NamedTuple):
     known: Bool[Array, "*B"]
 
     @classmethod
-    def none(cls, front: tuple[int, ...], dtype: Any, gradient: Arrays | None) -> "Outcome":
-        """Return that an episode begins and there is nothing to learn from."""
-        zeros, no = jnp.zeros(front, dtype), jnp.zeros(front, bool)
-        return cls(zeros, zeros, Final(zeros, gradient), no, ~no, no)
-
-    @classmethod
     def of(cls, transition: Transition, discount: float, final: Final) -> "Outcome":
         """Return the outcome that a checked transition tells of."""
         factor = transition.discount * discount
@@ -143,10 +137,11 @@ def check_transition(
         final_observation=None if last is None else seen("final_observation", last),
         first=first,
     )
-    _check_cut(checked)
-    if last is None and not isinstance(observation, jax.core.Tracer):
-        # Any will do: the first episode that is cut should not compile the step again.
-        return checked._replace(final_observation=observation)
+    if last is None:
+        _check_uncut(checked)
+        if not isinstance(observation, jax.core.Tracer):
+            # Any will do: the first episode that is cut should not compile the step again.
+            return checked._replace(final_observation=observation)
     return checked
 
 
@@ -162,11 +157,9 @@ def _reward(transition: Transition, first: Any) -> Any:
     return 0.0
 
 
-def _check_cut(transition: Transition) -> None:
-    """Raise a ValueError if the value of a last observation is needed and cannot be computed."""
+def _check_uncut(transition: Transition) -> None:
+    """Raise a ValueError if an episode was cut, so that a last observation is needed."""
     truncated, terminated = transition.truncated, transition.terminated
-    if transition.final_observation is not None:
-        return
     if isinstance(truncated, jax.core.Tracer) or (
         truncated.any() and not np.all(terminated >= truncated)
     ):

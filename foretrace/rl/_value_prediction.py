@@ -2,7 +2,6 @@
 
 import dataclasses
 
-from foretrace._types import Array, Float
 from foretrace.rl._method import Method
 
 
@@ -41,7 +40,3 @@ class ValuePrediction(Method):
     def action_count(self, outputs: int) -> int:
         """Return 1: there is nothing to choose."""
         return 1
-
-    def value(self, output: Float[Array, "1"], noise: Float[Array, "1"]) -> Float[Array, ""]:
-        """Return the prediction."""
-        return output[0]

@@ -99,8 +99,9 @@ def test_no_more_environments_are_kept_than_allowed(monkeypatch):
 
 @pytest.mark.parametrize("last", [None, 4])
 def test_an_episode_is_cut_at_the_limit_and_its_actions_fit(last):
-    environment = as_environment(Walk(last=last, action_space=Space(shape=(2,))))
-    environment.limit = 4
+    walk = Walk(last=last, action_space=Space(shape=(2,)))
+    walk.spec = types.SimpleNamespace(max_episode_steps=4)
+    environment = as_environment(walk)
     states, _, rewards, end = walked(environment, jax.random.key(0), np.full((4, 2), 3.0))
     assert (bool(end.terminated), bool(end.truncated)) == (last == 4, last is None)
     noise = np.random.default_rng(int(states[0].seed))

@@ -6,7 +6,7 @@ import re
 
 import numpy as np
 import pytest
-from rl_cases import Walk, make_agent, make_network
+from rl_cases import Space, Walk, make_agent, make_network
 
 import foretrace as ft
 from foretrace import rl
@@ -17,20 +17,25 @@ from foretrace.rl._program import build
 MAZE, CONDITIONING = rl.TMaze(), rl.TraceConditioning()
 AGENT = functools.cache(make_agent)
 masked = functools.partial(rl.Masked, MAZE)
-predicted = functools.partial(
-    RLConfig, **{"environment": CONDITIONING, "agent": AgentConfig("prediction")}
-)
 
 
-def solved(**given):
-    return AgentConfig(**({"method": "sarsa", "optimizer": "lstd"} | given))
+def learns(environment=MAZE, run=None, **agent):
+    """Make the agent of a run with options of the agent."""
+    build(RLConfig(environment, agent=AgentConfig(**agent), **(run or {})))
 
 
-def step(state=None, transition=None, opt_state=AGENT, **given):
-    state = AGENT().init() if state is None else state
-    state = state if opt_state is AGENT else state._replace(opt_state=opt_state)
+predicted = functools.partial(learns, CONDITIONING, method="prediction")
+solved = functools.partial(learns, run={"rule": "reservoir"}, optimizer="lstd", method="sarsa")
+wide = functools.partial(rl.Agent, make_network(2, 4), rule=ft.ONLINE)
+SHAPELESS = Walk()
+SHAPELESS.observation_space = Space(n=2)
+
+
+def step(state=None, transition=None, **given):
     given = rl.Transition(**({"observation": np.zeros(2), "reward": 0.0} | given))
-    AGENT().step(state, given if transition is None else transition)
+    AGENT().step(
+        AGENT().init() if state is None else state, given if transition is None else transition
+    )
 
 
 def evaluated(state=None, environment=rl.MemoryChain(8), episodes=2, method=None, **options):  # noqa: B008
@@ -52,10 +57,6 @@ def within(**wrong):
     live = _live.Live(lambda: Walk(wrong_from=1, **wrong), None)
     live.reset(0)
     live.step(0, 0, [], 0)
-
-
-def agent_of_four(method):
-    rl.Agent(make_network(2, 4), method, rule=ft.ONLINE)
 
 
 class Broken(rl.MemoryChain):
@@ -86,9 +87,8 @@ class Delegating:
         return getattr(rl.ActorCritic(), name)
 
 
-def squares(method=None, network=None, **options):
+def squares(method=rl.ValuePrediction(), network=None, **options):  # noqa: B008
     """Make an agent that learns by least squares."""
-    method = method or rl.ValuePrediction()
     network = network or make_network(2, 1 if isinstance(method, rl.ValuePrediction) else 3, None)
     rl.Agent(network, method, **({"optimizer": rl.LSTD(), "rule": "reservoir"} | options))
 
@@ -99,11 +99,13 @@ def options_of(kind, prefix="", **given):
     return [(kind, {name: value}, f"{prefix}{name}={value}") for name, value in pairs]
 
 
-def each(call, name, *rows):
-    """Return a row for each value of an argument."""
-    return [(call, {name: value}, words) for value, words in rows]
+def each(call, *rows):
+    """Return a row for each argument with a value, and the words about it."""
+    return [(call, {name: value}, words) for name, value, words in rows]
 
 
+LEAST = "which learns values alone"
+OTHER = {"network": dataclasses.replace(TASKS["t-maze"].network, depth=3, glu=False)}
 VALUES = [
     *options_of(rl.MemoryChain, length=[0]),
     *options_of(rl.TMaze, corridor=[0], limit=[0]),
@@ -111,95 +113,79 @@ VALUES = [
     *options_of(rl.RepeatFirst, decks=[0]),
     *options_of(rl.RepeatPrevious, back=[-1, 51]),
     *options_of(rl.Gymnasium, limit=[0]),
+    *options_of(masked, hide=[(3,), (-1,), (1, 1), (0, 1, 2), [1], (True,), (0.5,)]),
     *options_of(rl.LSTD, "LSTD(", forget=[0.0, 1.1], prior=[0.0, np.inf]),
     *options_of(rl.ObGD, "ObGD(", kappa=[0]),
     *options_of(rl.ActorCritic, action_size=[0], entropy=[-1], actor_weight=[-1]),
     *options_of(rl.QLearning, epsilon=[1.1]),
     *options_of(make_agent, trace_decay=[1.1], discount=[-0.1], batch_size=[0]),
-    *options_of(AgentConfig, "agent.", learning_rate=[-1.0, 0.0, np.nan, np.inf], kappa=[0.0]),
-    *options_of(AgentConfig, "agent.", epsilon=[7.0, -0.1, np.nan], epsilon_steps=[0]),
-    *options_of(AgentConfig, "agent.", discount=[1.1], trace_decay=[-0.1]),
-    *options_of(AgentConfig, "agent.", entropy=[-1.0], actor_weight=[np.inf]),
-    *options_of(solved, "agent.", learning_rate=[0.1], kappa=[3.0], scale_rewards=[True]),
-    *options_of(solved, "agent.", method=["actor-critic"]),
-    *options_of(RLConfig, steps=[0], seed=[-1], evaluation_episodes=[-1]),
-    *options_of(RLConfig, environments=[2**31], checkpoint_every=[30], network=[None]),
+    *options_of(learns, "agent.", learning_rate=[-1.0, 0.0, np.nan, np.inf], kappa=[0.0, 3.0]),
+    *options_of(learns, "agent.", epsilon=[7.0, -0.1, np.nan], epsilon_steps=[0]),
+    *options_of(learns, "agent.", discount=[1.1], trace_decay=[-0.1], method=["prediction"]),
+    *options_of(learns, "agent.", entropy=[-1.0], actor_weight=[np.inf]),
+    *options_of(predicted, "agent.", method=["sarsa"], scale_rewards=[True]),
+    *options_of(solved, "agent.", learning_rate=[0.1], scale_rewards=[True]),
+    *options_of(RLConfig, steps=[0], seed=[-1], evaluation_episodes=[-1], environments=[2**31]),
     *each(
-        masked,
-        "hide",
-        ((3,), "from 0 to 2"),
-        ((-1,), "from 0 to 2"),
-        ((1, 1), "different integers"),
-        ((0, 1, 2), "not all 3"),
-        ([1], "tuple of different integers"),
-        ((True,), "tuple of different integers"),
-        ((0.5,), "tuple of different integers"),
+        predicted, ("run", {"evaluation_episodes": 2}, "evaluation_episodes=2 does not fit agent.")
+    ),
+    *each(learns, ("environment", _gymnasium.as_environment(Walk()), "must be MemoryChain or")),
+    *each(
+        solved,
+        ("method", "actor-critic", f"{LEAST}; give QLearning(on_policy=True), which is"),
+        ("run", {}, "rule=ONLINE) does not fit optimizer=LSTD"),
+        ("run", OTHER, "network.depth, network.glu does not fit agent.optimizer=lstd"),
     ),
     *each(
-        RLConfig,
-        "environment",
-        (CONDITIONING, "nothing to choose; use prediction"),
-        (_gymnasium.as_environment(Walk()), "must be MemoryChain or"),
+        wide,
+        ("method", rl.ValuePrediction(), "expected 1, the value"),
+        ("method", rl.ActorCritic(3), "and a deviation for each element of an action: 7"),
     ),
-    *each(
-        RLConfig,
-        "agent",
-        (AgentConfig("prediction"), "actions to choose"),
-        (solved(), "rule=online does not fit agent.optimizer=lstd"),
-    ),
-    (
-        lambda **given: RLConfig(MAZE, agent=solved(), rule="reservoir", **given),
-        {"network": dataclasses.replace(TASKS["t-maze"].network, depth=3, glu=False)},
-        "network.depth, network.glu does not fit agent.optimizer=lstd",
-    ),
-    *options_of(predicted, evaluation_episodes=[2]),
-    *each(
-        predicted, "agent", (AgentConfig("prediction", scale_rewards=True), "scale_rewards=True")
-    ),
-    (make_agent, {"actions": 1}, "logit for each of at least two"),
+    *each(make_agent, ("actions", 1, "logit for each of at least two")),
     (make_agent, {"method": rl.QLearning(), "actions": 1}, "expected one for each action"),
     *each(
-        agent_of_four,
-        "method",
-        (rl.ValuePrediction(), "expected 1, the value"),
-        (rl.ActorCritic(action_size=3), "a mean and a deviation for each element of an action: 7"),
+        squares,
+        *(("method", m, LEAST) for m in (rl.ActorCritic(), Curious(), object.__new__(Delegating))),
+        ("network", make_network(2, 1, readout_size=3), "needs a linear decoder"),
     ),
     *each(
-        squares,
-        "method",
-        (rl.ActorCritic(), "which learns values alone"),
-        (Curious(), "which learns values alone"),
-        (object.__new__(Delegating), "which learns values alone"),
+        step,
+        ("observation", np.zeros(3), "shape (3,), expected (2,)"),
+        *(("observation", bad, f"observation holds {bad}") for bad in (np.nan, np.inf)),
+        *(("reward", bad, f"reward holds {bad}") for bad in (np.nan, np.inf)),
+        ("reward", [0.0], "shape (1,)"),
+        ("reward", None, "give what the last action brought"),
+        ("truncated", True, "final_observation"),
+        ("discount", 1.5, "discount holds 1.5"),
     ),
-    *each(squares, "rule", (ft.ONLINE, "rule=ONLINE) does not fit optimizer=LSTD")),
-    *each(squares, "network", (make_network(2, 1, readout_size=3), "needs a linear decoder")),
-    *each(step, "observation", (np.zeros(3), "shape (3,), expected (2,)")),
-    *each(step, "observation", *((bad, f"observation holds {bad}") for bad in (np.nan, np.inf))),
-    *each(step, "reward", *((bad, f"reward holds {bad}") for bad in (np.nan, np.inf))),
-    *each(step, "reward", ([0.0], "shape (1,)"), (None, "give what the last action brought")),
-    *each(step, "truncated", (True, "final_observation")),
-    *each(step, "discount", (1.5, "discount holds 1.5")),
     *options_of(evaluated, "evaluate(", episodes=[0, 2.0], most_steps=[-1]),
-    *each(evaluated, "most_steps", (3, "0 of 2 episodes ended within 3 steps")),
     *each(
         evaluated,
-        "environment",
-        (MAZE, "observations have 3 elements, the network 2 inputs"),
-        (rl.Masked(MAZE, (0,)), "has 4 discrete actions, the agent 2"),
-        (Walk(reward=np.nan), "is NaN or infinite at step 3"),
+        ("most_steps", 3, "0 of 2 episodes ended within 3 steps"),
+        ("environment", MAZE, "observations have 3 elements, the network 2 inputs"),
+        ("environment", rl.Masked(MAZE, (0,)), "has 4 discrete actions, the agent 2"),
+        ("environment", Walk(reward=np.nan), "is NaN or infinite at step 3"),
+        ("method", rl.ValuePrediction(), "only predicts"),
     ),
-    *each(evaluated, "method", (rl.ValuePrediction(), "only predicts")),
-    *each(interacted, "inputs", (3, "have 2 elements, the network 3 inputs")),
-    *each(interacted, "actions", (3, "has 2 discrete actions, the agent 3")),
-    *each(interacted, "batch_size", (2, "batch_size=2")),
-    *each(walked, "observation", (np.array([0, np.inf]), "observation holds inf")),
-    *each(walked, "reward", (np.nan, "reward holds nan")),
-    *each(walked, "step", (4, "step() returned 4 values, expected (observation, reward")),
-    *each(walked, "reset", (1, "reset() returned 1 values")),
+    *each(
+        interacted,
+        ("inputs", 3, "have 2 elements, the network 3 inputs"),
+        ("actions", 3, "has 2 discrete actions, the agent 3"),
+        ("batch_size", 2, "batch_size=2"),
+        ("environment", SHAPELESS, "wrap the environment in"),
+    ),
+    *each(
+        walked,
+        ("observation", np.array([0, np.inf]), "observation holds inf"),
+        ("reward", np.nan, "reward holds nan"),
+        ("step", 4, "step() returned 4 values, expected (observation, reward"),
+        ("reset", 1, "reset() returned 1 values"),
+    ),
     *(
-        (call, {part: value}, words)
+        row
         for call in (walked, within)
-        for part, value, words in (
+        for row in each(
+            call,
             ("observation", np.zeros(3), "observation has shape (3,), expected (2,)"),
             ("observation", np.array(["1", "2"]), "holds no numbers"),
             ("observation", np.array([1j, 0]), "they are complex128"),
@@ -209,37 +195,42 @@ VALUES = [
     ),
     *each(
         checked,
-        "spoil",
-        (lambda s, t: (s, t._replace(reward=t.reward[None])), "reward has shape (1,)"),
-        (lambda s, t: (s, t._replace(observation=t.observation[:1])), "the same at every step"),
-        (lambda s, t: (s._replace(step=t.reward), t), "same structure, shapes and dtypes"),
+        ("spoil", lambda s, t: (s, t._replace(reward=t.reward[None])), "reward has shape (1,)"),
+        ("spoil", lambda s, t: (s, t._replace(observation=t.observation[:1])), "at every step"),
+        ("spoil", lambda s, t: (s._replace(step=t.reward), t), "same structure, shapes and dtypes"),
     ),
 ]
 TYPES = [
     *options_of(rl.LSTD, "LSTD(", prior=[True, None]),
     *each(
         squares,
-        "optimizer",
-        (rl.LSTD, "must be foretrace.rl.ObGD, foretrace.rl.LSTD"),
-        (ft.kalman(), "must be foretrace.rl.ObGD, foretrace.rl.LSTD"),
+        ("optimizer", rl.LSTD, "must be foretrace.rl.ObGD, foretrace.rl.LSTD"),
+        ("optimizer", ft.kalman(), "must be foretrace.rl.ObGD, foretrace.rl.LSTD"),
+        ("method", rl.Agent, "must be foretrace.rl.ActorCritic"),
     ),
-    *each(squares, "method", (rl.Agent, "must be foretrace.rl.ActorCritic")),
-    *each(step, "terminated", (1, "terminated is int64, expected booleans")),
-    *each(step, "first", (1, "first is int64, expected booleans")),
-    *each(step, "transition", (np.zeros(2), "is a ndarray, expected foretrace.rl.Transition")),
-    *each(step, "state", ((), "state is a tuple")),
-    *each(step, "opt_state", (None, "an agent with another optimizer")),
-    *each(evaluated, "state", (3, "state is a int")),
-    *each(evaluated, "environment", (7, "evaluate(environment=7) must be")),
-    *each(evaluated, "key", (3, "evaluate")),
-    *each(walked, "terminated", (0, "terminated is int64, expected booleans")),
-    *each(within, "terminated", (0, "terminated is int64, expected booleans")),
+    *each(
+        step,
+        ("terminated", 1, "terminated is int64, expected booleans"),
+        ("first", 1, "first is int64, expected booleans"),
+        ("transition", np.zeros(2), "is a ndarray, expected foretrace.rl.Transition"),
+        ("state", (), "state is a tuple"),
+        ("state", AGENT().init()._replace(opt_state=None), "an agent with another optimizer"),
+    ),
+    *each(
+        evaluated,
+        ("state", 3, "state is a int"),
+        ("environment", 7, "evaluate(environment=7) must be"),
+        ("key", 3, "evaluate"),
+    ),
+    *(
+        (call, {"terminated": 0}, "terminated is int64, expected booleans")
+        for call in (walked, within)
+    ),
     *each(
         checked,
-        "spoil",
-        (lambda s, t: (s, t._replace(terminated=t.reward)), "is float32, expected bool"),
-        (lambda s, t: (s, t._replace(reward=t.terminated)), "is bool, expected floating"),
-        (lambda s, t: (s, tuple(t)), "Broken.step returned a tuple, expected"),
+        ("spoil", lambda s, t: (s, t._replace(terminated=t.reward)), "is float32, expected bool"),
+        ("spoil", lambda s, t: (s, t._replace(reward=t.terminated)), "is bool, expected floating"),
+        ("spoil", lambda s, t: (s, tuple(t)), "Broken.step returned a tuple, expected"),
     ),
 ]
 
@@ -258,7 +249,8 @@ def test_what_does_not_fit_is_named(error, call, given, words):
     ("environment", "words"),
     [
         (rl.Gymnasium("Chess-v9"), "Gymnasium(id='Chess-v9') cannot be made"),
-        (rl.Gymnasium("Pendulum-v1"), "has continuous actions"),
+        (rl.Gymnasium("Pendulum-v1"), "Gymnasium(id='Pendulum-v1', limit=None) has continuous"),
+        (rl.Gymnax("Pendulum-v1"), "Gymnax(name='Pendulum-v1') has continuous actions"),
         (rl.Gymnax("Chess"), "unknown; choose one of"),
     ],
 )
@@ -266,11 +258,11 @@ def test_environments_that_cannot_be_run_are_named(environment, words):
     pytest.importorskip("gymnax")
     pytest.importorskip("gymnasium")
     with pytest.raises(ValueError, match=re.escape(words)):
-        build(RLConfig(environment=environment))
+        learns(environment)
 
 
 def test_the_ends_of_the_ranges_are_allowed():
-    ends = {"epsilon": (0.0, 1.0), "discount": (0.0, 1.0), "trace_decay": (0.0, 1.0)}
+    ends = {name: (0.0, 1.0) for name in ("epsilon", "discount", "trace_decay")}
     ends |= {"epsilon_steps": (1,), "entropy": (0.0,), "actor_weight": (0.0,)}
     for name, values in ends.items():
         for value in values:
