@@ -233,15 +233,6 @@ def test_an_optimiser_of_optax_takes_the_mean_and_waits_where_nothing_is_known()
     assert infos.update_norm[2] > 0 == infos.update_norm[3]
 
 
-def test_moments_are_those_of_all_rows():
-    rows = np.random.default_rng(0).normal(3.0, 2.0, (12, 4))
-    moments = Moments.zero((4,), jnp.float64)
-    for part in np.split(rows, [1, 2, 7]):
-        moments = moments.including(jnp.asarray(part))
-    np.testing.assert_allclose(moments.mean, rows.mean(0), atol=1e-12)
-    np.testing.assert_allclose(moments.variance, rows.var(0, ddof=1), atol=1e-12)
-
-
 @pytest.mark.full
 @pytest.mark.parametrize(("count", "times", "tolerance"), [(200, 10 * 2**14, 1e-3), (1, 4e5, 0.01)])
 def test_moments_follow_the_spread_of_rows_beyond_what_float32_counts(count, times, tolerance):

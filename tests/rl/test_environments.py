@@ -1,4 +1,4 @@
-"""The built-in environments: pure functions that keep their laws under any actions."""
+"""The built-in environments: pure functions that keep their rules under any actions."""
 
 import jax
 import jax.numpy as jnp
@@ -11,28 +11,86 @@ from tiers import fast
 from foretrace import rl
 
 MAZE = rl.TMaze(3, limit=12)
-ENVIRONMENTS = [
-    rl.MemoryChain(3),
-    rl.TraceConditioning(4, distractors=2),
-    MAZE,
-    rl.RepeatFirst(),
-    rl.RepeatPrevious(2, back=31),
-    rl.Masked(MAZE, (1,)),
-]
 
 
 def walk(environment, actions, seed=0):
-    """Return the first observation and what follows each action, episode after episode."""
+    """Return the observation before each action, and what follows it, episode after episode."""
 
-    def act(state, now):
-        action, key = now
-        state, step, _ = rl.step_or_reset(environment, state, action, key)
-        return state, step
+    def act(now, given):
+        (state, seen), (action, key) = now, given
+        state, step, following = rl.step_or_reset(environment, state, action, key)
+        return (state, following), (seen, step)
 
-    state, first = environment.reset(jax.random.key(seed))
     keys = jax.random.split(jax.random.key(seed + 1), len(actions))
-    _, steps = jax.lax.scan(act, state, (jnp.asarray(actions, jnp.int32), keys))
-    return np.asarray(first), jax.tree.map(np.asarray, steps)
+    given = jnp.asarray(actions, jnp.int32), keys
+    _, found = jax.lax.scan(act, environment.reset(jax.random.key(seed)), given)
+    return jax.tree.map(np.asarray, found)
+
+
+def chain(task, shown, actions):
+    """Yield what follows each action of an episode: observation, reward, ended, cut."""
+    for t, action in enumerate(actions[: task.length + 1]):
+        ends, right = t == task.length, (action == 1) == (shown[0][0] > 0)
+        yield [0, t + 1 == task.length], ends * (1 if right else -1), ends, False
+
+
+def maze(task, shown, actions):
+    north, place, turns = shown[0].tolist() == [0, 1, 1], 0, False
+    assert north or shown[0].tolist() == [1, 1, 0]
+    for t, action in enumerate(actions[: task.limit]):
+        here, place = place, min(max(place + {1: 1, 3: -1}.get(action, 0), 0), task.corridor)
+        turns = here == task.corridor and action in (0, 2)
+        prize = 4 if (action == 0) == north else -0.1
+        seen = {0: shown[0], task.corridor: [0, 1, 0]}.get(place, [1, 0, 1])
+        reward = prize if turns else -0.1 * (place == here)
+        yield seen, reward, turns, t + 1 == task.limit and not turns
+        if turns:
+            return
+
+
+def cards(task, shown, actions):
+    steps = 52 * task.decks - 1
+    suits = shown[: steps + 1].argmax(1)
+    if len(suits) > steps:
+        # The last card is seen behind the last action alone.
+        rest = 13 * task.decks - np.bincount(suits[:steps], minlength=4)
+        suits[steps] = rest.argmax()
+        assert rest.sum() == 1 == rest.max()
+    back = getattr(task, "back", None)
+    for t, action in enumerate(actions[:steps]):
+        asked, asks = (0, steps) if back is None else (t - back, steps - back)
+        right = 1 if action == suits[max(asked, 0)] else -1
+        seen = np.eye(4)[suits[t + 1]] if t + 1 < len(suits) else None
+        yield seen, (asked >= 0) * right / asks, t + 1 == steps, False
+
+
+RULES = [
+    *((rl.MemoryChain(length), chain) for length in (3, 1)),
+    (MAZE, maze),
+    (rl.RepeatFirst(), cards),
+    *((rl.RepeatPrevious(decks, back), cards) for decks, back in ((1, 3), (1, 0), (2, 31))),
+]
+
+
+@pytest.mark.parametrize(("task", "rules"), RULES, ids=str)
+@given(st.lists(st.integers(0, 3), min_size=220, max_size=220), st.integers(0, 99))
+def test_an_environment_keeps_its_rules(task, rules, actions, seed):
+    actions[::3] = [1] * len(actions[::3])  # else hardly any way leads through a maze
+    shown, steps = walk(task, actions, seed)
+    t = 0
+    while t < len(actions):
+        rows = list(rules(task, shown[t:], actions[t:]))
+        for seen, *others in rows:
+            if seen is not None:
+                np.testing.assert_array_equal(steps.observation[t], seen)
+            found = [float(part[t]) for part in steps[1:]]
+            np.testing.assert_allclose(found, [*others, 1], rtol=1e-6)
+            t += 1
+    assert steps.terminated.sum() > 1 and steps.reward.max() <= task.best_return
+    assert len({tuple(task.reset(jax.random.key(i))[1].tolist()) for i in range(16)}) > 1
+
+
+ENVIRONMENTS = [rl.TraceConditioning(4, distractors=2), rl.Masked(MAZE, (1,)), *dict(RULES)]
 
 
 @pytest.mark.parametrize("environment", ENVIRONMENTS, ids=str)
@@ -45,24 +103,6 @@ def test_an_environment_is_a_pair_of_pure_functions(environment):
     jax.tree.map(np.testing.assert_array_equal, once, again)
     step = once[1][1]
     assert observation.dtype == step.reward.dtype == step.discount.dtype == jnp.result_type(float)
-
-
-@given(st.lists(st.integers(0, 1), min_size=12, max_size=12), st.integers(0, 99))
-def test_a_memory_chain_asks_for_its_cue(actions, seed):
-    length = 3
-    first, steps = walk(rl.MemoryChain(length), actions, seed)
-    ends = np.flatnonzero(steps.terminated)
-    np.testing.assert_array_equal(ends, [length, 2 * length + 1, 3 * length + 2])
-    assert not steps.truncated.any() and abs(first[0]) == 1 and first[1] == 0
-    assert steps.reward[length] == (1 if (actions[length] == 1) == (first[0] > 0) else -1)
-    assert (steps.reward[~steps.terminated] == 0).all()
-    np.testing.assert_array_equal(steps.observation[:length, 1], [0, 0, 1])
-    assert (steps.observation[:length, 0] == 0).all()
-
-
-def test_both_cues_come():
-    cues = {float(walk(rl.MemoryChain(1), [0], seed)[0][0]) for seed in range(8)}
-    assert cues == {-1.0, 1.0}
 
 
 @pytest.mark.full
@@ -97,67 +137,13 @@ def test_the_value_of_trace_conditioning_is_the_mean_of_what_comes(discount):
     np.testing.assert_allclose(environment.spread(discount), np.var(values[1:]), rtol=1e-4)
 
 
-def test_the_shortest_way_through_a_maze_turns_where_the_sign_points():
-    seen = set()
-    for seed in range(6):
-        first, steps = walk(MAZE, [1, 1, 1, 0], seed)
-        north = first.tolist() == [0, 1, 1]
-        seen.add(tuple(first))
-        np.testing.assert_array_equal(steps.terminated, [False, False, False, True])
-        np.testing.assert_allclose(steps.reward, [0, 0, 0, 4 if north else -0.1])
-        np.testing.assert_array_equal(steps.observation[:3], [[1, 0, 1], [1, 0, 1], [0, 1, 0]])
-    assert seen == {(0, 1, 1), (1, 1, 0)}
-
-
-def test_walls_cost_and_a_limit_truncates():
-    _, steps = walk(rl.TMaze(2, limit=5), [3, 0, 2, 1, 3, 3])
-    np.testing.assert_allclose(steps.reward[:5], [-0.1, -0.1, -0.1, 0, 0])
-    np.testing.assert_array_equal(steps.truncated, [False] * 4 + [True, False])
-    assert not steps.terminated.any()
-    # The last turn of the steps allowed ends the episode by itself.
-    _, steps = walk(rl.TMaze(2, limit=3), [1, 1, 0])
-    assert steps.terminated[2] and not steps.truncated[2]
-
-
-def shown_in(task, seed, actions=None):
-    """Return the suits shown in one episode, and what followed each action."""
-    first, found = walk(task, np.zeros(task.card_count - 1) if actions is None else actions, seed)
-    return np.append(first.argmax(), found.observation.argmax(1)), found
-
-
-@pytest.mark.parametrize(
-    ("task", "back"),
-    [
-        (rl.RepeatFirst(), None),
-        *((rl.RepeatPrevious(d, b), b) for d, b in ((1, 3), (1, 0), (2, 31))),
-    ],
-    ids=str,
-)
-def test_the_deck_is_shown_and_memory_of_a_card_has_the_best_return(task, back, seed=7):
-    shown, _ = shown_in(task, seed)
-    steps = len(shown) - 1
-    asked = np.zeros(steps, int) if back is None else np.arange(steps) - back
-    counts, answers = asked >= 0, shown[np.maximum(asked, 0)]
-    _, found = shown_in(task, seed, answers)
-    np.testing.assert_allclose(found.reward, counts / counts.sum(), rtol=1e-6)
-    _, wrong = shown_in(task, seed, (answers + 1) % 4)
-    np.testing.assert_allclose(wrong.reward, -found.reward)
-    assert task.best_return == 1 == pytest.approx(found.reward.sum(), abs=1e-5)
-    np.testing.assert_array_equal(np.bincount(shown), [13 * task.decks] * 4)
-    np.testing.assert_array_equal(np.flatnonzero(found.terminated), [steps - 1])
-    assert (found.observation.sum(1) == 1).all() and not found.truncated.any()
-    assert (shown_in(task, seed + 1)[0] != shown).any()
-
-
 @pytest.mark.parametrize(("hide", "left"), fast([((2, 0), [1]), ((1,), [0, 2]), ((), [0, 1, 2])]))
 def test_hidden_elements_are_left_out_and_all_else_is_the_wrapped_environments(hide, left):
     actions = [1, 3, 1, 1, 0, 1, 2, 1, 1, 0, 1, 1]
-    first, steps = walk(MAZE, actions)
+    shown, steps = walk(MAZE, actions)
     wrapped = rl.Masked(MAZE, hide)
-    seen, masked = walk(wrapped, actions)
-    np.testing.assert_array_equal(seen, first[left])
-    expected = steps._replace(observation=steps.observation[:, left])
-    jax.tree.map(np.testing.assert_array_equal, masked, expected)
+    expected = shown[:, left], steps._replace(observation=steps.observation[:, left])
+    jax.tree.map(np.testing.assert_array_equal, walk(wrapped, actions), expected)
     assert (wrapped.action_count, wrapped.truncates) == (4, True)
     assert not hasattr(wrapped, "value") and not hasattr(wrapped, "spread")
     inner = rl.TraceConditioning(3)

@@ -15,37 +15,39 @@ from foretrace import rl
 
 @dataclasses.dataclass(frozen=True)
 class Counting(rl.Environment):
-    """Action 1 or the step `length` ends the episode; the reward is the number of the step."""
+    """Five steps, or fewer: action 1 of two ends the episode. The reward is the step's number.
 
-    length: int = 5
-    observation_size = action_count = 2
+    A continuous action is the reward, and ends nothing.
+    """
+
+    action_count: int | None = 2
+    observation_size = 2
     truncates = False
 
     def reset(self, key):
         return jnp.zeros((), jnp.int32), jnp.zeros(2)
 
     def step(self, state, action, key):
-        now = state + 1
-        ends = (action == 1) | (now == self.length)
+        now, free = state + 1, self.action_count is None
         shown = jnp.stack([now, -now]).astype(float)
-        return now, rl.TimeStep(shown, now + 0.0, ends, jnp.array(False), jnp.ones(()))
+        ends = (now == 5) if free else (action == 1) | (now == 5)
+        return now, rl.TimeStep.of(shown, action[0] if free else now, ends)
 
 
 @pytest.mark.parametrize("batch_size", fast([None, 1, 3]))
 def test_an_evaluation_is_that_of_a_loop_in_python(batch_size):
-    """Greedy actions by the network over the observations of an episode, with frozen moments."""
-    agent = make_agent(normalize_observations=True, batch_size=batch_size)
+    """Means of the policy over the observations of each episode, with frozen moments."""
+    method = rl.ActorCritic(action_size=1)
+    agent = make_agent(method, normalize_observations=True, batch_size=batch_size)
     state, given = agent.init(), stream(6, batch_size)
     for t in range(6):
         _, state, _ = agent.step(state, jax.tree.map(lambda part, t=t: part[t], given))
-    found = agent.evaluate(state, Counting(), 7)
-    # What is seen does not depend on the actions, as long as none of them ends the episode.
+    found = agent.evaluate(state, Counting(None), 7)
     moments, steps = state.observations, np.arange(5.0)
     seen = (np.stack([steps, -steps], 1) - moments.mean) / np.sqrt(moments.variance + 1e-8)
     outputs = ft.forward(state.network, None, jnp.asarray(seen))[0]
-    ends = [*np.flatnonzero(jnp.argmax(outputs[:, 1:], axis=1) == 1) + 1, 5]
-    np.testing.assert_array_equal(found.lengths, [ends[0]] * 7)
-    np.testing.assert_allclose(found.returns, [sum(range(ends[0] + 1))] * 7, atol=1e-12)
+    np.testing.assert_array_equal(found.lengths, [5] * 7)
+    np.testing.assert_allclose(found.returns, [outputs[:, 1].sum()] * 7, rtol=1e-5)
 
 
 @pytest.mark.parametrize("batch_size", fast([4, None]))

@@ -3,7 +3,6 @@
 from pathlib import Path
 
 import pytest
-from tiers import fast
 
 from foretrace._runs.config_json import from_json, to_json
 from foretrace.rl._config import TASKS, RLConfig, task_name
@@ -22,15 +21,3 @@ def test_the_page_shows_how_each_is_run_and_what_it_asks_for(name):
     page = PAGE.read_text()
     assert f"foretrace rl {name}" in page
     assert f"| `{name}` |" in page
-
-
-@pytest.mark.parametrize("name", fast([n for n in TASKS if n not in ("gymnax", "gymnasium")]))
-def test_references_are_those_of_a_prediction_or_of_the_best_return(name):
-    environment = TASKS[name].environment
-    found = environment.references
-    assert found == (
-        {"the best constant prediction": 1.0}
-        if environment.predicts
-        else {"the best possible": environment.best_return}
-    )
-    assert environment.predicts == (environment.action_count == 1)

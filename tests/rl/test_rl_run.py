@@ -18,11 +18,12 @@ from tiers import fast
 import foretrace as ft
 from foretrace._options.cells import LRU
 from foretrace._options.network import NetworkConfig
-from foretrace._runs.directory import Run, RunError
-from foretrace._runs.saved import find_result
+from foretrace._runs.directory import Run
+from foretrace._runs.loop import DivergenceError
 from foretrace.cli import _main as cli
 from foretrace.rl import Gymnasium, MemoryChain, TMaze, TraceConditioning, _report, _run
 from foretrace.rl._config import AgentConfig, RLConfig
+from foretrace.rl._metrics import TITLES as METRICS
 from foretrace.rl._program import advance, begin, build, method_of
 
 SMALL = partial(
@@ -48,9 +49,9 @@ class Torn(MemoryChain):
 
 
 KINDS = {
+    "values": SMALL(TMaze(3), agent=AgentConfig("q-learning", optimizer="obgd", **SCALED)),
     "policy": SMALL(MemoryChain(2)),
     "prediction": SMALL(TraceConditioning(3), agent=AgentConfig("prediction")),
-    "values": SMALL(TMaze(3), agent=AgentConfig("q-learning", optimizer="obgd", **SCALED)),
     "squares": SMALL(TMaze(3), agent=AgentConfig("sarsa", optimizer="lstd"), **LEAST),
     "gymnasium": SMALL(Gymnasium("Walk-v0"), evaluation_episodes=3),
     "no entropy": SMALL(TMaze(3), agent=AgentConfig(entropy=0.0), hide=(1,)),
@@ -83,42 +84,26 @@ def lines(run, kind="train"):
     return [{**line, "seconds": None} for line in found if line["kind"] in (kind, "result")]
 
 
-class Stopping:
-    """A request to stop that comes while a block is computed: after three blocks."""
-
-    def __enter__(self):
-        self.blocks = itertools.count()
-        return self
-
-    def __exit__(self, *_):
-        pass
-
-    @property
-    def asked(self):
-        return next(self.blocks) >= 3
+class Killed(BaseException):
+    """The process ends within a run, a line behind its checkpoint."""
 
 
-def killed(*given, blocks=itertools.count(), means=_run.means):  # noqa: B008 - one count
-    """Instead of `means`: the process ends in the fourth block, a line behind the checkpoint."""
-    if next(blocks) % 4 == 3:
-        raise KeyboardInterrupt
-    return means(*given)
-
-
-@pytest.mark.parametrize("end", fast(["stopped", "killed"], 2))
 @pytest.mark.parametrize("kind", fast(list(KINDS)))
-def test_an_interrupted_run_goes_on_bit_for_bit(kind, end, whole, tmp_path, monkeypatch):
+def test_an_interrupted_run_goes_on_bit_for_bit(kind, whole, tmp_path, monkeypatch):
+    """`tests/runs` has the other ways to end, for a policy."""
     expected, again = whole(kind), partial(_run.train, KINDS[kind], tmp_path, show_progress=False)
+    blocks = itertools.count()
+
+    def killed(*given, means=_run.means):
+        if next(blocks) == 3:
+            raise Killed
+        return means(*given)
+
     with monkeypatch.context() as patch:
-        if end == "stopped":
-            patch.setattr("foretrace._runs.follow.Stop", Stopping)
-            stopped = again()
-            assert stopped.step == 30 and stopped.scores is None
-        else:
-            patch.setattr(_run, "means", killed)
-            with pytest.raises(KeyboardInterrupt):
-                again()
-            assert lines(Run(tmp_path))[-1]["step"] == 30
+        patch.setattr(_run, "means", killed)
+        with pytest.raises(Killed):
+            again()
+    assert lines(Run(tmp_path))[-1]["step"] == 30
     # A new process has no environment of Python that stands within its episodes.
     _run._compiled.cache_clear()
     found = again(resume=True)
@@ -131,14 +116,22 @@ def test_an_interrupted_run_goes_on_bit_for_bit(kind, end, whole, tmp_path, monk
         np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
 
 
-def test_a_finished_run_is_not_run_again_and_nothing_is_overwritten(whole):
-    finished, config = whole("policy"), KINDS["policy"]
-    again = _run.train(config, finished.run.path, resume=True, show_progress=False)
-    assert again == finished
-    with pytest.raises(RunError, match="holds a run already"):
-        _run.train(config, finished.run.path)
-    with pytest.raises(RunError, match="seed: 0, 1"):
-        _run.train(dataclasses.replace(config, seed=1), finished.run.path, resume=True)
+def test_a_run_ends_where_all_steps_of_two_blocks_in_a_row_are_refused(tmp_path, monkeypatch):
+    """Blocks of ten steps of two environments, a checkpoint behind every second one."""
+    refused = iter([20, 10, 20, 0, 20, 20])
+
+    def block(state, steps):
+        tally = dict.fromkeys((*METRICS, "known"), 1.0)
+        return state, tally | {"steps": 20.0, "refused": float(next(refused)) / 2}
+
+    monkeypatch.setattr(_run, "_compiled", lambda config: block)
+    config = dataclasses.replace(KINDS["policy"], steps=80)
+    train = partial(_run.train, config, tmp_path, show_progress=False)
+    with pytest.raises(DivergenceError, match="in 20 steps in a row, up to step 60; try a smaller"):
+        train()
+    refused = iter([20])
+    with pytest.raises(DivergenceError, match="in 30 steps in a row, up to step 70"):
+        train(resume=True)
 
 
 def test_the_result_is_the_mean_of_the_last_tenth_of_the_steps():
@@ -195,12 +188,13 @@ def test_the_report_names_task_and_score_and_counts_what_an_environment_carries(
     grid = _report.table(result.run.path)
     assert grid.title == TITLES.get(kind, grid.title)
     assert Path(_report.figure(result.run.path)).read_bytes().startswith(b"\x89PNG")
-    episodes = f"{config.evaluation_episodes} episodes without learning"
-    assert (episodes in grid.columns[0].cells) == bool(config.evaluation_episodes)
-    assert (
-        find_result(result.run, config.steps)[_report.score_of(config)]
-        == result.scores[_report.score_of(config)]
-    )
+    rows = {
+        "3 episodes without learning": kind == "gymnasium",
+        "the best constant prediction": kind == "prediction",
+        "the best possible": kind not in ("gymnasium", "prediction"),
+    }
+    assert {row: row in grid.columns[0].cells for row in rows} == rows
+    assert f"{result.scores[_report.score_of(config)]:.3g}" == grid.columns[1].cells[0]
     state = build(config).init()
     kept = [state.trace, state.entropy_grads, state.carry, state.outcome.final.gradient]
     kept += [state.opt_state.gradient] if kind == "squares" else []
@@ -254,5 +248,5 @@ def test_the_network_of_an_agent_is_exported_with_its_normalisation(kind, whole,
 
 def test_the_learning_step_of_an_agent_is_not_exported(whole, tmp_path, capsys):
     arguments = ["--format", "c", "--learn", "--out", str(tmp_path / "agent.c")]
-    assert cli.main(["export", str(whole("policy").run.path), *arguments]) == 2
+    assert cli.main(["export", str(whole("values").run.path), *arguments]) == 2
     assert "draws actions" in capsys.readouterr().err and not list(tmp_path.iterdir())
