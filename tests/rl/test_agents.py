@@ -190,17 +190,6 @@ def test_a_cut_episode_is_worth_the_action_that_its_policy_would_choose(on_polic
     assert (10 < hits < 30) if on_policy else hits == 40
 
 
-@pytest.mark.full
-def test_a_step_compiles_once():
-    agent, traced = make_agent(normalize_observations=True, scale_rewards=True), []
-    compiled = agent._step
-    agent._step = jax.jit(lambda *given: traced.append(1) or compiled(*given))
-    state, given = agent.init(), stream(12)
-    for t in range(12):
-        _, state, _ = agent.step(state, jax.tree.map(lambda part, t=t: part[t], given))
-    assert len(traced) == 1
-
-
 def test_a_bounded_step_is_that_of_its_equation_and_the_mean_over_streams():
     """It moves the value by less than its error."""
     rng, optimizer = np.random.default_rng(0), rl.ObGD(10.0, 2.0)

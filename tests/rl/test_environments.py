@@ -77,6 +77,8 @@ RULES = [
 def test_an_environment_keeps_its_rules(task, rules, actions, seed):
     actions[::3] = [1] * len(actions[::3])  # else hardly any way leads through a maze
     shown, steps = walk(task, actions, seed)
+    rl.check_environment(task)
+    assert {part.dtype.kind for part in (shown, steps.reward, steps.discount)} == {"f"}
     t = 0
     while t < len(actions):
         rows = list(rules(task, shown[t:], actions[t:]))
@@ -88,21 +90,6 @@ def test_an_environment_keeps_its_rules(task, rules, actions, seed):
             t += 1
     assert steps.terminated.sum() > 1 and steps.reward.max() <= task.best_return
     assert len({tuple(task.reset(jax.random.key(i))[1].tolist()) for i in range(16)}) > 1
-
-
-ENVIRONMENTS = [rl.TraceConditioning(4, distractors=2), rl.Masked(MAZE, (1,)), *dict(RULES)]
-
-
-@pytest.mark.parametrize("environment", ENVIRONMENTS, ids=str)
-def test_an_environment_is_a_pair_of_pure_functions(environment):
-    """`check_environment` is what a run asks for; equal arguments have equal results."""
-    rl.check_environment(environment)
-    key, action = jax.random.key(0), jnp.array(1, jnp.int32)
-    state, observation = environment.reset(key)
-    once, again = ((environment.reset(key), environment.step(state, action, key)) for _ in "12")
-    jax.tree.map(np.testing.assert_array_equal, once, again)
-    step = once[1][1]
-    assert observation.dtype == step.reward.dtype == step.discount.dtype == jnp.result_type(float)
 
 
 @pytest.mark.full

@@ -42,6 +42,7 @@ def test_an_evaluation_is_that_of_a_loop_in_python(batch_size):
     state, given = agent.init(), stream(6, batch_size)
     for t in range(6):
         _, state, _ = agent.step(state, jax.tree.map(lambda part, t=t: part[t], given))
+    assert agent._step._cache_size() == 1, "a step compiles once"
     found = agent.evaluate(state, Counting(None), 7)
     moments, steps = state.observations, np.arange(5.0)
     seen = (np.stack([steps, -steps], 1) - moments.mean) / np.sqrt(moments.variance + 1e-8)
