@@ -27,6 +27,9 @@ def learns(environment=MAZE, run=None, **agent):
 predicted = functools.partial(learns, CONDITIONING, method="prediction")
 solved = functools.partial(learns, run={"rule": "reservoir"}, optimizer="lstd", method="sarsa")
 wide = functools.partial(rl.Agent, make_network(2, 4), rule=ft.ONLINE)
+BY_SQUARES = {"optimizer": rl.LSTD(), "rule": "reservoir"}
+squares = functools.partial(make_agent, cell=None, **BY_SQUARES)
+hidden = functools.partial(rl.Agent, make_network(2, 1, readout_size=3), **BY_SQUARES)
 SHAPELESS = Walk()
 SHAPELESS.observation_space = Space(n=2)
 
@@ -87,12 +90,6 @@ class Delegating:
         return getattr(rl.ActorCritic(), name)
 
 
-def squares(method=rl.ValuePrediction(), network=None, **options):  # noqa: B008
-    """Make an agent that learns by least squares."""
-    network = network or make_network(2, 1 if isinstance(method, rl.ValuePrediction) else 3, None)
-    rl.Agent(network, method, **({"optimizer": rl.LSTD(), "rule": "reservoir"} | options))
-
-
 def options_of(kind, prefix="", **given):
     """Return a row for each value of an option, whose message names both."""
     pairs = [(name, value) for name, values in given.items() for value in values]
@@ -143,11 +140,9 @@ VALUES = [
     ),
     *each(make_agent, ("actions", 1, "logit for each of at least two")),
     (make_agent, {"method": rl.QLearning(), "actions": 1}, "expected one for each action"),
-    *each(
-        squares,
-        *(("method", m, LEAST) for m in (rl.ActorCritic(), Curious(), object.__new__(Delegating))),
-        ("network", make_network(2, 1, readout_size=3), "needs a linear decoder"),
-    ),
+    *each(squares, *(("method", method, LEAST) for method in (rl.ActorCritic(), Delegating()))),
+    (squares, {"method": Curious(), "actions": 0}, LEAST),
+    *each(hidden, ("method", rl.ValuePrediction(), "needs a linear decoder")),
     *each(
         step,
         ("observation", np.zeros(3), "shape (3,), expected (2,)"),
