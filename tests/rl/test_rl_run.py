@@ -36,7 +36,7 @@ SMALL = partial(
 )
 SCALED = {"normalize_observations": True, "scale_rewards": True}
 STATE = "agent.state.safetensors"
-LEAST = {"network": RLConfig().network, "rule": "reservoir"}
+LEAST = {"network": None, "rule": "reservoir"}
 
 
 class Torn(MemoryChain):
@@ -49,7 +49,10 @@ class Torn(MemoryChain):
 
 
 KINDS = {
-    "values": SMALL(TMaze(3), agent=AgentConfig("q-learning", optimizer="obgd", **SCALED)),
+    # A checkpoint follows the first line of metrics behind 25 steps, and behind 50.
+    "values": SMALL(
+        TMaze(3), agent=AgentConfig("q-learning", optimizer="obgd", **SCALED), checkpoint_every=25
+    ),
     "policy": SMALL(MemoryChain(2)),
     "prediction": SMALL(TraceConditioning(3), agent=AgentConfig("prediction")),
     "squares": SMALL(TMaze(3), agent=AgentConfig("sarsa", optimizer="lstd"), **LEAST),
@@ -208,6 +211,7 @@ def test_an_agent_has_the_network_and_the_exploration_that_its_options_name():
     network = dataclasses.replace(KINDS["policy"].network, norm_eps=0.25, model_size=5)
     trunk = build(dataclasses.replace(KINDS["policy"], network=network)).network
     assert trunk.blocks.norm.eps == 0.25 and trunk.model_size == 5
+    assert RLConfig(network=None) == RLConfig()
 
 
 @pytest.mark.full
