@@ -45,7 +45,7 @@ NETWORKS = {
     "lstm": ("lstm", 1, ft.ONLINE),
 }
 STREAMS = [
-    ("entropy", "lru", 2, {"normalize_observations": True}),
+    ("entropy", "lru", 2, {"normalize_observations": True, "scale_rewards": True}),
     *((method, "lru", None, {}) for method in METHODS),
     ("prediction", "lru", 1, {}),
     ("prediction", "lru", 3, {"scale_rewards": True}),
@@ -92,12 +92,14 @@ def exact_part(rule, grads):
 def scales_of(given, lessons):
     """Return the deviation of the discounted sums of rewards at each step, over all streams."""
     rewards, total = given.reward.reshape(len(given.reward), -1), np.zeros(len(lessons))
-    sums, found = [], [1.0]
-    for k, reward in enumerate(rewards[1:]):
-        total = np.where([one.begins[k] for one in lessons], 0, DISCOUNT * total) + reward
-        sums.append(total)
-        found.append(np.sqrt(np.var(sums, ddof=1) + 1e-8))
-    return np.array([*found[1:], 1.0])
+    sums, found = [], []
+    for k, reward in enumerate(rewards[lessons[0].at[:-1] + 1]):
+        total = np.where([one.begins[k] for one in lessons], 0, total)
+        if any(one.known[k] for one in lessons):
+            total = DISCOUNT * total + reward
+            sums.append(total)
+        found.append(np.sqrt(np.var(sums, ddof=1) + 1e-8) if np.size(sums) > 1 else 1)
+    return np.array([*found, 1.0])
 
 
 def valued(method, one, taken, errors, outputs, ahead):
@@ -123,7 +125,7 @@ def test_a_stream_teaches_the_gradient_of_its_objective(name, network, streams, 
     method, (cell, depth, rule) = METHODS[name], NETWORKS[network]
     options = {"rule": rule, "trace_decay": DECAY, "optimizer": summing(), **options}
     agent = make_agent(method, actions=3, cell=cell, depth=depth, batch_size=streams, **options)
-    given, front = stream(40, streams, gaps=not agent.scale_rewards, seed=1), (40, streams or 1)
+    given, front = stream(40, streams, gaps=True, seed=1), (40, streams or 1)
     state, (actions, infos, _) = run(agent, given, jax.random.key(3))
     actions = actions.reshape(*front, *np.shape(actions)[1 + (streams is not None) :])
     lessons = list(lessons_of(given, normalized=agent.normalize_observations))
