@@ -196,8 +196,9 @@ def test_the_report_names_task_and_score_and_counts_what_an_environment_carries(
         "the best constant prediction": kind == "prediction",
         "the best possible": kind not in ("gymnasium", "prediction"),
     }
-    assert {row: row in grid.columns[0].cells for row in rows} == rows
-    assert f"{result.scores[_report.score_of(config)]:.3g}" == grid.columns[1].cells[0]
+    names, scores = ([*column.cells] for column in grid.columns[:2])
+    assert {row: row in names for row in rows} == rows
+    assert scores[0] == f"{result.scores[_report.score_of(config)]:.3g}"
     state = build(config).init()
     kept = [state.trace, state.entropy_grads, state.carry, state.outcome.final.gradient]
     kept += [state.opt_state.gradient] if kind == "squares" else []
