@@ -1,4 +1,4 @@
-"""The river estimators: river's own checks, pickling, evaluation, arrays."""
+"""The river estimators: river's own checks, Ctrl-C, and where there is no river."""
 
 import importlib.util
 import os
@@ -11,6 +11,7 @@ import warnings
 import numpy as np
 import pytest
 from river import checks
+from streams import FEW
 from test_estimator_laws import MODELS as LEARNING
 from test_estimator_laws import rows
 
@@ -19,34 +20,29 @@ from foretrace._experts.mixture import network_in
 from foretrace.stream import _river as stream
 
 MODELS = {
-    "classifier": stream.Classifier,
-    "regressor": stream.Regressor,
-    "forecaster": stream.Forecaster,
+    "classifier": stream.Classifier(model=FEW),
+    "regressor": stream.Regressor(model=FEW),
+    "forecaster": stream.Forecaster(model=FEW),
 }
-
-
-def make(kind):
-    """Return the default model of a kind."""
-    return kind(**next(kind._unit_test_params()))
 
 
 CHECKS = []
 if importlib.util.find_spec("sklearn") is not None:  # river's checks import it, whatever they check
     CHECKS = [
         (name, i)
-        for name, kind in MODELS.items()
-        for i, _ in enumerate(checks.yield_checks(make(kind)))
+        for name, model in MODELS.items()
+        for i, _ in enumerate(checks.yield_checks(model))
     ]
 
 
 @pytest.mark.program
 @pytest.mark.parametrize(("name", "i"), CHECKS)
 def test_rivers_own_checks(name, i):
-    model = make(MODELS[name])
+    model = MODELS[name].clone()
     check = list(checks.yield_checks(model))[i]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ResourceWarning)  # river leaves its data files open
-        check(model.clone())
+        check(model)
     assert model._unit_test_skips() == set()
 
 
