@@ -64,11 +64,11 @@ def piped(ended):
 def feed(piped, run, tmp_path, monkeypatch):
     """Return a function that follows a text as standard input."""
 
-    def feed(text, end=quiet, format="csv", **options):
+    def feed(text, end=quiet, **options):
         (tmp_path / "in").write_text(text)
         with open(tmp_path / "in") as file, monkeypatch.context() as patch:
             patch.setattr(sys, "stdin", file)
-            return end(dataclasses.replace(piped, format=format), run, **options)
+            return end(piped, run, **options)
 
     return feed
 
@@ -114,22 +114,27 @@ def test_without_a_checkpoint_the_plan_stays_that_of_the_configuration(ended, ru
         quiet(config, run, resume=True)
 
 
-PIPES = {
-    # Where its first rows are lost, its columns must be named.
-    "csv": (begin, "x,y\n" + PAIR * 15, "71,0\n2,1\n" * 15, "x,y\n" + PAIR * 30),
-    "jsonl": (quiet, '{"x": 1, "y": 0}\n' * 30, '{"a": 1, "b": 2}\n', '{"x": 2, "y": 1}\n' * 30),
-}
-
-
-@pytest.mark.parametrize("format", PIPES)
-def test_a_pipe_goes_on_only_with_the_columns_of_the_run(feed, run, format):
-    end, first, other, more = PIPES[format]
-    feed(first, end, format=format)
+def test_a_pipe_goes_on_only_with_the_columns_of_the_run(feed, run):
+    """Where its first rows are lost, its columns must be named."""
+    feed("x,y\n" + PAIR * 15, begin)
     before = bytes_of(run)
     with pytest.raises(SourceError, match="has other columns"):
-        feed(other, format=format, resume=True)
-    assert bytes_of(run) == before or end is quiet
-    assert feed(more, format=format, resume=True).position.row == ROWS
+        feed("71,0\n2,1\n" * 15, resume=True)
+    assert bytes_of(run) == before
+    assert feed("x,y\n" + PAIR * 15, resume=True).position.row == 30
+
+
+def test_nothing_of_a_pipe_of_other_columns_gets_into_the_checkpoint(piped, run, pipe):
+    config, rows = dataclasses.replace(piped, format="jsonl"), b'{"x": 1, "y": 0}\n' * 30
+    pipe.write(rows)
+    quiet(config, run, rows=30)
+    pipe.write(b'{"a": 1, "b": 2}\n')
+    with pytest.raises(SourceError, match="has other columns"):
+        quiet(config, run, resume=True)
+    pipe.write(rows)
+    pipe.close()
+    # As after a kill, the first bytes may be the rest of a row.
+    assert quiet(config, run, resume=True).position.row == ROWS - 1
 
 
 def test_an_error_in_the_middle_of_a_step_keeps_the_checkpoint_before_it(ended, run, monkeypatch):
