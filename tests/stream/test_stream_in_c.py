@@ -141,7 +141,7 @@ REFUSED = {
 SAMPLED = dataclasses.replace(TINY, rule="online(depth=1, modules=1)", depth=2)
 
 
-@pytest.mark.parametrize("name", fast(list(REFUSED), 3))
+@pytest.mark.parametrize("name", fast(list(REFUSED), 6))
 def test_what_c_cannot_take_along_is_named(name, files, tmp_path):
     model = SAMPLED if name == "sampled" else ModelConfig(experts=("baselines",))
     options = frozen.STREAMS.get(name, STREAMS["number"]) | {"model": model}
