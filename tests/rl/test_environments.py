@@ -72,7 +72,9 @@ RULES = [
 ]
 
 
-@pytest.mark.parametrize(("task", "rules"), RULES, ids=str)
+@pytest.mark.parametrize(
+    ("task", "rules"), RULES, ids=lambda one: getattr(one, "__name__", str(one))
+)
 @given(st.lists(st.integers(0, 3), min_size=220, max_size=220), st.integers(0, 99))
 def test_an_environment_keeps_its_rules(task, rules, actions, seed):
     actions[::3] = [1] * len(actions[::3])  # else hardly any way leads through a maze
