@@ -300,6 +300,8 @@ def follow(
                 _save_after_error(work)
             raise
         work.save(last=True)
+        # A run that diverged in its last block has none left when it is resumed.
+        work.check_refused(work.refused, work.step, "begin a new run with other settings")
         found = None if work.stopped else work.result()
         if found is not None and find_result(run, work.step) is None:
             work.record("result", **found)

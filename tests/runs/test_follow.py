@@ -122,6 +122,17 @@ def test_seconds_and_refusals_in_a_row_go_on_where_a_run_was_resumed(add):
     assert seen == [3] and second >= first >= 0.15
 
 
+def test_a_run_that_diverged_in_its_last_block_does_not_end_well_when_it_is_resumed(add):
+    def refused(program):
+        program.refused = REFUSED_IN_A_ROW if program.step == 12 else 0
+        program.check_refused(program.refused, program.step, "try less")
+
+    with pytest.raises(DivergenceError, match="try less"):
+        add(refused)
+    with pytest.raises(DivergenceError, match="begin a new run"):
+        add(resume=True)
+
+
 @pytest.mark.parametrize("step", [-2, 5])
 def test_a_checkpoint_of_no_step_of_the_run_is_refused(add, tmp_path, step):
     path = tmp_path / "checkpoint.safetensors"
