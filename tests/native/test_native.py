@@ -283,6 +283,15 @@ def test_from_a_folder_of_others_nothing_is_loaded(make, monkeypatch, tmp_path):
     assert not list(tmp_path.glob("native/*"))
 
 
+def test_what_is_compiled_is_said_once(monkeypatch, tmp_path, caplog):
+    monkeypatch.setenv("FORETRACE_CACHE", str(tmp_path))
+    with caplog.at_level("INFO", "foretrace"):
+        for _ in range(2):
+            compiler.compiled("int answer(void) {\n  return 7;\n}\n", "", "answer")
+    first, second = (record.getMessage() for record in caplog.records)
+    assert first.startswith("compiling 3 lines of C with ") and second.startswith("compiled in ")
+
+
 @pytest.mark.parametrize("given", ["/no/such/cc", " ", '"gcc', "/", __file__])
 def test_a_command_that_is_no_compiler_is_named_before_a_file_is_written(
     given, monkeypatch, tmp_path, capsys
