@@ -29,6 +29,7 @@ Sources: Gibbs and Candes, NeurIPS 2021 (adaptive conformal inference); Zaffran 
 """
 
 from bisect import bisect_left
+from math import isfinite
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
@@ -75,16 +76,18 @@ def check_at_least(bound: float | None) -> None:
     Raises:
         ValueError: it is not finite.
     """
-    if bound is not None and not np.isfinite(bound):
-        raise ValueError(f"at_least={bound}, expected a number, such as 0, or None for no bound")
+    if bound is not None and not (isinstance(bound, int | float | np.number) and isfinite(bound)):
+        raise ValueError(f"at_least={bound!r}, expected a number, such as 0, or None for no bound")
 
 
 def bounded(
     predicted: Any, margins: Any, at_least: float | None, maximum: Any = np.maximum
 ) -> tuple[Any, Any, Any]:
     """Return predictions and the lower and upper ends of their intervals, none below a bound."""
-    found = predicted, predicted - margins[0], predicted + margins[1]
-    return found if at_least is None else tuple(maximum(one, at_least) for one in found)
+    if at_least is None:
+        return predicted, predicted - margins[0], predicted + margins[1]
+    predicted = maximum(predicted, at_least)
+    return predicted, maximum(predicted - margins[0], at_least), predicted + margins[1]
 
 
 class Tracked(NamedTuple):

@@ -91,6 +91,7 @@ class ClassTarget(Counting):
         self.has_room: Callable[[int], bool] = _nowhere
         self.classes, self.num_labels = [], 0
         self._places: dict[Any, int] = {}
+        self._shown: dict[str, int] = {}
 
     def check(self, value: Any, name: str = "the target") -> None:
         """Raise an error if a value cannot be a class.
@@ -116,15 +117,15 @@ class ClassTarget(Counting):
             if len(self.classes) == self.output_size and not self._grow(value):
                 self._count_without_room(value)
                 return -1.0
-            place = self._places[key] = len(self.classes)
+            place = self._places[key] = self._shown[str(plain)] = len(self.classes)
             self.classes.append(plain)
         self.num_labels += learn
         return float(place)
 
     @property
     def watched(self) -> list[int]:
-        """Index of each class with an alarm; -1 before its first label."""
-        return [self._places.get(as_label(name), -1) for name in self.alarms]
+        """Index of each class with an alarm, by its text; -1 before its first label."""
+        return [self._places.get(as_label(a), self._shown.get(a, -1)) for a in self.alarms]
 
     def plain(self, value: Any) -> Any:
         """Return a class as it is kept: as JSON can hold it, if compared by text."""
@@ -198,6 +199,7 @@ class ClassTarget(Counting):
         while self.grows and self.output_size < len(self.classes):
             self.output_size *= 2
         self._places = {as_label(value): i for i, value in enumerate(self.classes)}
+        self._shown = {str(value): i for i, value in enumerate(self.classes)}
         fits = len(self._places) == len(self.classes) <= self.output_size
         check_fits(fits, "classes", self.classes, f"distinct, and at most {self.output_size}")
 
@@ -208,12 +210,14 @@ class NumberTarget(Counting):
     Args:
         outputs: how many numbers are predicted: one, or one for each step ahead.
         strict: whether a target that is neither a number nor missing is refused instead of counted.
+        at_least: lower bound of predictions; numbers below it are told.
     """
 
     watched = ()  # no class has an alarm
 
-    def __init__(self, outputs: int = 1, *, strict: bool = False):
+    def __init__(self, outputs: int = 1, *, strict: bool = False, at_least: float | None = None):
         super().__init__()
+        self.at_least = at_least
         self.output_size = outputs
         self.strict = strict
 
@@ -230,6 +234,12 @@ class NumberTarget(Counting):
         """Return a target as a number; NaN if it is missing, infinite, or no number."""
         number = as_number(value)  # no text that stands for a missing value is a finite number
         if number is not None and abs(number) < MAX_ABS_VALUE:
+            if learn and self.at_least is not None and number < self.at_least:
+                self._tell(
+                    "targets below the bound",
+                    f"the target is {number:g}, and no prediction is below at_least="
+                    f"{self.at_least:g}; choose a lower bound, or none",
+                )
             return number
         if learn:
             self._count_unusable(value, number)

@@ -28,9 +28,11 @@ def stream(command: Stream) -> int:
     try:
         result = follow(command.config, run_dir, **options)
         if command.forecast and not result.stopped:
-            lines = LineWriter(sys.stdout, [*result.forecast[0]] if result.forecast else [])
+            # A member whose last row came before a column of times has none.
+            names = dict.fromkeys(name for row in result.forecast for name in row)
+            lines = LineWriter(sys.stdout, [*names])
             for row in result.forecast:
-                lines({name: _shown(value) for name, value in row.items()})
+                lines({name: _shown(row.get(name)) for name in names})
     except BrokenPipeError:
         how = _again(command, run_dir)
         print(

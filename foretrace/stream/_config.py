@@ -99,7 +99,7 @@ class StreamConfig:
         time: columns that hold dates and times, in ISO format or in one of `strptime`, as in
             "opened=%d.%m.%Y %H:%M".
         text: columns that hold texts of words. Default: categories whose first values mostly
-            differ, and have three words or more.
+            differ, and have three words or more (eight, if there are fewer than 20).
         ignore: columns to leave out.
         format: format of the source. Default: by its name.
         delimiter: character between the fields of a CSV file. Default: a comma, or a tab for TSV.

@@ -177,7 +177,8 @@ class OnlineEstimator:
 
     def _new_intake(self, x: Row, known: Sequence[Any]) -> Intake:
         ignore = () if self.member is None else (self.member,)
-        found = infer_columns([x], {}, texts=self.words > 0)
+        sees_texts = bool({"words", "network"} & {*self._config.expert_names()})
+        found = infer_columns([x], {}, texts=self.words > 0 and sees_texts)
         columns = [column for column in found if column.name != self.member]
         texts = [column for column in columns if column.kind == "text"]
         width = self._width([column for column in columns if column.kind != "text"])

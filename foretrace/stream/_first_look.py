@@ -9,7 +9,7 @@ from foretrace._experts.distant import REACH
 from foretrace._rows.formats import date_formats, number_format
 from foretrace._rows.schema import Column, listed
 from foretrace._rows.source import SYMBOL, Position, Row, Source
-from foretrace._rows.values import is_absent, is_missing
+from foretrace._rows.values import as_label, is_absent, is_missing
 from foretrace._runs.escape import for_terminal
 from foretrace._runs.progress import ProgressBar
 from foretrace._runs.signals import Interrupted, Stop
@@ -146,7 +146,7 @@ def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]
             )
         elif column.kind == "text" and not {"words", "network"} & {*config.model.expert_names()}:
             lines.append(
-                f"column {column.name!r} holds texts, which the experts words and network alone see"
+                f"column {column.name!r} holds texts, which only the experts words and network see"
             )
         elif len(set(values)) == 1:
             lines.append(
@@ -156,6 +156,12 @@ def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]
     if config.target is None:
         return lines
     values = _present(rows, config.target, is_absent if plan.classes else is_missing)
+    lines += [
+        f"no label of the first {len(values)} rows is {name!r}, which has an alarm; no row is "
+        "marked before one comes"
+        for name in config.alarms
+        if plan.classes and not {name, as_label(name)} & {*values}
+    ]
     if unclear := [value for value in values if plan.classes and is_missing(value)]:
         lines.append(
             f"the target {config.target!r} is {unclear[0]!r} in {unclear.count(unclear[0])} of the "

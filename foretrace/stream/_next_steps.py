@@ -54,7 +54,7 @@ class NextSteps(OnlineEstimator):
         return self.horizon
 
     def _new_target(self, labels: Sequence[Any]) -> NumberTarget:
-        return NumberTarget(self.horizon, strict=True)
+        return NumberTarget(self.horizon, strict=True, at_least=self.at_least)
 
     @locked
     def learn_one(self, y: float, x: Row | None = None) -> None:

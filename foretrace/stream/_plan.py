@@ -339,4 +339,4 @@ def _target(config: StreamConfig, plan: Plan) -> Target:
         look_ahead = config.look_ahead if config.task == "auto" else None
         grows, alarms = config.classes is None, config.alarms
         return ClassTarget(plan.classes, grows=grows, look_ahead=look_ahead, alarms=alarms)
-    return NumberTarget(max(config.horizon, 1))
+    return NumberTarget(max(config.horizon, 1), at_least=config.at_least)

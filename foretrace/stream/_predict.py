@@ -76,7 +76,9 @@ def predictions(
     if importance:
         target = SYMBOL if config.target is None else config.target
         names = dict.fromkeys((*plan.inputs, target))
-        shares = shares_of(intake, state, [row for row, _ in stream], names, target)
+        found = list(stream)
+        shares = shares_of(intake, state, [row for row, _ in found], names, target)
+        _tell_bad(reader.name, found[-1][1].bad)
         return ["column", "share"], ({"column": k, "share": v} for k, v in shares.items())
     return table.names, _rows(config, intake, state, table, stream, reader.name)
 
@@ -90,8 +92,12 @@ def _rows(
         state, mixed = intake.advance(state, row, row.get(name))
         output, told = np.asarray(mixed.newest)[0], np.asarray(mixed.told)[0]
         yield table.row(position.row, row, output, told)
-    if bad:
-        _LOGGER.warning("%s: rows that could not be read and were skipped: %d", source, bad)
+    _tell_bad(source, bad)
+
+
+def _tell_bad(source: str, count: int) -> None:
+    if count:
+        _LOGGER.warning("%s: rows that could not be read and were skipped: %d", source, count)
 
 
 def shares_of(
@@ -127,7 +133,8 @@ def _predicted(intake: Intake, state: State, rows: Sequence[Row], target: Hashab
     """Return the numbers, or the probabilities of the known classes, for rows to come."""
     reader, now, found = copy.deepcopy(intake), copy_state(state), []
     for row in rows:
-        now, mixed = reader.advance(now, row, row.get(target))
+        features = {name: value for name, value in row.items() if name != target}
+        now, mixed = reader.advance(now, features, row.get(target))
         output = np.asarray(mixed.newest)[0]
         if isinstance(intake.target, ClassTarget):
             output = intake.target.probabilities(output)

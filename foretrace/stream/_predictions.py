@@ -47,7 +47,8 @@ class Table:
     """
 
     def __init__(self, config: StreamConfig, target: Target):
-        self._target, self._alarms, self._at_least = target, config.alarms, config.at_least
+        self._target, self._at_least = target, config.at_least
+        self._thresholds = [*config.alarms.values()]
         self._keys = [name for name in (config.member, config.id) if name is not None]
         name = SYMBOL if config.target is None else config.target
         if isinstance(target, ClassTarget):
@@ -83,7 +84,8 @@ class Table:
         best = int(np.argmax(shares)) if known else 0
         found = [known[best], shares[best]] if known else [None, None]
         every = dict(zip(map(as_label, known), shares, strict=True))
-        marks = [int(every.get(one, 0.0) >= least) for one, least in self._alarms.items()]
+        marked = zip(self._target.watched, self._thresholds, strict=True)
+        marks = [int(0 <= at < len(known) and shares[at] >= least) for at, least in marked]
         out = dict(zip(self.names, [number, *keys, *found, *marks], strict=True))
         return out | {"probabilities": every}
 

@@ -115,6 +115,8 @@ class RowEstimator(OnlineEstimator):
         self._check(rows, labels)
         if self._intake is None or self._state is None:
             return {}
+        if any(LABELS in row for row in rows):
+            raise ValueError(f"a feature is named {LABELS!r}, as the share of labels is; rename it")
         rows = [{**row, LABELS: label} for row, label in zip(rows, labels, strict=True)]
         names = {name: None for row in rows for name in row if name != self.member}
         return shares_of(self._intake, self._state, rows, names, LABELS)
@@ -249,7 +251,7 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
     """
 
     def _new_target(self, labels: Sequence[Any]) -> NumberTarget:
-        return NumberTarget(strict=True)
+        return NumberTarget(strict=True, at_least=self.at_least)
 
     @locked
     def predict_one(self, x: Row, id: Hashable = None) -> float:

@@ -49,3 +49,5 @@ def test_an_estimator_tells_shares_and_learns_nothing(rows, kind):
     assert model.predict_one({"a": 0.5, "word": "u"}) == before
     with pytest.raises(ValueError, match="needs 2 rows or more, not 1"):
         model.feature_importance(x[:1], y[:1])
+    with pytest.raises(ValueError, match="a feature is named 'earlier labels'"):
+        model.feature_importance(x.rename(columns={"c": "earlier labels"}), y)
