@@ -30,9 +30,8 @@ def stream(command: Stream) -> int:
         if command.forecast and not result.stopped:
             # A member whose last row came before a column of times has none.
             names = dict.fromkeys(name for row in result.forecast for name in row)
-            lines = LineWriter(sys.stdout, [*names])
-            for row in result.forecast:
-                lines({name: _shown(row.get(name)) for name in names})
+            rows = ({name: _shown(row.get(name)) for name in names} for row in result.forecast)
+            _write(rows, LineWriter(sys.stdout, [*names]))
     except BrokenPipeError:
         how = _again(command, run_dir)
         print(
