@@ -34,7 +34,7 @@ MORE = {
     | {"delay": 1, "model": dataclasses.replace(TINY, depth=2, rule="hybrid(depth=2)")},
     "another cell": NUMBERS
     | {"model": dataclasses.replace(TINY, cell="min-gru", state_size=4, rule="hybrid")}
-    | {"at_least": 0.2},
+    | {"at_least": -1.0},
     "bounded": NUMBERS
     | {"horizon": 2, "at_least": 0.7, "ignore": ("c", "k", "who", "start", "empty")},
     "words": CLASSES
