@@ -156,6 +156,7 @@ def test_no_feature_of_the_first_row_is_dropped():
     assert model._get_params()["features"] is None and model.clone()._intake is None
 
 
+@pytest.mark.filterwarnings("ignore:.*no prediction is below at_least=0.5")
 @pytest.mark.parametrize("kind", ["regressor", "forecaster"])
 def test_no_number_that_is_predicted_lies_below_the_bound(kind):
     make, bound = stream.Regressor if kind == "regressor" else stream.Forecaster, 0.5

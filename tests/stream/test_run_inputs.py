@@ -71,7 +71,7 @@ def test_the_first_rows_are_described_and_what_looks_wrong_is_said(tmp_path, cap
 def test_texts_are_described_and_a_model_that_does_not_see_them_is_named(tmp_path, capsys):
     rows = [f'"Printer {i}, room {i % 7}: does not print",{i / 7}' for i in range(40)]
     (tmp_path / "a.csv").write_text("\n".join(["text,y", *rows]) + "\n")
-    unseen = "column 'text' holds texts, which the experts words and network alone see"
+    unseen = "column 'text' holds texts, which only the experts words and network see"
     for name, options, lines in (
         ("row", {"model": FEW}, ["inputs, texts: text", unseen]),
         ("words", {"model": ModelConfig(experts=("words",))}, ["inputs, texts: text"]),
