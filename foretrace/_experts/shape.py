@@ -106,7 +106,7 @@ class Shape:
     def network_inputs(self) -> int:
         """Number of inputs of the network, of a row and of the last known label; 0 without one.
 
-        The expert for words takes the inputs of a row, too.
+        The expert for words also takes the inputs of a row.
         """
         of_label = self.outputs if self.classes else 2
         if self.has_network:

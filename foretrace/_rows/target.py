@@ -210,7 +210,7 @@ class NumberTarget(Counting):
     Args:
         outputs: how many numbers are predicted: one, or one for each step ahead.
         strict: whether a target that is neither a number nor missing is refused instead of counted.
-        at_least: lower bound of predictions; numbers below it are told.
+        at_least: lower bound of predictions; a first number below it gives a warning.
     """
 
     watched = ()  # no class has an alarm
