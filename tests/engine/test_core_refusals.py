@@ -158,7 +158,7 @@ DATA = {
     "loss returned an array float64[3] for one step": {"loss": lambda output, y: output},
     "gradient(key=0) must be a PRNG key, such as jax.random.key(0)": {"key": 0},
     "rule='rtlr' is unknown; choose one of BPTT": {"rule": "rtlr"},
-    "rule must be a LearningRule or one of": {"rule": None},
+    "rule=None is unknown; choose one of BPTT": {"rule": None},
 }
 """Arguments of `gradient`, by the words that name their fault."""
 

@@ -138,7 +138,7 @@ def test_dropout_differs_between_layers(memoryless):
 
 
 def test_dropout_keeps_the_mean():
-    keep = SMALL(depth=1, dropout=0.2).block(0).dropout_masks(1000, jax.random.key(0))
+    keep = SMALL(depth=1, dropout=0.2, model_size=1000).dropout_masks(jax.random.key(0))
     np.testing.assert_allclose(np.unique(keep), [0, 1.25])
     assert abs(keep.mean() - 1) < 0.1
 
