@@ -24,7 +24,6 @@ from foretrace.cli import _main as cli
 STREAM = "stream a.csv --look-ahead 20 --experts baselines row --log-every 10 --checkpoint-every 7 "
 COMMANDS = {
     "late classes": STREAM + "--target c --delay 3 --id key --predictions {}.csv",
-    "members ahead": STREAM + "--target y --horizon 2 --member c --chunk 4 --predictions {}.jsonl",
     "train": "train copy --task.pattern-length 3 --task.padding 1 --task.bits 2 --network.depth 1 "
     "--network.model-size 4 --state-size 3 --batch-size 2 --steps 40 --log-every 10 "
     "--evaluate-every 20 "
@@ -119,7 +118,7 @@ def content(folder):
     return found, json.dumps([lines, kept]), written, names
 
 
-@pytest.fixture(scope="module", params=fast(list(COMMANDS), 2))
+@pytest.fixture(scope="module", params=fast(list(COMMANDS)))
 def undisturbed(request, tmp_path_factory):
     """Return the disk of a command's undisturbed run, with the command and the run's content."""
     folder = tmp_path_factory.mktemp("disk")
