@@ -15,7 +15,6 @@ from foretrace._experts.events import (
     new_events,
     remember,
 )
-from foretrace._experts.features import look, maps, new_past
 from foretrace._experts.mixture import mixture
 from foretrace._experts.shape import MAX_EVENTS, Shape
 
@@ -66,12 +65,3 @@ def test_experts_of_unusual_rows_learn_nothing_without_them():
     state, _ = model.step(model.init(), packed(SHAPE, xs, (xs[:, 0] > 0).astype(int).tolist()))
     at = [expert.names for expert in model.experts].index(("events", "wide events"))
     assert_same(state.experts[at], model.init().experts[at])
-
-
-def test_a_spike_among_many_inputs_is_seen_before_they_are_projected():
-    shape = Shape(200, (), 2, classes=True)
-    x = np.where(np.arange(200) == 150, 9.0, 0.0)
-    parts = maps(shape), new_past(shape), x, np.asarray(-1.0), np.array([0.0, 1.0])
-    _, after = look(shape, *parts, np.zeros(0))
-    assert after.events.rows.shape[1] < 200
-    assert after.events.ages[0] == 0

@@ -158,10 +158,15 @@ def cut(path, size):
     path.write_bytes(path.read_bytes()[:size])
 
 
+def another(path):
+    """Put the program of another source in the place of one."""
+    path.write_bytes(next(one for one in path.parent.glob("*.so") if one != path).read_bytes())
+
+
 DAMAGE = {
+    "another program": another,
     "half": lambda path: cut(path, path.stat().st_size // 2),
     "garbage": lambda path: path.write_bytes(b"\0garbage" * 500),
-    "another program": lambda path: shutil.copy(next(path.parent.glob("*.so")), path),
     "of the group": lambda path: path.chmod(0o620),
     "of another owner": lambda path: os.getuid() or os.chown(path, 12345, -1),
     "a link": lambda path: path.rename(path.with_name("moved")) and path.symlink_to("moved"),
