@@ -47,7 +47,7 @@ def test_chunks_change_hybrid_and_leave_online(network, batch):
     assert abs(cosines(ft.HYBRID, 4) - online).max() > 1e-3
 
 
-@pytest.mark.parametrize("scale", [1e-300, 1e-30, 1.0, 1e200])
+@pytest.mark.parametrize("scale", [1e-300, 1e200])
 def test_tiny_and_huge_gradients_compare_alike(network, scale):
     grads = jax.tree.map(lambda p: jax.random.normal(jax.random.key(5), p.shape), network)
     scaled = jax.tree.map(lambda g: g * scale, grads)
