@@ -155,6 +155,14 @@ CALLS = [
     (partial(with_carry_of, "bptt", cumulative_mean=True), "runs on whole sequences only"),
     (lambda: ft.alignment(network(), XS, YS, rule="online", loss=LOSS, chunk=0), "chunk=0) must"),
     (lambda: ft.operation_count(network(), ft.ONLINE, 0), "length=0"),
+    (
+        lambda: ft.alignment(modules(SET_RESET), XS, YS, rule="online", loss=LOSS),
+        "alignment(network=ModuleNetwork) must be a foretrace.Network",
+    ),
+    (
+        lambda: ft.to_torch(modules(SET_RESET), "model.py"),
+        "ModuleNetwork) must be a foretrace.Network",
+    ),
     # Carries of others.
     (partial(with_carry_of, ft.BPTT), OTHER),
     (partial(with_carry_of, ft.RTRL), f"{OTHER}, batch_size=None"),
