@@ -34,6 +34,7 @@ def whole(tmp_path_factory):
     return folder, out.getvalue(), err.getvalue()
 
 
+@pytest.mark.program
 def test_a_run_ends_with_a_table_and_says_where_its_records_are(whole, capsys):
     path, out, err = whole
     assert "bits recalled" in out and "this run" in out and "40 of 40" in out

@@ -90,11 +90,10 @@ def assert_same_run(a, b, config=CONFIG):
     ("stop", "least", "most"),
     fast(
         [
-            (partial(interrupt_at, 17), 17, 17 + IN_FLIGHT + 1),
             (partial(terminate_in_batch, 3), 20, 20),
+            (partial(interrupt_at, 17), 17, 17 + IN_FLIGHT + 1),
             (partial(terminate_in_batch, 8), 40, 40),
         ],
-        2,
     ),
 )
 def test_a_stopped_run_is_resumed_bit_for_bit(tmp_path, finished, stop, least, most):

@@ -25,6 +25,7 @@ def runs(tmp_path_factory):
     return train(folder / "short", SHORT), train(folder / "whole", LONG)
 
 
+@pytest.mark.full
 def test_sixty_steps_and_thirty_more_are_ninety(runs, tmp_path, capsys):
     short, whole = runs
     run = shutil.copytree(short.run.path, tmp_path / "run")

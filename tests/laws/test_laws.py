@@ -143,7 +143,7 @@ def test_spatial_and_reservoir_close_what_they_say(network, cell_name):
     assert_equal(*others)
 
 
-@every_case()
+@every_case(slow=(ft.HYBRID,))
 def test_a_reset_makes_two_sequences(network, rule):
     """Value, gradient and carry, exactly as if each half had been run alone."""
     value, grads, carry = run(network, rule, mask=WEIGHTS, reset=np.arange(T) == 3)
@@ -156,7 +156,7 @@ def test_a_reset_makes_two_sequences(network, rule):
     )
 
 
-@every_case()
+@every_case(slow=(ft.HYBRID, ft.BPTT))
 def test_masked_padding_changes_nothing(network, rule):
     """Masked steps after the end: value and gradient of the sequence without them."""
     mask = (np.arange(T) < 3).astype(float)
@@ -198,7 +198,7 @@ def test_the_loss_of_a_step_that_does_not_count_may_be_anything():
     assert_equal(runs[2], runs[0], tolerance=0)
 
 
-@every_case(slow=(ft.HYBRID, ft.ONLINE.with_depth(1)))
+@every_case(slow=(ft.HYBRID, ft.BPTT, ft.ONLINE.with_depth(1)))
 def test_a_batch_is_the_mean_of_its_streams(network, rule):
     """Value and gradient are means; every stream keeps its own carry, mask and resets."""
     masks, resets = np.stack([WEIGHTS, WEIGHTS[::-1]]), np.stack([RESET, np.arange(T) == 1])

@@ -252,6 +252,7 @@ def test_who_comes_later_adds_nothing_but_more_trials(swept):
         swept(longer)
 
 
+@pytest.mark.full
 def test_a_study_may_be_in_a_database(swept, tmp_path, monkeypatch):
     monkeypatch.setenv(STORAGE, f"sqlite:///{tmp_path / 'a.db'}")
     for folder in ("one", "two"):  # each has a study of its own
