@@ -12,15 +12,6 @@ from foretrace.stream._config import StreamConfig
 from foretrace.stream._run import follow
 
 
-def test_ctrl_c_within_a_python_program_is_an_exit_code(monkeypatch, capsys):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(cli, "_run", interrupted)
-    assert cli.main(["report", "somewhere"]) == 130
-    assert capsys.readouterr().err == "foretrace: stopped\n"
-
-
 def test_predictions_to_a_file_are_whole_or_absent(run, tmp_path, capsys):
     """What a message about a row advises is an option of the command."""
     out, there = tmp_path / "out.csv", {"b.csv", "run"}

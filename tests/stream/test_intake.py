@@ -12,15 +12,15 @@ from foretrace._rows.encode import Encoder
 from foretrace._rows.schema import Column
 from foretrace._rows.slots import SlotTable
 from foretrace._rows.streams import Streams
-from foretrace._rows.target import ClassTarget, NumberTarget
+from foretrace._rows.target import ClassTarget
 from foretrace.stream._intake import Intake
 from foretrace.stream._model import resolve, shape_of
 from foretrace.stream._model_config import ModelConfig
 
 
-def make_intake(members, target=None, begun_with=None, delay=0, **model):
-    """Return an intake of rows of one number, whose target is a number unless told."""
-    encoder, target = Encoder([Column("x", "numeric")]), target or NumberTarget()
+def make_intake(target, members, delay, begun_with=None, **model):
+    """Return an intake of rows of one number."""
+    encoder = Encoder([Column("x", "numeric")])
     shape = shape_of(encoder, target, members=members, delay=delay)
     config, shape = resolve(ModelConfig(**model), shape)
     streams = Streams(encoder, target, SlotTable(shape.slots), delay=delay)
