@@ -52,18 +52,12 @@ CASES = {
     "byte order mark.csv": Case(b"\xef\xbb\xbf" + CSV, 2),
     "Windows line breaks.csv": Case(CSV.replace(b"\n", b"\r\n"), 2),
     "old Macintosh line breaks.csv": Case(CSV.replace(b"\n", b"\r"), "not a row of csv|new-line"),
-    "blank lines.csv": Case(CSV + b"\n\n\n1,2\n\n", 3),
     "numbers beyond all bounds.csv": Case(
         b"x,y\n1e999,1\n-1e308,2\n1e308,3\n9" + b"9" * 500 + b",4\n", 4
     ),
     "NaN and infinity.csv": Case(b"x,y\nnan,1\ninf,2\n-Infinity,inf\n1,NaN\n", 4),
-    "dates outside the calendar.csv": Case(
-        b"x,y\n0001-01-01T00:00:00+01:00,1\n9999-12-31T23:59:59-05:00,2\n", 2
-    ),
     "name with an escape sequence.csv": Case(b"\x1b[2J,z\n1,2\n", "no column 'y'"),
-    "category of 100,000 letters.csv": Case(b"x,y\n" + b"a" * 100_000 + b",1\n", 1),
     "target without a value.csv": Case(b"x,y\n1,\n2,\n", "have no value of 'y'"),
-    "row with too few fields.tsv": Case(b"x\ty\n1\n", "line 2: 1 fields, but the header names 2"),
     # lines of JSON
     "empty.jsonl": Case(b"", "is empty; each line must be a JSON object"),
     "list.jsonl": Case(b"[1]\n", "line 1: a JSON list"),
@@ -71,7 +65,6 @@ CASES = {
     "object in an object.jsonl": Case(b'{"x": {"a": 1}, "y": 1}\n', "'x' holds a dict; flatten"),
     "200,000 brackets.jsonl": Case(b'{"x": ' + b"[" * 200_000, "line 1: not JSON"),
     "number of 10,000 digits.jsonl": Case(b'{"y": ' + b"9" * 10_000 + b"}", "line 1: not JSON"),
-    "NaN and infinity.jsonl": Case(b'{"x": NaN, "y": Infinity}\n{"x": -Infinity, "y": 1}\n', 2),
     "new keys in every row.jsonl": Case(
         b"".join(
             json.dumps({"y": 1, **{f"{i}-{j}": 1 for j in range(100)}}).encode() + b"\n"

@@ -16,7 +16,6 @@ pd = pytest.importorskip("pandas")
 OTHER_ROLE = "cannot be the --member, the --reset or the --id"
 
 COMMANDS = {
-    "stream": "STR",
     "stream a.csv": "--target COLUMN",
     "stream a.csv --target kk": "no column 'kk', only t, a, b, c, who, start, empty, y, k; did you",
     "stream a.csv --target k --time a --numeric a": "'a' is named twice",
@@ -93,7 +92,6 @@ OPTIONS = [
     ),
     (lambda: stream.Classifier(model="tiny"), r"model='tiny', expected a ModelConfig"),
     (lambda: stream.Classifier(classes=1), f"classes{WHOLE}"),
-    (lambda: stream.Regressor(delay=1.5), f"delay{WHOLE}"),
     (lambda: stream.Forecaster(horizon=0), f"horizon{WHOLE}"),
 ]
 
