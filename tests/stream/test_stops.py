@@ -4,8 +4,6 @@ import dataclasses
 import shutil
 import signal
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -24,10 +22,9 @@ from foretrace._rows import pipe as pipes
 from foretrace._rows.lines import SourceError
 from foretrace._rows.streams import Streams
 from foretrace._runs.directory import RunError
+from foretrace._runs.follow import Program
 from foretrace.cli import _main as cli
-from foretrace.stream import _first_look
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._run import follow
 
 ROWS = 60
 PAIR = "1,0\n2,1\n"
@@ -56,19 +53,6 @@ def run(tmp_path):
 def piped(ended):
     """Return the configuration of a run on standard input, saved a few times in a second."""
     return dataclasses.replace(ended[0], source="-", format="csv", checkpoint_seconds=0.3)
-
-
-@pytest.fixture
-def feed(piped, run, tmp_path, monkeypatch):
-    """Return a function that follows a text as standard input."""
-
-    def feed(text, end=quiet, **options):
-        (tmp_path / "in").write_text(text)
-        with open(tmp_path / "in") as file, monkeypatch.context() as patch:
-            patch.setattr(sys, "stdin", file)
-            return end(piped, run, **options)
-
-    return feed
 
 
 def begin(config, run):
@@ -103,8 +87,15 @@ def test_without_a_checkpoint_the_plan_stays_that_of_the_configuration(ended, ru
         assert quiet(config, run, resume=True).position.row == 20
 
 
-def test_a_pipe_goes_on_only_with_the_columns_of_the_run(feed, run):
+def test_a_pipe_goes_on_only_with_the_columns_of_the_run(piped, run, tmp_path, monkeypatch):
     """Where its first rows are lost, its columns must be named."""
+
+    def feed(text, end=quiet, **options):
+        (tmp_path / "in").write_text(text)
+        with open(tmp_path / "in") as file, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", file)
+            return end(piped, run, **options)
+
     feed("x,y\n" + PAIR * 15, begin)
     before = bytes_of(run)
     with pytest.raises(SourceError, match="has other columns"):
@@ -161,52 +152,15 @@ def test_a_resumed_pipe_that_is_stopped_while_it_waits_loses_nothing(
     assert_same_state(run, expected)
 
 
-def when(condition, action):
-    """Do something as soon as something is true; in a thread."""
+def test_rows_of_a_pipe_are_saved_while_it_is_silent(piped, run, pipe, monkeypatch):
+    save = Program.save
 
-    def watch():
-        end = time.monotonic() + 120
-        while not condition() and time.monotonic() < end:
-            time.sleep(0.01)
-        action()
+    def save_and_close(self, last=False):
+        save(self, last)
+        if rows_in(run) == 30:
+            pipe.close()
 
-    thread = threading.Thread(target=watch)
-    thread.start()
-    return thread
-
-
-def test_rows_of_a_pipe_are_saved_while_it_is_silent(piped, run, pipe):
-    seen = []
+    monkeypatch.setattr(Program, "save", save_and_close)
     pipe.write(b"x,y\n" + PAIR.encode() * 15 + b"1,")  # and the begin of a row
-
-    def all_are_saved():
-        if (run / "checkpoint.safetensors").exists():
-            seen.append(rows_in(run))
-        return seen[-1:] == [30]
-
-    thread = when(all_are_saved, pipe.close)
-    result = quiet(piped, run)
-    thread.join()
-    assert seen[-1] == 30 and result.position.row == 31 and result.position.is_torn
-
-
-def test_a_slow_pipe_is_told_once_what_the_run_waits_for(piped, run, pipe, monkeypatch, capsys):
-    monkeypatch.setattr(_first_look, "PATIENCE", 0.1)
-    said, say = threading.Event(), _first_look.ProgressBar.say
-    monkeypatch.setattr(
-        _first_look.ProgressBar, "say", lambda self, text: (say(self, text), said.set())
-    )
-    pipe.write(b"x,y\n" + PAIR.encode() * 6)
-
-    def write_more():
-        for pairs in (1, 5):
-            pipe.write(PAIR.encode() * pairs)
-            time.sleep(0.3)  # long enough to be told again
-        pipe.close()
-
-    thread = when(said.is_set, write_more)
-    follow(piped, run)
-    thread.join()
-    err = capsys.readouterr().err
-    words = "waiting for the first 20 rows of standard input, of which 12 have come"
-    assert err.count(words) == err.count("waiting") == 1 and "--look-ahead" in err
+    position = quiet(piped, run).position
+    assert position.row == 31 and position.is_torn
