@@ -44,20 +44,8 @@ def leaky():
     )
 
 
-def nnx():
-    flax = pytest.importorskip("flax.nnx", reason="needs flax: pip install flax")
-    definition, state, rest = flax.split(
-        flax.GRUCell(2, 3, param_dtype=float, rngs=flax.Rngs(0)), flax.Param, ...
-    )
-
-    def step(state, h, x):
-        return flax.merge(definition, state, rest)(h, x)[0]
-
-    return ft.FromModule(state, step, input_size=2, state_size=3)
-
-
 @pytest.mark.full
-@pytest.mark.parametrize("make", [partial(gru_cell, 2, 3), leaky, nnx])
+@pytest.mark.parametrize("make", [partial(gru_cell, 2, 3), leaky])
 def test_a_module_obeys_every_law(make):
     """All but the common gain of the leaky units are split by unit."""
     cell = make()

@@ -105,6 +105,8 @@ def test_align_runs_the_rules_in_chunks_and_says_so(words, chunk, said):
         ("train --cell lru --state-size None", "state_size=None must be a whole number"),
         ("train copy --cell lru --timescales 1", "--timescales"),
         ("train copy --stps 3", "--steps"),
+        ("train copy --task.samples 3 --run-dir new", "samples=3"),
+        ("train copy --dropout 1.0 --run-dir new", "dropout"),
         ("train copy --devices 3 --run-dir new", "devices=3: expected a number from 1 to 1"),
         ("train copy --cluster", "name it with --run-dir"),
         ("train copy --cluster --run-dir new", "the processes could not meet"),

@@ -5,11 +5,9 @@ import dataclasses
 import numpy as np
 import pytest
 
-import foretrace as ft
-from foretrace import experiment, sweep
+from foretrace import sweep
 from foretrace._runs.directory import create
 from foretrace.cli import _main as cli
-from foretrace.cli import _train
 from foretrace.cli._options import RL, Reproduce, Stream, Sweep, Train
 from foretrace.experiment._config import TASKS, task_name
 from foretrace.paper._reproduce import Reproduction
@@ -106,21 +104,6 @@ def own(tmp_path_factory):
         np.savez("my.npz", xs=xs, ys=ys)
         assert cli.main(line.split()) == 0
         yield folder / "run"
-
-
-@pytest.mark.full
-def test_align_takes_the_checkpoint_of_a_run_on_a_file(own, capsys, monkeypatch):
-    monkeypatch.setattr(_train, "RULES", {"ONLINE": ft.ONLINE})
-    assert parsed("align run").data.digest
-    assert cli.main("align run --data my.npz".split()) == 0
-    assert "cell.nu_log" in capsys.readouterr().out
-    np.savez("other.npz", xs=np.ones((20, 5, 2)), ys=np.arange(20) % 3)
-    assert cli.main(["align", "run", "--data", "other.npz"]) == 2
-    assert (
-        "other.npz has changed since the run began, or is another file" in capsys.readouterr().err
-    )
-    assert cli.main(["resume", "run", "--data", "my.npz", "--steps", "3"]) == 0
-    assert experiment.read_config(own).steps == 3
 
 
 @pytest.mark.full

@@ -23,7 +23,7 @@ from gradients import (
     run_in_chunks,
 )
 from jax import lax
-from tiers import fast, slow
+from tiers import fast
 
 import foretrace as ft
 
@@ -103,8 +103,6 @@ CASES = [
     ("gru", "rtrl(depth=2, groups=2)", EVERY_PARTITION, {}),
     ("lru", "online(depth=1)", ((3, 2, 1),), {"norm": "none", "glu": False}),
     ("lru", "online(depth=2, groups=2)", ((3, 2, 1),), {"norm": "post"}),
-    slow("gru", "snap1(depth=1)", EVERY_PARTITION, {}),
-    slow("lstm", "online(depth=2, groups=2)", EVERY_PARTITION, {}),
 ]
 
 

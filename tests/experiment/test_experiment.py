@@ -186,23 +186,6 @@ def test_a_wrong_setting_is_refused_by_place_value_and_what_is_expected(call, me
         call()
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"network": NETWORK(dropout=1.0)}, "dropout"),
-        (
-            {"optimizer": OPTIMIZER(warmup_steps=40)},
-            "warmup_steps=40 must be below steps=40.*--optimizer.warmup-steps 0",
-        ),
-        ({"task": experiment.Copy(samples=3)}, "samples=3"),
-    ],
-)
-def test_what_makes_no_learner_is_named_before_anything_is_written(tmp_path, change, message):
-    with pytest.raises(ValueError, match=message):
-        train(tmp_path / "run", CHANGED(**change))
-    assert not (tmp_path / "run").exists()
-
-
 @pytest.mark.parametrize("more", fast([0, -1, 5]))
 def test_a_chunk_may_be_the_whole_sequence_or_longer(more):
     config = CHANGED(chunk=CONFIG.task.length + more)

@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -54,21 +53,15 @@ def of_optax(network, clip, **options):
     return optax.chain(bound, optax.partition(groups, kind))
 
 
-def mixed(network):
-    """Return a network with a float32 decoder: small leaves of each dtype are one vector."""
-    return eqx.tree_at(lambda net: net.decoder, network, jax.tree.map(jnp.float32, network.decoder))
-
-
 # All leaves small; B, C and the gates large, the others small.
 @pytest.mark.parametrize(
-    ("size", "clip", "change"),
-    fast([(96, 1.0, None), (4, None, None), (4, 1.0, mixed), (4, "adam", None)]),
+    ("size", "clip"),
+    fast([(96, 1.0), (4, None), (4, "adam")]),
 )
-def test_updates_are_those_of_optax_leaf_by_leaf(size, clip, change):
+def test_updates_are_those_of_optax_leaf_by_leaf(size, clip):
     make = ft.LRU.factory(state_size=size)
     network = ft.Network(2, 3, model_size=size, depth=2, cell=make, key=jax.random.key(0))
     assert any(leaf.size > 8192 for leaf in jax.tree.leaves(network)) == (size == 96)
-    network = network if change is None else change(network)
     if clip == "adam":
         ours, reference = adam(1e-2), optax.adam(1e-2)
     else:
@@ -85,8 +78,7 @@ def test_updates_are_those_of_optax_leaf_by_leaf(size, clip, change):
         wanted, other = reference.update(structure.unflatten(grads), other, network)
         for one, two, like in zip(*map(jax.tree.leaves, (found, wanted, network)), strict=True):
             assert one.dtype == like.dtype
-            rounding = 1e-10 if change is None else 1e-5
-            np.testing.assert_allclose(one, two, rtol=rounding, atol=1e-15)
+            np.testing.assert_allclose(one, two, rtol=1e-10, atol=1e-15)
 
 
 @given(st.integers(0, 2**32 - 1), st.sampled_from([1.0, 0.2]), st.floats(0.0, 2.0))
