@@ -71,8 +71,8 @@ def of_classes():
 def of_modules():
     cells = (ft.SetReset.factory(state_size=2),)
     network = ft.ModuleNetwork(2, 1, cells=cells, key=jax.random.key(0))
-    head, loss = ft.heads.least_squares(), ft.losses.squared_error
-    return make_learner(network, loss=loss, optimizer=optax.sgd(0.1), head=head)
+    options = {"optimizer": ft.kalman(warmup=0), "head": ft.heads.least_squares()}
+    return make_learner(network, loss=ft.losses.squared_error, **options)
 
 
 def _breaking(updates, params):
