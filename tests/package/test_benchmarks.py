@@ -1,4 +1,6 @@
-"""The benchmarks: their runner, and the rolling window beside our rules."""
+"""The benchmarks: their runner, other libraries beside us, and the rolling window."""
+
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -25,6 +27,23 @@ def test_a_finished_cell_is_not_measured_again_and_a_torn_line_is_no_cell(
     measure(2, 3)
     assert measured == [record["found"]["score"] for record in ledger.read(path)] == [1, 2, 3]
     assert "there already: a=2" in capsys.readouterr().err
+
+
+def test_peers_are_scored_before_they_learn_and_get_labels_late(benchmark):
+    log = []
+    model = SimpleNamespace(
+        predict_one=lambda x: log.append(x) or 1.0,
+        learn_one=lambda x, y: log.append((x, y)),
+        size=lambda: 1024,
+    )
+    rows = [({"n": float(i)}, None if i == 1 else float(i)) for i in range(4)]
+    peers = benchmark("streams.peers")
+    data = peers.Data(rows, classes=False, count=4, lags=1, delay=1, previous=True)
+    found = peers.progressive(model, data)
+    second, third = ({"n": n, "n -1": n - 1, "last": 0.0} for n in (2.0, 3.0))
+    first = {"n": 0.0}
+    assert log == [first, (first, 0.0), second, third, (second, 2.0)]
+    assert (found["mae"], found["scored"]) == (pytest.approx((1 + 1 + 2) / 3), 3)
 
 
 @pytest.mark.program

@@ -129,6 +129,7 @@ def test_compare_rules(run):
 MACHINES = {
     "desktop": ("cc",),
     "cortex-m4": ("arm-none-eabi-gcc", "qemu-system-arm"),
+    "riscv32": ("riscv64-unknown-elf-gcc", "qemu-system-riscv32"),
 }
 
 

@@ -1,8 +1,13 @@
-"""A run on a stream: errors in rows, other columns, and what a directory may hold."""
+"""A run on a stream: errors in rows, other columns, kill -9, and what a directory may hold."""
 
 import dataclasses
+import signal
+import subprocess
+import sys
+import time
 
 import pytest
+from processes import printed
 from streams import FEW, TINY, assert_same_run, quiet, rows_in
 
 from foretrace._rows.lines import ReplacedError, SourceError
@@ -14,6 +19,7 @@ from foretrace.stream._config import StreamConfig
 from foretrace.stream._predict import predictions
 
 OFTEN = {"log_every": 50, "checkpoint_every": 70}
+EVERY = "--log-every=50 --checkpoint-every=70"
 
 
 BAD = [
@@ -78,6 +84,25 @@ def test_a_network_that_diverges_says_so(tmp_path):
     words = r"\d\d steps in a row, up to row \d+; .*--learning-rate \(now 1e\+38"
     with pytest.raises(DivergenceError, match=words):
         quiet(config, tmp_path / "bad")
+
+
+@pytest.mark.program
+def test_kill_9_loses_nothing_but_rows_since_the_checkpoint(files, tmp_path):
+    header, *lines = (files / "a.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "a.csv").write_text("".join([header, *lines * 30]))
+    program = [sys.executable, "-m", "foretrace"]
+    command = f"stream a.csv --target=k --ignore t who empty y start --size=tiny {EVERY} --run-dir"
+    command, killed = [*program, *command.split()], tmp_path / "killed"
+    printed(*command, "whole", cwd=tmp_path)
+    with subprocess.Popen([*command, "killed"], cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
+        while not (killed / "checkpoint.safetensors").exists():
+            assert process.poll() is None
+            time.sleep(0.05)
+        time.sleep(0.3)
+        process.kill()
+    assert process.returncode == -signal.SIGKILL
+    printed(*program, "resume", "killed", cwd=tmp_path)
+    assert_same_run(tmp_path / "whole", killed)
 
 
 def test_a_run_is_not_shared_and_a_directory_is_looked_at_before_the_source(files, tmp_path):
