@@ -108,7 +108,7 @@ LARGE = [
     (
         {"member": "m", "members": 3, "delay": 10**7},
         [],
-        "members=3, delay=10000000: .* room for 0 members; use fewer members, a shorter delay",
+        "members=3, delay=10000000: .* room for 0 members under --rule .*; use fewer members",
     ),
     ({"delay": 10**9}, [], "delay=1000000000: a mixture.*the delay can be [0-9]+ rows"),
 ]

@@ -40,7 +40,7 @@ def test_single_outliers_and_unknown_labels_do_not_move_it():
 
 
 def test_weights_follow_the_better_expert_again_after_an_exact_stretch():
-    mixture, none, one = NumberMixture(3, 2, 1, (0,)), jnp.array(False), jnp.ones(())
+    mixture, none, one = NumberMixture(3, 2, 1, (0,)), jnp.array(False), jnp.array([0.0, 1.0])
     unit = jnp.zeros(1) + 1e-30  # what thousands of exact rows make of it
     state = mixture.init()._replace(unit=new_error_scale(unit), num_labels=jnp.full(1, 1e6))
 
