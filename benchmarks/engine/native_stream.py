@@ -14,7 +14,6 @@ from foretrace.stream._config import StreamConfig
 from foretrace.stream._in_c import NativeMixture
 from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._plan import build, make_plan, open_source
-from foretrace.stream._saved import first_state
 
 MODELS = {
     "row and short": {"experts": ("row", "short")},
@@ -32,7 +31,7 @@ WARM, ROWS, ROUNDS = 30, 100, 7
 
 def microseconds(intake, rows, target):
     """Return the least CPU time a row of some rounds."""
-    state, best, rows = first_state(intake.mixture), float("inf"), iter(rows)
+    state, best, rows = intake.mixture.packing.pack(intake.mixture.init()), float("inf"), iter(rows)
     for number in range(ROUNDS + 1):
         count = ROWS if number else WARM
         begin = time.process_time()

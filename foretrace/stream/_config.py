@@ -20,7 +20,12 @@ from foretrace.stream._conditions import Needs, NoEffect, without_effect
 from foretrace.stream._model_config import ModelConfig
 
 MOST = {"look_ahead": 100_000, "categories": 2**16, "words": 2**16, "classes": 2**16}
+MOST |= {"horizon": 1000}
 """Upper limits of the options that decide how much is kept in memory."""
+
+LEAST = {"horizon": 0, "delay": 0, "words": 0}
+LEAST |= dict.fromkeys(("chunk", "members", "look_ahead", "log_every", "checkpoint_every"), 1)
+"""Lower limits of options."""
 
 STDOUT = "-"
 """Name of standard output, where predictions may go."""
@@ -179,17 +184,14 @@ class StreamConfig:
         if self.chunk is None:
             fast = self.model.size == "fast"
             object.__setattr__(self, "chunk", FAST_CHUNK if fast else 1)
-        for name in ("chunk", "members", "look_ahead", "log_every", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        for name, least in LEAST.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least {least}")
         for name, most in MOST.items():
             if (value := getattr(self, name)) is not None and value > most:
                 raise ValueError(
                     f"{name}={value} must be at most {most}: what it counts is kept in memory"
                 )
-        for name in ("horizon", "delay", "words"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}={getattr(self, name)} must not be negative")
         if not self.bound > 0:
             raise ValueError(f"bound={self.bound} must be a positive number of standard deviations")
         if not self.checkpoint_seconds > 0:
@@ -197,7 +199,6 @@ class StreamConfig:
         check_coverage(self.coverage)
         check_at_least(self.at_least)
         self._check_columns()
-        self._check_members()
         self._check_predictions()
 
     def _check_source(self) -> None:
@@ -219,24 +220,14 @@ class StreamConfig:
             raise ValueError(f"text={self.text}: words=0 leaves no input for texts; raise --words")
         for name, form in self.time_formats.items():
             check_date_format(form, f"time={name}={form}")
-        for name in self.columns_of_given_kind:
-            if self.columns_of_given_kind.count(name) > 1:
-                raise ValueError(
-                    f"column {name!r} is named twice among numeric, categorical, time, text and "
-                    "ignore"
-                )
-
-    def _check_members(self) -> None:
-        roles = (self.target, self.member, self.reset, self.id)
-        special = [name for name in roles if name is not None]
-        for name in special:
-            if special.count(name) > 1 or (
-                name != self.target and name in self.columns_of_given_kind
-            ):
-                raise ValueError(
-                    f"column {name!r} cannot be the --member, the --reset or the --id and have "
-                    "another role"
-                )
+        target = () if self.target is None else (self.target,)
+        named = [*target, *self.roles, *self.columns_of_given_kind]
+        if twice := [name for name in named if named.count(name) > 1]:
+            raise ValueError(
+                f"column {twice[0]!r} has two roles: name it once, as --target, --member, --reset, "
+                "--id, --numeric, --categorical, --time, --text or --ignore; --task says "
+                "whether the target is a number"
+            )
 
     def _check_predictions(self) -> None:
         if self.predictions not in (None, STDOUT):

@@ -6,15 +6,9 @@ from typing import Any
 from foretrace._rows.scores import BASELINES, SCORES
 from foretrace._runs.escape import for_plot
 from foretrace._runs.figures import draw, new_page
+from foretrace._runs.saved import read_run
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._report import (
-    OWN_NAME,
-    by_group,
-    main_score,
-    read,
-    simple_answers,
-    title,
-)
+from foretrace.stream._report import OWN_NAME, by_group, main_score, simple_answers, title
 
 _OWN, _BASELINE, _EXPERT = "tab:blue", "tab:orange", "0.65"
 _NAMED = 0.03
@@ -32,7 +26,7 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
         RunError: there is no run, or it has no measurement yet.
         OSError: the file cannot be written.
     """
-    config, records = read(run_dir)
+    config, records = read_run(run_dir, StreamConfig)
     # A stream with fewer rows than --log-every has no line but its result: points instead of
     # curves.
     lines = [record for record in records if record["kind"] == "stream"] or records[-1:]

@@ -254,9 +254,8 @@ class Intake(Learned):
         Of a member without rows, by those of all members.
         """
         slot = self.streams.table.find(name)
-        if slot is None or slot.is_new:
-            return self.mixture.margins(state, coverage, self.shape.slots)
-        return self.mixture.margins(state, coverage, slot.number)
+        at = self.shape.slots if slot is None or slot.is_new else slot.number
+        return self.mixture.margins(state, coverage, at)
 
     @property
     def newest_slot(self) -> int:

@@ -2,8 +2,8 @@
 
 from itertools import chain
 
+from foretrace._experts.by_name import OF_CLASSES
 from foretrace._rows.source import Source
-from foretrace._runs.appended import FileMark
 from foretrace._runs.config_json import from_json
 from foretrace._runs.directory import read_begun
 from foretrace._runs.follow import Session
@@ -14,23 +14,7 @@ from foretrace.stream._first_look import warnings as first_warnings
 from foretrace.stream._intake import Intake
 from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._plan import Plan, Rows, check_columns, make_plan
-from foretrace.stream._predictions import OnPrediction, Outlet
 from foretrace.stream._saved import StreamSaved
-
-
-def open_outlet(
-    run: Session,
-    intake: Intake,
-    on_prediction: OnPrediction | None,
-    saved: StreamSaved,
-) -> Outlet:
-    """Return the outlet of predictions; before the first checkpoint, a run has begun its file."""
-    mark = saved.predictions
-    if run.resumed and saved.step < 0:
-        begun = read_begun(run.run, "predictions")
-        mark = None if begun is None else from_json(FileMark, begun)
-    rows = saved.position.row
-    return Outlet(run.config, intake.target, on_prediction, run.run, mark, rows)
 
 
 def open_rows(run: Session, source: Source, saved: StreamSaved) -> tuple[Plan, Rows, list[str]]:
@@ -62,10 +46,10 @@ def _go_on(
     config: StreamConfig, plan: Plan, source: Source, saved: StreamSaved, stop: Stop
 ) -> tuple[Plan, Rows, list[str]]:
     """Return the plan of a checkpoint, the rows behind it, and the lost part of standard input."""
-    needed = _needed(config, plan)
     rows = source.rows(saved.position, plan.names)
+    checked = check_columns(source, rows, _needed(config, plan))
     if source.pipe is None or saved.pipe is None:
-        return plan, check_columns(source, rows, needed), []
+        return plan, checked, []
     try:
         stop.waiting = True
         lost = source.pipe.restore(saved.pipe, quotes=source.has_quotes)
@@ -73,18 +57,13 @@ def _go_on(
         lost = []  # the loop stops before its first row
     finally:
         stop.waiting = False
-    return plan, _checked_later(source, rows, needed), lost
-
-
-def _checked_later(source: Source, rows: Rows, needed: list[str]) -> Rows:
-    """Look at a pipe's first row when needed: no byte is read before the checkpoint."""
-    yield from check_columns(source, rows, needed)
+    return plan, checked, lost
 
 
 def describe_model(intake: Intake) -> list[str]:
     """Return a run's report of its experts and its network."""
     config, shape, mixture = intake.config, intake.shape, intake.mixture
-    experts = [name for name in config.expert_names() if name != "contexts" or shape.classes]
+    experts = [name for name in config.expert_names() if shape.classes or name not in OF_CLASSES]
     lines = [f"experts: {', '.join(experts)}"]
     if mixture.reach or not config.has_network:
         lines.append(reach(mixture.reach, mixture.groups))

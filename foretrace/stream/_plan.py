@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
-from itertools import chain
 from statistics import pstdev
 from typing import Any
 
@@ -32,9 +31,6 @@ MIN_GAPS = 20
 
 REGULAR = 0.01
 """Standard deviation of the logarithm of the gaps up to which a column of times is regular."""
-
-MAX_WAITING = 2**23
-"""Maximum number of waiting forecasts' numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -93,16 +89,11 @@ def open_source(config: StreamConfig, frame: Any = None) -> Source:
         else FrameSource(frame, times)
     )
     if source.format == "text":
-        if config.target is not None or config.horizon or config.task == "regression":
+        given = config.horizon, config.task == "regression", config.roles, not config.previous
+        if config.target is not None or any(given):
             raise ValueError(
-                "the target of a text is its next character: leave out --target, --horizon and "
-                "--task"
-            )
-        if config.roles:
-            raise ValueError("a text has no columns: leave out --member, --reset and --id")
-        if not config.previous:
-            raise ValueError(
-                "--no-previous leaves no input: the last character is the only input of a text"
+                "a text has one column, its characters, and the target is the next character: "
+                "leave out --target, --horizon, --task, --member, --reset, --id and --no-previous"
             )
     elif config.target is None:
         raise ValueError(
@@ -118,7 +109,9 @@ class OtherColumnsError(SourceError):
 
 
 def check_columns(source: Source, rows: Rows, needed: Sequence[str]) -> Rows:
-    """Return rows again after checking that the first one has the learned columns.
+    """Yield rows after checking that the first one has the learned columns.
+
+    Nothing is read before the first row is asked for.
 
     Args:
         source: source of the rows.
@@ -130,7 +123,7 @@ def check_columns(source: Source, rows: Rows, needed: Sequence[str]) -> Rows:
     """
     first = next(rows, None)
     if first is None:
-        return rows
+        return
     names = first[0].keys()
     missing = [name for name in needed if name not in names]
     if missing and (source.format != "jsonl" or len(missing) == len(needed)):
@@ -141,7 +134,8 @@ def check_columns(source: Source, rows: Rows, needed: Sequence[str]) -> Rows:
             f"{lacks}, and {listed(others, 8) or 'nothing'} is new; give it the columns of the "
             "run, or begin a new run"
         )
-    return chain([first], rows)
+    yield first
+    yield from rows
 
 
 def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, Any]]) -> Plan:
@@ -312,21 +306,6 @@ def _check_sizes(config: StreamConfig, plan: Plan) -> None:
                 f"{name}={size} for each of {count} columns are more than {MAX_INPUTS} inputs; "
                 f"choose fewer --{name}, or --ignore columns"
             )
-    # A forecast waits with two margins and more for each step ahead; its labels are as many rows
-    # behind.
-    waiting = (
-        (config.horizon + config.delay)
-        * 4
-        * config.horizon
-        * (config.members if config.member else 1)
-    )
-    if waiting > MAX_WAITING:
-        members = f", members={config.members}" if config.member else ""
-        raise ValueError(
-            f"horizon={config.horizon}, delay={config.delay}{members}: forecasts that wait for "
-            f"their labels would hold {waiting} numbers, but at most {MAX_WAITING} are allowed; "
-            "choose a shorter --horizon or fewer --members"
-        )
 
 
 def _target(config: StreamConfig, plan: Plan) -> Target:

@@ -172,16 +172,7 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
         words: int = WORDS,
     ):
         self.classes = classes
-        super().__init__(
-            size,
-            model,
-            features=features,
-            previous=previous,
-            member=member,
-            members=members,
-            delay=delay,
-            words=words,
-        )
+        super().__init__(size, model, features, previous, member, members, delay, words)
 
     _predicts_classes = True
 

@@ -15,9 +15,10 @@ from foretrace._experts.network import PROBE
 from foretrace._rows.scores import means, not_better, of_classes
 from foretrace._rows.source import SYMBOL, Position, Row, check_row_count
 from foretrace._rows.target import ClassTarget
+from foretrace._runs.appended import FileMark
 from foretrace._runs.checkpoint import restoring
-from foretrace._runs.config_json import to_json
-from foretrace._runs.directory import Run
+from foretrace._runs.config_json import from_json, to_json
+from foretrace._runs.directory import Run, read_begun
 from foretrace._runs.follow import Program, Result, Session
 from foretrace._runs.follow import follow as follow_program
 from foretrace._runs.machine import resident_mib
@@ -27,9 +28,9 @@ from foretrace.stream._first_look import describe
 from foretrace.stream._in_c import NativeMixture
 from foretrace.stream._intake import State
 from foretrace.stream._monitors import Monitors
-from foretrace.stream._opening import describe_model, open_outlet, open_rows
+from foretrace.stream._opening import describe_model, open_rows
 from foretrace.stream._plan import OtherColumnsError, build, open_source
-from foretrace.stream._predictions import OnPrediction, forecast
+from foretrace.stream._predictions import OnPrediction, Outlet, forecast
 from foretrace.stream._saved import KIND, StreamSaved, check_not_lost, copy_state
 
 
@@ -149,7 +150,11 @@ class Learning(Program[State]):
         self.pipe = self.source.pipe
         self.plan, self.stream, self.warnings = open_rows(run, self.source, saved)
         self.intake = build(config, self.plan)
-        self.outlet = open_outlet(run, self.intake, self.on_prediction, saved)
+        mark, rows = saved.predictions, saved.position.row
+        if run.resumed and not self.is_resumed:  # it has begun its file before the first checkpoint
+            begun = read_begun(run.run, "predictions")
+            mark = None if begun is None else from_json(FileMark, begun)
+        self.outlet = Outlet(config, self.intake.target, self.on_prediction, run.run, mark, rows)
         if config.backend == "native":
             # It has all that a run asks of a mixture.
             self.intake.use(lambda mixture: cast(Mixture, NativeMixture(mixture)))
@@ -377,7 +382,7 @@ class Learning(Program[State]):
         health = self._health(report)
         values |= health
         warnings = self.intake.changed_scales(report.scales)
-        warnings += self.monitors.warnings(health | self.monitors.recent_coverage())
+        warnings += self.monitors.warnings(health | self.monitors.recent)
         for line in warnings:
             show.say(f"warning: row {row}: {line}")
         if warnings:
@@ -420,7 +425,7 @@ class Learning(Program[State]):
             "refused": int(report.total["refused"]),
             "counts": {name: count for name, count in counts.items() if count},
         }
-        values |= self.intake.counts() | self._of_experts(report) | self.monitors.recent_coverage()
+        values |= self.intake.counts() | self._of_experts(report) | self.monitors.recent
         if report.of_members is not None:
             values |= self.intake.worst_held(report.of_members)
         if self.mixture.reach or self.mixture.network is None:

@@ -101,11 +101,6 @@ def check_not_lost(run: Run) -> None:
         )
 
 
-def first_state(mixture: Mixture) -> State:
-    """Return the state before the first row, packed: programs take and return it in less time."""
-    return mixture.packing.pack(mixture.init())
-
-
 def load_state(path: str | os.PathLike[str], mixture: Mixture) -> State:
     """Read a state back, packed; it may be donated to a step.
 

@@ -100,8 +100,8 @@ TINY = ModelConfig(size="small", depth=1, model_size=4, state_size=3, rule="hybr
 MANY = [Column(f"c{i}", "categorical") for i in range(100)]
 TEXTS = [Column(f"t{i}", "text") for i in range(3)]
 LARGE = [
-    ({"horizon": 2500}, [], "horizon=2500, delay=0: forecasts that wait.*25000000 numbers"),
-    ({"horizon": 100, "member": "m", "members": 1000}, [], "members=1000: forecasts that wait"),
+    ({"horizon": 2500}, [], "horizon=2500 must be at most 1000: what it counts is kept in memory"),
+    ({"horizon": 900, "member": "m", "members": 1000}, [], "members=1000, delay=900: a mixture"),
     ({"categories": 1000}, MANY, "1000 for each of 100 columns are more than 65536 inputs"),
     ({"words": 2**15}, TEXTS, "32768 for each of 3 columns are more than 65536 inputs"),
     ({"member": "m", "members": 3 * 10**8}, [], "members=300000000, delay=0: a mixture"),

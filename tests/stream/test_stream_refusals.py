@@ -13,14 +13,14 @@ from foretrace.stream._config import StreamConfig
 from foretrace.stream._model_config import ModelConfig
 
 pd = pytest.importorskip("pandas")
-OTHER_ROLE = "cannot be the --member, the --reset or the --id"
+TWO_ROLES = "has two roles: name it once"
 
 COMMANDS = {
     "stream": "STR",
     "stream a.csv": "--target COLUMN",
     "stream a.csv --target kk": "no column 'kk', only t, a, b, c, who, start, empty, y, k; did you",
     "stream a.csv --target k --time colour": "no column 'colour'",
-    "stream a.csv --target k --time a --numeric a": "'a' is named twice",
+    "stream a.csv --target k --time a --numeric a": f"'a' {TWO_ROLES}",
     "stream a.csv --target k --horizon 2 --task classification": "--horizon predicts numbers",
     "stream a.csv --target y --forecast": "--horizon",
     "stream a.txt --target x": "next character",
@@ -36,8 +36,8 @@ COMMANDS = {
     "stream a.csv --target k --size tiny --cell lstm": "elementwise-lstm",
     "stream a.csv --target k --cell gru": "cell=gru is an option of the network, which takes no pa",
     "stream a.csv --target k --member whom": "no column 'whom'",
-    "stream a.csv --target k --member k": f"'k' {OTHER_ROLE}",
-    "stream a.csv --target k --member who --categorical who": f"'who' {OTHER_ROLE}",
+    "stream a.csv --target k --member k": f"'k' {TWO_ROLES}",
+    "stream a.csv --target k --member who --categorical who": f"'who' {TWO_ROLES}",
     "stream a.csv --target k --member who --members 0": "members=0 must be at least 1",
     "stream a.csv --target k --member who --members 100000000": "there is room for",
     "predict absent a.csv": "no run at absent",
@@ -74,16 +74,17 @@ OPTIONS = [
         (lambda alarm=alarm: StreamConfig("a.csv", alarm=alarm), "expected CLASS=PROBABILITY")
         for alarm in (("up",), ("=0.5",), ("up=0",), ("up=nan",), ("up=1.5",), ("a=.1", "a=.2"))
     ),
-    (lambda: StreamConfig("a.csv", target="y", id="y"), f"'y' {OTHER_ROLE}"),
-    (lambda: StreamConfig("a.csv", target="y", id="x", numeric=("x",)), f"'x' {OTHER_ROLE}"),
+    (lambda: StreamConfig("a.csv", target="y", id="y"), f"'y' {TWO_ROLES}"),
+    (lambda: StreamConfig("a.csv", target="y", text=("y",)), f"'y' {TWO_ROLES}.*--task says"),
+    (lambda: StreamConfig("a.csv", target="y", id="x", numeric=("x",)), f"'x' {TWO_ROLES}"),
     (lambda: StreamConfig("a.csv", text=("x",), words=0), r"text=.*words=0 leaves no input"),
     (
         lambda: StreamConfig("a.csv", at_least=math.nan),
         "at_least=nan, expected a number, such as 0",
     ),
     (lambda: stream.Regressor(at_least=math.inf), "at_least=inf, expected a number, such as 0"),
-    (lambda: StreamConfig("a.csv", words=-1), "words=-1 must not be negative"),
-    (lambda: StreamConfig("a.csv", text=("x",), ignore=("x",)), "'x' is named twice"),
+    (lambda: StreamConfig("a.csv", words=-1), "words=-1 must be at least 0"),
+    (lambda: StreamConfig("a.csv", text=("x",), ignore=("x",)), f"'x' {TWO_ROLES}"),
     *(
         (
             lambda seconds=seconds: StreamConfig("a.csv", checkpoint_seconds=seconds),
