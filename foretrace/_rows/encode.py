@@ -88,6 +88,7 @@ class Encoder(Counting):
             it is missing.
         adopt: whether columns that appear later are added, as long as there is room.
         ignore: columns that are never added.
+        unlagged: columns whose earlier values are in other columns of the row.
 
     Attributes:
         columns: kind of each column, and its first place in the vector of a row.
@@ -117,6 +118,7 @@ class Encoder(Counting):
         stops: bool = False,
         adopt: bool = False,
         ignore: Iterable[Any] = (),
+        unlagged: Iterable[Any] = (),
     ):
         if categories < 2:
             raise ValueError(
@@ -129,6 +131,7 @@ class Encoder(Counting):
         self.stops = stops
         self.adopt = adopt
         self.ignore = frozenset(ignore)
+        self.unlagged = frozenset(unlagged)
         self.given = list(columns)
         self.columns, self.words, self.used = {}, {}, 0
         self.num_words = hashed * sum(column.kind == "text" for column in self.given)
@@ -188,8 +191,9 @@ class Encoder(Counting):
 
     @property
     def number_places(self) -> tuple[int, ...]:
-        """Places of the numbers in a row's vector, and of what may turn out to be one."""
-        return tuple(at for kind, at in self.columns.values() if kind in ("numeric", "undecided"))
+        """Places of the numbers with lags in a row's vector, and of what may turn out to be one."""
+        lagged = (kind for name, kind in self.columns.items() if name not in self.unlagged)
+        return tuple(at for kind, at in lagged if kind in ("numeric", "undecided"))
 
     @property
     def category_places(self) -> tuple[tuple[int, int], ...]:

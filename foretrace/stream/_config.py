@@ -9,6 +9,7 @@ import tyro
 from tyro.conf import Positional
 
 from foretrace._experts.intervals import check_at_least, check_coverage
+from foretrace._rows.ahead import Ahead
 from foretrace._rows.encode import WORDS, Outliers
 from foretrace._rows.formats import check_date_format
 from foretrace._rows.lines import Encoding
@@ -83,6 +84,9 @@ class StreamConfig:
             20 different whole numbers in the first rows and no others.
         horizon: number of rows ahead whose targets are predicted; 0 predicts the target of the row
             itself.
+        known: columns of numbers that are known in advance, such as a promotion: a forecast sees
+            their values in the rows that it is for. Rows at the end of the file without a target
+            are rows to come: they only tell these values.
         delay: number of rows after which a label becomes known. A row is learned when its label
             comes.
         chunk: number of rows that are computed in one call: faster, with the same predictions, row
@@ -146,6 +150,7 @@ class StreamConfig:
     target: str | None = None
     task: Task = "auto"
     horizon: int = 0
+    known: tuple[str, ...] = ()
     delay: int = 0
     chunk: int | None = None
     previous: bool = True
@@ -213,7 +218,7 @@ class StreamConfig:
         object.__setattr__(self, "source", os.fspath(self.source))
 
     def _check_columns(self) -> None:
-        for field in ("numeric", "categorical", "time", "text", "ignore", "alarm"):
+        for field in ("known", "numeric", "categorical", "time", "text", "ignore", "alarm"):
             object.__setattr__(self, field, tuple(getattr(self, field)))  # JSON has lists
         _ = self.alarms  # reports wrong ones
         if self.text and not self.words:
@@ -225,8 +230,12 @@ class StreamConfig:
         if twice := [name for name in named if named.count(name) > 1]:
             raise ValueError(
                 f"column {twice[0]!r} has two roles: name it once, as --target, --member, --reset, "
-                "--id, --numeric, --categorical, --time, --text or --ignore; --task says "
+                "--id, --known, --numeric, --categorical, --time, --text or --ignore; --task says "
                 "whether the target is a number"
+            )
+        if self.known and not self.horizon:
+            raise ValueError(
+                f"known={self.known} needs a --horizon: values of the next rows are for forecasts"
             )
 
     def _check_predictions(self) -> None:
@@ -271,14 +280,27 @@ class StreamConfig:
     def columns_of_given_kind(self) -> tuple[str, ...]:
         """Columns whose kind is given."""
         times = tuple(_named(column)[0] for column in self.time)
-        return self.numeric + self.categorical + times + self.text + self.ignore
+        return self.known + self.numeric + self.categorical + times + self.text + self.ignore
+
+    @property
+    def ahead(self) -> Ahead | None:
+        """Reader of the values that are known in advance; None without such columns."""
+        if not self.known:
+            return None
+        members = 1 if self.member is None else self.members
+        return Ahead(self.known, self.horizon, self.member, self.target, members)
+
+    @property
+    def unlagged(self) -> tuple[str, ...]:
+        """Columns that hold values of the next rows."""
+        return () if self.ahead is None else tuple(self.ahead.places)
 
     @property
     def kinds(self) -> dict[str, Kind | None]:
         """Kind of each column whose kind is given; None for one that is left out."""
         times = [_named(column)[0] for column in self.time]
         given: dict[str, Kind | None] = dict.fromkeys((*self.ignore, *self.roles))
-        given |= dict.fromkeys(self.numeric, "numeric")
+        given |= dict.fromkeys((*self.numeric, *self.known, *self.unlagged), "numeric")
         given |= dict.fromkeys(self.categorical, "categorical")
         given |= dict.fromkeys(self.text, "text")
         return given | dict.fromkeys(times, "time")

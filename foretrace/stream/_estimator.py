@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import warnings
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -128,6 +128,11 @@ class OnlineEstimator:
         """Number of steps ahead; 0 to predict the target of a row."""
         return 0
 
+    @property
+    def _unlagged(self) -> Collection[Hashable]:
+        """Features that hold values of the next rows."""
+        return ()
+
     def _check_options(self) -> None:
         check_at_least(self.at_least)
         for name, least in _LEAST.items():
@@ -187,7 +192,8 @@ class OnlineEstimator:
         texts = [column for column in columns if column.kind == "text"]
         width = self._width([column for column in columns if column.kind != "text"])
         width += self.words * len(texts)
-        encoder = Encoder(texts, width=width, hashed=self.words, adopt=True, ignore=ignore)
+        names: dict[str, Any] = {"ignore": ignore, "unlagged": self._unlagged}
+        encoder = Encoder(texts, width=width, hashed=self.words, adopt=True, **names)
         # Earlier values of the numbers of the first row are features of the experts.
         encoder.look_at(x)
         target = self._new_target(known)

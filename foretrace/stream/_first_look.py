@@ -7,8 +7,9 @@ from typing import Any
 
 from foretrace._experts.distant import REACH
 from foretrace._rows.formats import date_formats, number_format
+from foretrace._rows.lines import Position, Row
 from foretrace._rows.schema import Column, listed
-from foretrace._rows.source import SYMBOL, Position, Row, Source
+from foretrace._rows.source import SYMBOL, Source
 from foretrace._rows.values import as_label, is_absent, is_missing
 from foretrace._runs.escape import for_terminal
 from foretrace._runs.progress import ProgressBar
@@ -130,6 +131,8 @@ def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]
     """
     lines = []
     for column in plan.columns:
+        if column.name in config.unlagged:
+            continue
         values = _present(rows, column.name)
         if (line := _unread(config, column, values)) is not None:
             lines.append(line)

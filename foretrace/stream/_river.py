@@ -314,6 +314,8 @@ class Forecaster(NextSteps, RiverForecaster):
         members: maximum number of members; when full, the member seen least recently is replaced.
         at_least: lower bound of forecasts and of the ends of their intervals, such as 0 for counts.
             Default: none.
+        known: features of numbers that are known in advance, such as a promotion; `forecast` takes
+            their values of the steps ahead as `xs`. A value is then learned `horizon` values later.
 
     >>> model = Forecaster(horizon=2, size="tiny", features=4)
     >>> for i in range(20):

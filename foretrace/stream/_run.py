@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -12,8 +13,9 @@ import numpy as np
 
 from foretrace._experts.mixture import Mixed, Mixture, MixtureState, Report
 from foretrace._experts.network import PROBE
+from foretrace._rows.lines import Position, Row
 from foretrace._rows.scores import means, not_better, of_classes
-from foretrace._rows.source import SYMBOL, Position, Row, check_row_count
+from foretrace._rows.source import SYMBOL, check_row_count
 from foretrace._rows.target import ClassTarget
 from foretrace._runs.appended import FileMark
 from foretrace._runs.checkpoint import restoring
@@ -243,9 +245,13 @@ class Learning(Program[State]):
         """Return the scores over all rows.
 
         A file that has grown goes on as if its end had never been there: neither the unfinished
-        chunk nor a last line that was not complete is in the checkpoint.
+        chunk nor a last line that was not complete is in the checkpoint, nor are last rows whose
+        next rows are not all known.
         """
-        if self.chunk:
+        end = None if self.rows is None else self.rows - self.step
+        rest = list(islice(chain(self.chunk, self.stream if self.config.known else ()), end))
+        for start in range(0, len(rest), self.intake.chunk):
+            self.chunk = rest[start : start + self.intake.chunk]
             self._learn()
         report = self._checked_report()
         self.monitors.look(report.block)

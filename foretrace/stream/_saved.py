@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 
 from foretrace._experts.mixture import Mixture
-from foretrace._rows.source import Position
+from foretrace._rows.lines import Position
 from foretrace._runs.appended import FileMark
 from foretrace._runs.checkpoint import load, restoring
 from foretrace._runs.directory import Run, RunError, read_config_as

@@ -24,6 +24,10 @@ COMMANDS = {
     "stream a.csv --target k --horizon 2 --task classification": "--horizon predicts numbers",
     "stream a.csv --target y --forecast": "--horizon",
     "stream a.txt --target x": "next character",
+    "stream a.csv --target y --known a": "needs a --horizon",
+    "stream a.csv --target y --horizon 2 --known c": "c='red', expected a number",
+    "stream a.csv --target y --horizon 2 --known a --numeric a": f"'a' {TWO_ROLES}",
+    "stream - --format csv --target y --horizon 2 --known a": "known: the next rows of standard in",
     "stream a.csv --target k --chunk 0": "chunk=0",
     "stream a.csv --target k --delay -1": "delay=-1",
     "stream a.csv --target k --rule spatial(depth=1)": "use it with ONLINE",
@@ -112,6 +116,7 @@ OPTIONS = [
     (lambda: stream.Regressor(words=-1), f"words{WHOLE}"),
     (lambda: stream.Regressor(delay=1.5), f"delay{WHOLE}"),
     (lambda: stream.Forecaster(horizon=0), f"horizon{WHOLE}"),
+    (lambda: stream.Forecaster(known=["x"], member="who"), "take one model for each member"),
     (lambda: stream.Forecaster(horizon=1.5), f"horizon{WHOLE}"),
 ]
 
