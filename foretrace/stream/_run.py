@@ -17,6 +17,7 @@ from foretrace._rows.lines import Position, Row
 from foretrace._rows.scores import means, not_better, of_classes
 from foretrace._rows.source import SYMBOL, check_row_count
 from foretrace._rows.target import ClassTarget
+from foretrace._rows.values import as_text
 from foretrace._runs.appended import FileMark
 from foretrace._runs.checkpoint import restoring
 from foretrace._runs.config_json import from_json, to_json
@@ -309,7 +310,7 @@ class Learning(Program[State]):
         """Learn the chunk."""
         self.session.show.compiling()
         mixed = self._learn_or_undo([(row, row.get(self.target)) for row, _ in self.chunk])
-        self.position = self.chunk[-1][1]
+        self.newest, self.position = self.chunk[-1]
         self.step = self.position.row
         if self.config.horizon:
             for row, position in self.chunk:
@@ -385,6 +386,8 @@ class Learning(Program[State]):
             "resident_mib": memory,
             "microseconds": self.intake.parts.microseconds(rows),
         }
+        if times := [column.name for column in self.plan.columns if column.kind == "time"]:
+            values["date"] = as_text(self.newest.get(times[0]))  # the axis of the picture
         health = self._health(report)
         values |= health
         warnings = self.intake.changed_scales(report.scales)
