@@ -155,7 +155,7 @@ class Report(NamedTuple):
         line: sums since the last line of the record.
         block: sums since the last block.
         weights: weight of each expert, the mean over the steps ahead.
-        scales: running deviation of each number of a row; 0 before some differed.
+        units: running mean and deviation of each number of a row; 0 before some differed.
         outliers: number of outliers so far, of columns and of labels.
         tallies: counts of each class; None for numbers.
         of_members: errors of the members, by their slots; None without members or intervals.
@@ -166,7 +166,7 @@ class Report(NamedTuple):
     line: dict[str, float]
     block: dict[str, float]
     weights: Any
-    scales: Any
+    units: Any
     outliers: Any
     tallies: Any
     of_members: MemberErrors | None
@@ -389,10 +389,11 @@ class Mixture:
 
     def _traced_report(self, state: MixtureState) -> tuple[Any, ...]:
         weights = self.mixture.weights(state.weights).reshape(len(self.names), -1).mean(axis=1)
-        scales = settled_scale(state.arrived.columns)
+        moments = state.arrived.columns
+        units = jnp.stack([moments.all.mean, settled_scale(moments)])
         health = None if (network := network_in(state)) is None else network.health
         counts = state.arrived.outliers, state.tallies
-        return state.sums, weights, scales, *counts, state.of_members, health
+        return state.sums, weights, units, *counts, state.of_members, health
 
     def _traced_margins(self, state: MixtureState, slot: Array) -> Array:
         scale: Any = state.arrived.target

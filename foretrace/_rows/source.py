@@ -187,11 +187,6 @@ class Source:
 
         yield from self._good_rows(lines, after, read_row)
 
-    @property
-    def has_quotes(self) -> bool:
-        """Whether a quoted field may hold line breaks."""
-        return self.format in ("csv", "tsv")
-
     def _fields(self, reader: Any, lines: Lines) -> list[str] | None:
         lines.begin_row()
         try:

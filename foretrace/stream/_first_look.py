@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, repeat
 from typing import Any
 
-from foretrace._experts.distant import REACH
 from foretrace._rows.formats import date_formats, number_format
 from foretrace._rows.lines import Position, Row
 from foretrace._rows.schema import Column, listed
@@ -107,18 +106,6 @@ def describe(config: StreamConfig, plan: Plan) -> list[str]:
         what = "a number"
     lines.append(f"target: {config.target}, {what}")
     return [for_terminal(line) for line in lines]
-
-
-def reach(rows: int, groups: Sequence[str]) -> str:
-    """Return how far back the experts see the rows, as a line.
-
-    Args:
-        rows: number of rows that the lags reach back.
-        groups: names of the groups of experts.
-    """
-    single = f"single values up to {REACH:,} rows back are searched by the expert `distant`"
-    unseen = "no expert sees the inputs of an ordinary row further back"
-    return f"the lags reach back {rows} rows; {single if 'distant' in groups else unseen}"
 
 
 def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[str]:

@@ -26,7 +26,7 @@ class NextSteps(OnlineEstimator):
 
     Args:
         horizon: number of steps ahead that are learned; no more can be asked for.
-        size, model, features, member, members, at_least: as for `OnlineEstimator`.
+        size, model, features, member, members, at_least, words: as for `OnlineEstimator`.
         known: features that are known in advance. A value of the series is then learned `horizon`
             values later, with the features of the values behind it.
 
@@ -43,7 +43,8 @@ class NextSteps(OnlineEstimator):
         member: Hashable | None = None,
         members: int = StreamConfig.members,
         at_least: float | None = None,
-        known: Sequence[Hashable] = (),
+        known: Sequence[Hashable] | None = None,
+        words: int = StreamConfig.words,
     ):
         if known and member is not None:
             raise ValueError(
@@ -52,13 +53,13 @@ class NextSteps(OnlineEstimator):
             )
         self.horizon = horizon
         self.known = known
-        super().__init__(size, model, features, True, member, members, at_least=at_least)
+        super().__init__(size, model, features, True, member, members, 0, words, at_least)
 
     def _forget(self) -> None:
         super()._forget()
         self._answers: dict[int, Any] = {}  # newest forecast of the member in a slot
         self._late: deque[tuple[Row, Any]] = deque()  # values that are learned later
-        self._ahead_of = Ahead(self.known, self.horizon)
+        self._ahead_of = Ahead(self.known or (), self.horizon)
 
     @property
     def _ahead(self) -> int:
@@ -82,7 +83,7 @@ class NextSteps(OnlineEstimator):
         """
         x = {} if x is None else x
         self._check([x], [y])
-        for name in self.known:
+        for name in self.known or ():
             check_number(x.get(name), str(name))
         with Uninterrupted():
             self._late.append((x, y))

@@ -2,6 +2,7 @@
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import chain
 from statistics import pstdev
 from typing import Any
 
@@ -109,9 +110,7 @@ class OtherColumnsError(SourceError):
 
 
 def check_columns(source: Source, rows: Rows, needed: Sequence[str]) -> Rows:
-    """Yield rows after checking that the first one has the learned columns.
-
-    Nothing is read before the first row is asked for.
+    """Return rows again after checking that the first one has the learned columns.
 
     Args:
         source: source of the rows.
@@ -123,7 +122,7 @@ def check_columns(source: Source, rows: Rows, needed: Sequence[str]) -> Rows:
     """
     first = next(rows, None)
     if first is None:
-        return
+        return rows
     names = first[0].keys()
     missing = [name for name in needed if name not in names]
     if missing and (source.format != "jsonl" or len(missing) == len(needed)):
@@ -134,8 +133,7 @@ def check_columns(source: Source, rows: Rows, needed: Sequence[str]) -> Rows:
             f"{lacks}, and {listed(others, 8) or 'nothing'} is new; give it the columns of the "
             "run, or begin a new run"
         )
-    yield first
-    yield from rows
+    return chain([first], rows)
 
 
 def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, Any]]) -> Plan:

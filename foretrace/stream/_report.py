@@ -50,11 +50,12 @@ def _table(config: StreamConfig, records: list[dict[str, Any]]) -> Any:
         grid.add_row(f"{group}, weight {weight:.2f}", *cells)
     counts = ", ".join(f"{count} {name}" for name, count in last["counts"].items()) or "nothing"
     intervals = _intervals(config, last) if "coverage" in total else ""
+    reach = f"The lags reach back {last['reach']} rows. " if "reach" in last else ""
     grid.caption = (
         f"{_not_better(last, total) or _gain(total, simple)}"
         f"Each of {last['scored']} rows was predicted before its label was used. {intervals}"
         f"Missing, masked or clipped: {counts}; steps refused: "
-        f"{last['refused']}. {_members(last)}{_reach(last)}{last['seconds']:.0f} s. "
+        f"{last['refused']}. {_members(last)}{_changes(last)}{reach}{last['seconds']:.0f} s. "
         f"{_parts(records)}"
     )
     return grid
@@ -185,10 +186,16 @@ def _parts(records: list[dict[str, Any]]) -> str:
     return f"Time of a row: {sum(parts.values()):.0f} µs ({each})." if parts else ""
 
 
-def _reach(record: dict[str, Any]) -> str:
-    return f"The lags reach back {record['reach']} rows. " if "reach" in record else ""
-
-
 def _members(record: dict[str, Any]) -> str:
     counts = ", ".join(f"{count} {what}" for what, count in record.get("members", {}).items())
     return f"Members: {counts}. " if counts else ""
+
+
+def _changes(record: dict[str, Any]) -> str:
+    """Return the last columns that changed, each with the row by which it was seen."""
+    newest = sorted(record.get("changes", {}).items(), key=lambda one: -one[1][0])
+    found = "; ".join(
+        f"{for_rich(name)} from {a:.3g} ± {b:.3g} to {c:.3g} ± {d:.3g} by row {row:,}"
+        for name, (row, a, b, c, d) in newest[:5]
+    )
+    return f"Columns that changed: {found}. " if found else ""

@@ -316,6 +316,8 @@ class Forecaster(NextSteps, RiverForecaster):
             Default: none.
         known: features of numbers that are known in advance, such as a promotion; `forecast` takes
             their values of the steps ahead as `xs`. A value is then learned `horizon` values later.
+        words: number of inputs of each feature that is a text: whose value in the first row has
+            eight words or more. 0 takes it for a category.
 
     >>> model = Forecaster(horizon=2, size="tiny", features=4)
     >>> for i in range(20):

@@ -256,9 +256,10 @@ class Learning(Program[State]):
             self._learn()
         report = self._checked_report()
         self.monitors.look(report.block)
+        self.intake.changed_units(report.units, self.step)
         worse = not_better(self.mixture.scores, report.total)
         scores = means(self.mixture.scores, report.total)
-        return self._values(report, scores, not_better_than=worse)
+        return self._values(report, scores, not_better_than=worse, changes=self.intake.changes)
 
     def outcome(self, result: Result) -> StreamResult:
         """Return how the run ended."""
@@ -390,7 +391,7 @@ class Learning(Program[State]):
             values["date"] = as_text(self.newest.get(times[0]))  # the axis of the picture
         health = self._health(report)
         values |= health
-        warnings = self.intake.changed_scales(report.scales)
+        warnings = self.intake.changed_units(report.units, row)
         warnings += self.monitors.warnings(health | self.monitors.recent)
         for line in warnings:
             show.say(f"warning: row {row}: {line}")
@@ -410,8 +411,9 @@ class Learning(Program[State]):
             names = ("loss", "gradient_norm", "update_norm")
             steps = {name: report.line[name] / count for name in names}
         seen = report.total["accepted"] + report.total["refused"]
+        table, state = self.intake.streams.table, mixture.packing.unpack(self.state)
         measured = self.monitors.measure(
-            *mixture.network_of(mixture.packing.unpack(self.state), self.intake.newest_slot),
+            *mixture.network_of(state, table.members[table.latest].slot),
             steps.get("update_norm"),
             np.asarray(report.health.inputs) if seen >= PROBE else None,
         )

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 
@@ -24,8 +24,6 @@ MAY_CHANGE = (
 """Options that a resumed run may change: what to do about bad data, and when to write."""
 
 KIND = RunKind(StreamConfig, may_change=MAY_CHANGE)
-
-S = TypeVar("S")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -110,7 +108,7 @@ def load_state(path: str | os.PathLike[str], mixture: Mixture) -> State:
     return mixture.packing.pack(copy_state(load(path, mixture)))
 
 
-def copy_state(state: S) -> S:
+def copy_state(state: Any) -> Any:
     """Return a copy that may be donated to a step.
 
     NumPy's arrays are not copied: JAX keeps them, and a step never writes into memory that is not

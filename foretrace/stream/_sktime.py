@@ -78,7 +78,7 @@ class SktimeForecaster(BaseForecaster):
         model: ModelConfig | None = None,
         features: int | None = None,
         at_least: float | None = None,
-        known: Sequence[str] = (),
+        known: Sequence[str] | None = None,
     ):
         self.horizon = horizon
         self.size = size

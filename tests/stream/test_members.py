@@ -67,7 +67,7 @@ def test_a_slot_table_is_its_definition(capacity, when_full, actions):
             assert table.leave(name) == found[1]
             there.remove(found)
             counts["leaves"] += 1
-        assert list(table) == [entry[0] for entry in there] and len(table) == len(there)
+        assert list(table.members) == [entry[0] for entry in there] and len(table) == len(there)
     assert +Counter(table.counts) == +counts
 
 
@@ -83,7 +83,7 @@ def streams(*actions):
 def test_members_that_go_are_forgotten_and_the_rest_is_as_before():
     rows = [("a", 0, False), ("b", 1, False), ("a", 2, False)]
     evicted = streams(*rows, ("c", 3, False))  # b has been silent longest
-    assert list(evicted.table) == ["a", "c"] and evicted.table.counts["labels dropped"] == 1
+    assert list(evicted.table.members) == ["a", "c"] and evicted.table.counts["labels dropped"] == 1
     assert evicted.table.members["a"] == streams(*rows).table.members["a"]
     reset, other = streams(*rows, ("a", 3, True)), streams()
     assert reset.table.members["a"].num_rows == 1 and reset.table.counts["labels dropped"] == 2

@@ -18,7 +18,7 @@ SOME = ("baselines", "contexts", "short", "neighbours")
 def test_the_report_shows_the_simple_answers_and_the_groups_of_experts(files, tmp_path):
     config = StreamConfig(str(files / "a.csv"), target="k", model=ModelConfig(experts=SOME))
     result = quiet(config, tmp_path / "run", rows=120)
-    table = _report.table(tmp_path / "run")
+    table = _report.page(tmp_path / "run").renderables[0]
     names, scores = (list(column.cells) for column in table.columns[:2])
     assert names[:3] == ["this run", "the last one known", "the most frequent class"]
     groups, weights = zip(*(name.rsplit(", weight ") for name in names[3:]), strict=True)
@@ -107,7 +107,10 @@ def test_what_is_no_better_than_a_baseline_is_said(tmp_path, name):
     task = "classification" if name == "coin" else "regression"
     options = {"target": "y", "task": task, "model": ModelConfig(experts=("row",))}
     run = stream.run(pd.DataFrame({"x": XS, "y": ys}), tmp_path / "run", **options).run_dir
-    last, caption = read_metrics(run / "metrics.jsonl")[-1], _report.table(run).caption
+    last, caption = (
+        read_metrics(run / "metrics.jsonl")[-1],
+        _report.page(run).renderables[0].caption,
+    )
     assert last["kind"] == "result" and last["not_better_than"] == baselines
     assert (words in caption) == bool(baselines)
     assert ("try more rows, other inputs, or" in caption) == bool(baselines)

@@ -118,6 +118,7 @@ OPTIONS = [
     (lambda: stream.Forecaster(horizon=0), f"horizon{WHOLE}"),
     (lambda: stream.Forecaster(known=["x"], member="who"), "take one model for each member"),
     (lambda: stream.Forecaster(horizon=1.5), f"horizon{WHOLE}"),
+    (lambda: stream.Forecaster(words=-1), f"words{WHOLE}"),
 ]
 
 
