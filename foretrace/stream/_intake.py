@@ -83,8 +83,8 @@ class Intake(Learned):
     """
 
     streams: Streams
-    units: dict[str, list[float]]
-    changes: dict[str, list[float]]
+    units: dict[str, tuple[float, float]]
+    changes: dict[str, tuple[int, float, float, float, float]]
 
     def __init__(
         self,
@@ -229,11 +229,11 @@ class Intake(Learned):
         """
         found = []
         for name, (kind, at) in self.encoder.columns.items():
-            mean, scale = now = units[:, at].tolist()
+            mean, scale = now = float(units[0, at]), float(units[1, at])
             if kind != "numeric" or name in self.encoder.unlagged or not scale:
                 continue
             before, unit = self.units.setdefault(str(name), now)
-            is_scale = 1 / CHANGED <= scale / unit <= CHANGED
+            is_scale = max(scale, unit) <= CHANGED * min(scale, unit)
             if is_scale and abs(mean - before) <= CHANGED * unit:
                 continue
             if str(name) not in self.changes:
@@ -242,7 +242,7 @@ class Intake(Learned):
                     f"{mean:.3g} ± {scale:.3g} now: is it another unit? What depends on it other "
                     "than linearly is learned anew"
                 )
-            self.units[str(name)], self.changes[str(name)] = now, [row, before, unit, *now]
+            self.units[str(name)], self.changes[str(name)] = now, (row, before, unit, *now)
         return found
 
     def _check_outliers(self, state: State, packed: np.ndarray) -> None:
