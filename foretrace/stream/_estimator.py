@@ -354,9 +354,8 @@ class OnlineEstimator:
         state["_state"] = None
         if self._intake is not None and self._state is not None:
             leaves = jax.tree.leaves(self._intake.mixture.packing.unpack(self._state))
-            state["_state"] = [
-                np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf) for leaf in leaves
-            ]
+            plain = (jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in leaves)
+            state["_state"] = [np.asarray(leaf) for leaf in plain]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
@@ -366,9 +365,7 @@ class OnlineEstimator:
         like, tree = jax.tree.flatten(intake.mixture.like)
         try:
             pairs = zip(state["_state"], like, strict=True)
-            leaves = [
-                jax.random.wrap_key_data(leaf) if is_key(one) else leaf for leaf, one in pairs
-            ]
+            leaves = (jax.random.wrap_key_data(a) if is_key(b) else a for a, b in pairs)
             kept = copy_state(jax.tree.unflatten(tree, leaves))
             self._state = intake.mixture.packing.pack(kept)
         except (TypeError, ValueError) as error:

@@ -29,6 +29,8 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
         RunError: there is no run, or it has no measurement yet.
         OSError: the file cannot be written.
     """
+    from matplotlib import rc_context
+
     config, records = read_run(run_dir, StreamConfig)
     # A stream with fewer rows than --log-every has no line but its result: points instead of
     # curves.
@@ -40,14 +42,15 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
     experts = bool(last.get("experts"))
     columns = min(len(others), 1 if experts else 3) + 2 * experts
     page = new_page(13.2, 8.4)
-    top, below = page.subfigures(2, 1, height_ratios=(1.1, 1))
-    _draw_score(top.subplots(), score, lines, config)
-    lower = list(below.subplots(1, columns, squeeze=False)[0])
-    if experts:
-        _draw_ranking(lower.pop(0), last, total)
-        _draw_weights(lower.pop(0), lines)
-    for axes, name in zip(lower, reversed(others), strict=False):
-        _draw_score(axes, name, lines, config)
+    with rc_context({"date.converter": "concise"}):  # whole dates would cover each other
+        top, below = page.subfigures(2, 1, height_ratios=(1.1, 1))
+        _draw_score(top.subplots(), score, lines, config)
+        lower = list(below.subplots(1, columns, squeeze=False)[0])
+        if experts:
+            _draw_ranking(lower.pop(0), last, total)
+            _draw_weights(lower.pop(0), lines)
+        for axes, name in zip(lower, reversed(others), strict=False):
+            _draw_score(axes, name, lines, config)
     page.suptitle(for_plot(title(config)))
     return draw(page, run_dir)
 
