@@ -8,7 +8,7 @@ from streams import FEW, assert_same_run, quiet
 from foretrace import stream
 from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
-from foretrace.stream import _report
+from foretrace.stream import _figure, _report
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._model_config import ModelConfig
 
@@ -122,3 +122,13 @@ def test_what_is_no_better_than_a_baseline_is_said(tmp_path, name):
         assert caption.startswith(f"The mean absolute error: {less}, ")
     else:
         assert ("the last one known" in caption) == (name == "walk")
+
+
+@pytest.mark.parametrize(
+    ("days", "what"), [((1, 2, 2, 9), "date"), ((1, 3, 2, 9), "row"), ((1, None, 2, 9), "row")]
+)
+def test_a_picture_has_dates_where_rows_have_them_in_order(days, what):
+    lines = [{"step": 10 * i, "date": f"2024-01-0{day}"} for i, day in enumerate(days)]
+    title, places = _figure._places(lines)
+    assert title == what and len(places) == len(lines) and places == sorted(places)
+    assert what == "date" or places == [0, 10, 20, 30]
