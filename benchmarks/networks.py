@@ -49,9 +49,9 @@ def module_learner(inputs, classes, cells, optimizer, rule=ft.ONLINE, *, outputs
     return ft.Learner(network, rule=rule, warn=False, **options)
 
 
-def classifier(network, rule=ft.ONLINE, rate=1e-3, **options):
+def classifier(network, rule=ft.ONLINE, **options):
     """Return a learner of classes by `ft.adamw`, if no other optimiser is among the options."""
-    options = {"optimizer": ft.adamw(rate), "loss": ft.losses.softmax_cross_entropy} | options
+    options = {"optimizer": ft.adamw(1e-3), "loss": ft.losses.softmax_cross_entropy} | options
     return ft.Learner(network, rule=rule, warn=False, **options)
 
 

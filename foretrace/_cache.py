@@ -25,10 +25,9 @@ def cache_root() -> Path:
     """
     if chosen := os.environ.get(VARIABLE):
         return Path(chosen).expanduser()
-    if chosen := os.environ.get("XDG_CACHE_HOME"):
-        return Path(chosen) / "foretrace"
     places = {"darwin": "~/Library/Caches", "win32": "~/AppData/Local"}
-    return Path(places.get(sys.platform, "~/.cache")).expanduser() / "foretrace"
+    place = os.environ.get("XDG_CACHE_HOME") or places.get(sys.platform, "~/.cache")
+    return Path(place).expanduser() / "foretrace"
 
 
 def own_folder(name: str) -> Path:

@@ -55,9 +55,8 @@ def resolved(
     """
     kind = jnp.finfo(weights.dtype)
     limit = 1 / (_ROUNDING * size * weights.size * float(kind.eps))
-    return jnp.where(
-        variances < 0, 0.0, jnp.minimum(weights, limit / jnp.maximum(variances, kind.tiny))
-    )
+    weights = jnp.minimum(weights, limit / jnp.maximum(variances, kind.tiny))
+    return jnp.where(variances < 0, 0.0, weights)
 
 
 def is_lost(

@@ -6,7 +6,7 @@ from typing import Any
 import equinox as eqx
 import jax
 
-from foretrace._cells.abstract import AbstractCell, check_interface
+from foretrace._cells.abstract import AbstractCell
 from foretrace._cells.factory import shapes_of
 from foretrace._cells.parts import check_key, check_sizes
 from foretrace._cells.rotation import Rotation
@@ -84,7 +84,7 @@ class ModuleNetwork(AbstractNetwork):
             layers, size = [], input_size
             for layer_key in jax.random.split(key, depth):
                 for make in cells:
-                    check_interface(shapes_of(make, size, key))
+                    shapes_of(make, size, key)
                 keys = jax.random.split(layer_key, len(cells))
                 layers.append(
                     tuple(make(size, key=own) for make, own in zip(cells, keys, strict=True))

@@ -13,7 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from foretrace._cells.abstract import AbstractCell, check_interface
+from foretrace._cells.abstract import AbstractCell
 from foretrace._cells.factory import shapes_of
 from foretrace._cells.parts import check_key, check_numbers, check_sizes, normal
 from foretrace._types import Array, Float, PRNGKeyArray
@@ -79,23 +79,6 @@ class Block(eqx.Module):
     dropout: float = eqx.field(static=True)
     norm_place: NormPlace = eqx.field(static=True)
 
-    def __init__(
-        self,
-        size: int,
-        make_cell: Callable[..., AbstractCell],
-        *,
-        glu: bool,
-        dropout: float,
-        norm: NormPlace,
-        norm_eps: float,
-        key: PRNGKeyArray,
-    ):
-        cell_key, glu_key = jax.random.split(key)
-        self.norm = None if norm == "none" else LayerNorm(size, norm_eps)
-        self.cell = make_cell(size, key=cell_key)
-        self.glu = GLU(size, key=glu_key) if glu else None
-        self.dropout, self.norm_place = dropout, norm
-
     def before(self, x: Float[Array, "H"]) -> Float[Array, "H"]:
         """Return the input of the cell."""
         return self.norm(x) if self.norm is not None and self.norm_place == "pre" else x
@@ -109,14 +92,6 @@ class Block(eqx.Module):
         y = y if self.glu is None else self.glu(y)
         y = y if keep is None else y * keep[1]
         return self.norm(x + y) if self.norm is not None and self.norm_place == "post" else x + y
-
-    def dropout_masks(self, size: int, key: PRNGKeyArray) -> Float[Array, "2 H"] | None:
-        """Draw a sequence's two dropout masks, scaled to keep the mean. None without dropout."""
-        if self.dropout == 0:
-            return None
-        return jnp.where(
-            jax.random.bernoulli(key, 1 - self.dropout, (2, size)), 1 / (1 - self.dropout), 0.0
-        )
 
 
 class Decoder(eqx.Module):
@@ -255,7 +230,6 @@ class Network(AbstractNetwork):
         self.input_size, self.output_size = input_size, output_size
         self.model_size, self.depth, self.cumulative_mean = model_size, depth, cumulative_mean
         first = shapes_of(cell, model_size, key)
-        check_interface(first)
         if first.output_size != model_size:
             raise ValueError(
                 f"{type(first).__name__} puts out {first.output_size} features where the network "
@@ -263,15 +237,22 @@ class Network(AbstractNetwork):
                 "model_size"
             )
 
+        def block(key: PRNGKeyArray) -> Block:
+            cell_key, glu_key = jax.random.split(key)
+            return Block(
+                norm=None if norm == "none" else LayerNorm(model_size, norm_eps),
+                cell=cell(model_size, key=cell_key),
+                glu=GLU(model_size, key=glu_key) if glu else None,
+                dropout=dropout,
+                norm_place=norm,
+            )
+
         def draw(key: PRNGKeyArray) -> tuple[Linear, Block, Decoder]:
             encoder_key, decoder_key, block_key = jax.random.split(key, 3)
             # Biases away from zero: LayerNorm at an exact zero input has the derivative
             # 1/sqrt(eps), and tasks have silent steps.
             encoder = Linear(input_size, model_size, key=encoder_key, bias_scale=0.1)
-            make = partial(
-                Block, model_size, cell, glu=glu, dropout=dropout, norm=norm, norm_eps=norm_eps
-            )
-            blocks = eqx.filter_vmap(lambda key: make(key=key))(jax.random.split(block_key, depth))
+            blocks = eqx.filter_vmap(block)(jax.random.split(block_key, depth))
             return encoder, blocks, Decoder(model_size, output_size, readout_size, key=decoder_key)
 
         self.encoder, self.blocks, self.decoder = run_once(draw, key)
@@ -296,10 +277,12 @@ class Network(AbstractNetwork):
         return (".encoder", ".blocks.norm") if self.blocks.norm_place == "pre" else (".encoder",)
 
     def dropout_masks(self, key: PRNGKeyArray) -> Float[Array, "D 2 H"] | None:
-        """Draw the dropout masks of all blocks for a sequence; None without dropout."""
-        return jax.vmap(partial(self.blocks.dropout_masks, self.model_size))(
-            jax.random.split(key, self.depth)
-        )
+        """Draw two masks for each block and sequence, scaled to keep the mean, if any drops."""
+        if not (rate := self.blocks.dropout):
+            return None
+        keep = partial(jax.random.bernoulli, p=1 - rate, shape=(2, self.model_size))
+        kept = jax.vmap(keep)(jax.random.split(key, self.depth))
+        return jnp.where(kept, 1 / (1 - rate), 0.0)
 
     def block(self, i: int) -> Block:
         """Return block i, counted from the input; negative i counts from the output."""

@@ -45,15 +45,17 @@ class Depth:
                 "by_memory=True says how modules are sampled, and modules=0 takes all; set modules"
             )
 
+    def __str__(self) -> str:
+        values = ((f, getattr(self, f.name)) for f in dataclasses.fields(self))
+        return ", ".join(f"{f.name}={value}" for f, value in values if value != f.default)
 
-_KINDS: dict[str, tuple[Any, str]] = {
-    "name": (str, "a text"),
-    "credit": (
-        Depth | None,
-        "the credit of a rule, such as ft.ONLINE.with_depth(1).credit, or None",
-    ),
+
+_WORDS = {
+    str: "a text",
+    bool: "True or False",
+    Depth | None: "the credit of a rule, such as ft.ONLINE.with_depth(1).credit, or None",
 }
-"""What a field of a rule may be, and its words; the others are True or False."""
+"""Words for the types of a rule's fields."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -90,10 +92,10 @@ class LearningRule:
     credit: Depth | None = None
 
     def __post_init__(self) -> None:
-        for name, value in vars(self).items():
-            kind, words = _KINDS.get(name, (bool, "True or False"))
+        for name, kind in LearningRule.__annotations__.items():
+            value = getattr(self, name)
             if not isinstance(value, kind):
-                raise ValueError(f"LearningRule({name}={value!r}) must be {words}")
+                raise ValueError(f"LearningRule({name}={value!r}) must be {_WORDS[kind]}")
         if self.carried and not self.own:
             raise ValueError(
                 f"LearningRule(name={self.name!r}): carried=True needs own=True, because a "
@@ -117,10 +119,8 @@ class LearningRule:
         """
         if isinstance(depth, bool) or not isinstance(depth, int) or depth < 0:
             raise ValueError(f"depth={depth!r} must be an integer of at least 0")
-        known = {} if self.credit is None else vars(self.credit)
-        return dataclasses.replace(
-            self, credit=Depth(**known | {"depth": depth}) if depth else None
-        )
+        credit = dataclasses.replace(self.credit or Depth(depth), depth=depth)
+        return dataclasses.replace(self, credit=credit if depth else None)
 
     @property
     def samples(self) -> bool:
@@ -128,12 +128,7 @@ class LearningRule:
         return self.credit is not None and self.credit.modules > 0
 
     def __str__(self) -> str:
-        credit = () if self.credit is None else dataclasses.fields(self.credit)
-        values = ((field, getattr(self.credit, field.name)) for field in credit)
-        said = ", ".join(
-            f"{field.name}={value}" for field, value in values if value != field.default
-        )
-        return f"{self.name}({said})" if said else self.name
+        return self.name if self.credit is None else f"{self.name}({self.credit})"
 
 
 RESERVOIR = LearningRule("RESERVOIR", trains_cells=False)
@@ -196,37 +191,31 @@ def rule(text: str) -> LearningRule:
     >>> print(rule("online(depth=1, groups=1, modules=16, by_memory=true)"))
     ONLINE(depth=1, groups=1, modules=16, by_memory=True)
     """
-    form = re.fullmatch(r"\s*(\w+)\s*(?:\((.*)\))?\s*", text)
+    form = re.fullmatch(r"\s*(\w+)\s*(?:\((.*)\))?\s*", str(text))
     if form is None or form[1].upper() not in RULES:
         raise ValueError(f"rule={text!r} is unknown; choose one of {', '.join(sorted(RULES))}")
     found = RULES[form[1].upper()]
+    forms = {f.name: "true|false" if f.type is bool else r"\d+" for f in dataclasses.fields(Depth)}
+    given: dict[str, Any] = {}
+    for option in () if form[2] is None else form[2].split(","):
+        name, _, value = (part.strip() for part in option.lower().partition("="))
+        if name not in forms or name in given or not re.fullmatch(forms[name], value):
+            raise ValueError(
+                f"rule={text!r}: {option.strip()!r} is not an option of {found.name}; write each "
+                f"once, as depth=2, among {', '.join(forms)}"
+            )
+        given[name] = int(value) if value.isdigit() else value == "true"
+    depth = given.pop("depth", 0)
+    if given and not depth:
+        name, number = next(iter(given.items()))
+        raise ValueError(
+            f"rule={text!r}: {name}={number} is a part of credit in depth, which needs a depth of "
+            "at least 1, as depth=1"
+        )
     try:
-        return found if form[2] is None else _with_options(found, form[2])
+        return dataclasses.replace(found, credit=Depth(depth, **given)) if depth else found
     except ValueError as error:
         raise ValueError(f"rule={text!r}: {error}") from error
-
-
-def _with_options(found: LearningRule, options: str) -> LearningRule:
-    is_flag = {field.name: field.type is bool for field in dataclasses.fields(Depth)}
-    given: dict[str, Any] = {}
-    for option in options.split(","):
-        name, _, value = (part.strip() for part in option.lower().partition("="))
-        form = "true|false" if is_flag.get(name) else r"\d+"
-        if name not in is_flag or name in given or not re.fullmatch(form, value):
-            raise ValueError(
-                f"{option.strip()!r} is not an option of {found.name}; write each once, as "
-                f"depth=2, among {', '.join(is_flag)}"
-            )
-        given[name] = value == "true" if is_flag[name] else int(value)
-    if not given.get("depth"):
-        if list(given) == ["depth"]:
-            return found
-        name, value = next(item for item in given.items() if item[0] != "depth")
-        raise ValueError(
-            f"{name}={value} is a part of credit in depth, which needs a depth of at least 1, as "
-            "depth=1"
-        )
-    return dataclasses.replace(found, credit=Depth(**given))
 
 
 def as_rule(given: LearningRule | str) -> LearningRule:
@@ -234,15 +223,8 @@ def as_rule(given: LearningRule | str) -> LearningRule:
 
     Raises:
         ValueError: as in `rule`.
-        TypeError: neither a rule nor a text.
     """
-    if isinstance(given, LearningRule):
-        return given
-    if not isinstance(given, str):
-        raise TypeError(
-            f"rule must be a LearningRule or one of {sorted(RULES)}, got {type(given).__name__}"
-        )
-    return rule(given)
+    return given if isinstance(given, LearningRule) else rule(given)
 
 
 def rule_text(text: str) -> str:

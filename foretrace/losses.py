@@ -71,8 +71,7 @@ class SoftmaxCrossEntropy:
         if not np.issubdtype(ys.dtype, np.integer) or not outputs or output_size % outputs:
             return  # the loss itself reports it
         classes = output_size // outputs
-        wrong = ys[(ys < 0) | (ys >= classes)]
-        wrong = wrong if self.ignore_label is None else wrong[wrong != self.ignore_label]
+        wrong = ys[((ys < 0) | (ys >= classes)) & (ys != self.ignore_label)]
         if wrong.size:
             raise ValueError(
                 f"ys holds the label {wrong[0]} ({wrong.size} labels are no class), expected 0 to "

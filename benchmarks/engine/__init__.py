@@ -1,1 +1,1 @@
-"""Time and memory of a step, beside others; rounded products; exported graphs."""
+"""Time and memory of a step, beside others; rounded products; the step in C."""

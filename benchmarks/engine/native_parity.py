@@ -21,16 +21,12 @@ NAMES = ("LRU", "S5", "RTU", "RGLRU", "SelectiveSSM", "MinGRU", "MinLSTM", "IndR
 NAMES += ("ElementwiseLSTM", "LIF", "SetReset", "Rotation", "GRU", "LinearRNN")
 
 
-def cells_of(size):
-    """Return the maker of every cell by name, with as many states where that is a choice."""
-    options = dict.fromkeys(("LRU", "S5", "RTU", "LinearRNN"), {"state_size": size})
-    options["SelectiveSSM"] = {"states_per_channel": 2}
-    found = {name: getattr(ft, name).factory(**options.get(name, {})) for name in NAMES}
-    found["SetReset, no products"] = ft.SetReset.factory(products=False)
-    return found | {"LinearRNN, tanh": ft.LinearRNN.factory(state_size=size, tanh=True)}
-
-
-CELLS = cells_of(4)
+OPTIONS = dict.fromkeys(("LRU", "S5", "RTU", "LinearRNN"), {"state_size": 4})
+OPTIONS["SelectiveSSM"] = {"states_per_channel": 2}
+CELLS = {name: getattr(ft, name).factory(**OPTIONS.get(name, {})) for name in NAMES}
+CELLS["SetReset, no products"] = ft.SetReset.factory(products=False)
+CELLS["LinearRNN, tanh"] = ft.LinearRNN.factory(state_size=4, tanh=True)
+"""Makers of every cell, by name."""
 RULES = {
     "LRU": (ft.RESERVOIR, ft.SPATIAL, ft.TRUNCATED, ft.HYBRID, ft.BPTT, ft.ONLINE.with_depth(1),
             ft.ONLINE.with_depth(2), ft.rule("online(depth=2, groups=1)")),

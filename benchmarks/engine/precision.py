@@ -1,53 +1,27 @@
-"""Price of rounded operands of matrix products for the gradient.
-
-    python -m benchmarks.engine.precision
+"""Price of a GPU's fast matrix products for the gradient: `python -m benchmarks.engine.precision`.
 
 Gradients of random sequences are compared with those in float64: relative error and cosine, of all
-parameters and of the recurrences' eigenvalues and gains alone. A CPU always multiplies in float32;
-there the operands of products (forward, backward, of sensitivities) are rounded to the nearest
-before it is compiled. `--device` leaves it to the device instead, for a GPU.
+parameters and of the recurrences' eigenvalues and gains alone. A CPU multiplies in float32 with any
+setting. In records with "rounded before", the operands were rounded on a CPU.
 """
 
 from functools import cache, partial
 
 import jax
 import jax.numpy as jnp
-from jax import lax
-from jax._src.lax.lax import _dot_general_lower
-from jax.extend.mlir.dialects import stablehlo
 from jax.flatten_util import ravel_pytree
-from jax.interpreters import mlir
 
 import foretrace as ft
 from benchmarks import ledger
 from benchmarks.networks import lru_network, streamed_gradient
 from foretrace.experiment._precision import matrix_products
 
-BITS = {"float32": 23, "tensorfloat32": 10, "bfloat16": 7}
+PRECISIONS = ("float32", "tensorfloat32", "bfloat16")
 NETWORKS = {"copy": (64, 128, 0.0, 1.0), "images": (128, 256, 0.9, 0.999)}
 """Modules, features and eigenvalue ring of the paper's networks for copy and images."""
 WAYS = {"BPTT, whole": (ft.BPTT, None), "online, whole": (ft.ONLINE, None)}
 WAYS |= {"online, chunks of 64": (ft.ONLINE, 64), "online, row by row": (ft.ONLINE, 1)}
 STREAMS, LENGTH, INPUTS, OUTPUTS = 4, 512, 8, 10
-
-
-def round_operands(precision):
-    """Compile float32 matrix products with rounded operands, except for exact ones."""
-    bits = BITS[precision]
-
-    def rule(ctx, *operands, **options):
-        asked = options["precision"]
-        if bits < 23 and asked not in (lax.Precision.HIGHEST, (lax.Precision.HIGHEST,) * 2):
-            operands = [
-                stablehlo.reduce_precision(x, exponent_bits=8, mantissa_bits=bits)
-                if aval.dtype == jnp.float32
-                else x
-                for x, aval in zip(operands, ctx.avals_in, strict=True)
-            ]
-        return _dot_general_lower(ctx, *operands, platform="cpu", **options)
-
-    jax.clear_caches()
-    mlir.register_lowering(lax.dot_general_p, rule, platform="cpu")
 
 
 def sequence_gradient(name, way, dtype):
@@ -66,7 +40,6 @@ def sequence_gradient(name, way, dtype):
 
 @cache
 def exact_gradient(name, way):
-    round_operands("float32")
     return sequence_gradient(name, way, jnp.float64)
 
 
@@ -83,31 +56,17 @@ def recurrent(network):
     return [getattr(cell, name) for name in cell.slow_parameters]
 
 
-def products(cell):
-    """Return a context in which operands are rounded by the device, or before it."""
-    if cell["products"] == "of the device":
-        return matrix_products(cell["precision"])
-    round_operands(cell["precision"])
-    return matrix_products(None)
-
-
-def cells(device=False):
-    """Return the cells.
-
-    Args:
-        device: products of the device, nothing rounded before them.
-    """
-    if not device and jax.default_backend() != "cpu":
-        raise SystemExit("operands are rounded on a CPU alone; give --device here")
-    products = "of the device" if device else "rounded before"
-    return ledger.grid(products=products, network=NETWORKS, way=WAYS, precision=BITS)
+def cells():
+    """Return the cells."""
+    products = {"products": "of the device", "precision": PRECISIONS}
+    return ledger.grid(network=NETWORKS, way=WAYS, **products)
 
 
 def measure(cell):
     """Return the difference from the gradient in float64."""
     with jax.enable_x64(True):
         exact = exact_gradient(cell["network"], cell["way"])
-        with products(cell):
+        with matrix_products(cell["precision"]):
             grads = sequence_gradient(cell["network"], cell["way"], jnp.float32)
         error, cosine = difference(grads, exact)
         of_recurrence = difference(recurrent(grads), recurrent(exact))[0]

@@ -59,16 +59,6 @@ def real(first):
     return [line for line, cell in cells if cell["rows"] != FIRST and not cell.get("seed")]
 
 
-def streams():
-    """Return a table for classes and one for numbers: scores over the first rows."""
-    return "\n".join(_tables(real(first=True), "###"))
-
-
-def whole():
-    """Return the same tables for whole streams, or as many rows as there are records of."""
-    return "\n".join(_tables(real(first=False), "####"))
-
-
 def long():
     """Return a row for each way on each long stream: first, fifth, ninth tenth, and all."""
     head = ["", "rows", "labels", "first tenth", "fifth", "ninth", "all", "log loss", "µs/row"]
@@ -143,13 +133,17 @@ def _beside(streams, libraries):
     return "\n".join([table(head, lines), "", f"{level}{sum(ahead)} of {len(ahead)}."])
 
 
-def _tables(lines, heading):
-    parts = []
+def streams(part, heading):
+    """Return a table for classes and one for numbers: every learner's scores on real streams.
+
+    Args:
+        part: `first` for the first rows alone, or `whole`, or as many as there are records of.
+        heading: marks in front of a title.
+    """
+    lines, parts = real(part == "first"), []
     for classes, score in ((True, "accuracy"), (False, "mae")):
         names = [name for name, stream in rows.STREAMS.items() if stream.classes == classes]
         mine = {name: found for name in names if (found := of_stream(lines, name))}
-        if not mine:
-            continue
         title = f"{heading} {'Accuracy' if classes else 'Mean absolute error'}"
         counts = {name: max(r["found"]["rows"] for r in mine[name].values()) for name in mine}
         head = ["", *(f"{name}, {counts[name]:,} rows" for name in mine), "µs/row"]
@@ -157,10 +151,7 @@ def _tables(lines, heading):
         best = {name: of(r["found"][score] for r in mine[name].values()) for name in mine}
         for way in dict.fromkeys(way for name in mine for way in mine[name]):
             there = [mine[name].get(way) for name in mine]
-            values = [
-                _score(line, score, counts[name], best[name])
-                for name, line in zip(mine, there, strict=True)
-            ]
+            values = [_score(mine[name].get(way), score, counts[name], best[name]) for name in mine]
             times = [one["found"]["cpu_us_per_row"] for one in there if one and not busy(one)]
             ends = dict.fromkeys(number(end(times)) for end in (min, max) if times)
             shown.append([way, *values, " to ".join(ends)])
@@ -169,7 +160,7 @@ def _tables(lines, heading):
             if any(values):
                 shown.append([label, *values, ""])
         parts += [title, "", table(head, shown), ""]
-    return parts
+    return "\n".join(parts)
 
 
 def latency():
@@ -198,6 +189,7 @@ def timed_parts():
     return {
         (cell["stream"], cell["size"], cell["chunk"]): one["now"]
         for cell, one in results("latency", what="parts")
+        if "backend" not in cell
     }
 
 

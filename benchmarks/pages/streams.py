@@ -149,5 +149,5 @@ def soak():
     kills, stops, same = (sum(one[name] for one in runs) for name in ("kills", "stops", "same"))
     return (
         f"In all there were {kills} times `kill -9` and {stops} times SIGTERM.\n"
-        f"{same} of {len(runs)} runs ended with the state and records of an undisturbed run."
+        f"Of {len(runs)} runs, {same} ended with the state and records of an undisturbed run."
     )

@@ -37,6 +37,7 @@ import optax
 import foretrace as ft
 from benchmarks import ledger
 from benchmarks.networks import loss_of, module_learner, modules
+from benchmarks.rolling import Rolling
 from benchmarks.streams import peers
 from benchmarks.streams.deep_river import Filled
 from benchmarks.streams.held import SPACING, rows_of
@@ -102,57 +103,29 @@ def network(cell, xs, ys, classes):
     """Follow a stream with a network; return the scores of the rows with a label, and seconds."""
     mask, method, each = labelled(cell), cell["method"], SPACING[cell["stream"]]
     targets = ys if classes else np.asarray(ys, np.float32)[:, None]
-    make = make_modules if method in MODULES else make_layer
+    make = make_modules if method in MODULES else partial(make_layer, each)
     learner = make(xs.shape[1], classes, method, cell["seed"])
-    way = by_row if method in MODULES else by_label if method in ROLLING else by_chunk
+    # Modules learn each row by itself, whatever the chunk.
+    chunk = len(xs) if method in MODULES else each if method in ROLLING else CHUNK
     arguments = learner.init(), jax.tree.map(jnp.asarray, (xs, targets, mask))
-    program = jax.jit(partial(way, learner, each)).lower(*arguments).compile()
+    program = jax.jit(partial(by_chunk, learner, chunk)).lower(*arguments).compile()
     began = time.process_time()
     outputs, accepted = jax.block_until_ready(program(*arguments))
     spent = time.process_time() - began
     assert bool(jnp.all(accepted)), cell
-    return scores(np.asarray(outputs), ys[mask], classes), spent
+    return scores(np.asarray(outputs)[mask], ys[mask], classes), spent
 
 
-def by_row(learner, each, state, rows):
-    """Learn each row by itself; return the labelled rows' outputs, and whether all was accepted."""
-    _, info = learner.step(state, rows[0], rows[1], mask=rows[2])
-    return info.outputs[each - 1 :: each], info.accepted
+def by_chunk(learner, chunk, state, rows):
+    """Learn chunks, one behind the other; return all outputs, and whether all was accepted."""
 
-
-def by_chunk(learner, each, state, rows):
-    """Learn chunks, one behind the other; return what `by_row` does."""
-
-    def step(state, chunk):
-        state, info = learner.step(state, chunk[0], chunk[1], mask=chunk[2])
+    def step(state, part):
+        state, info = learner.step(state, part[0], part[1], mask=part[2])
         return state, (info.outputs, info.accepted)
 
-    cut = jax.tree.map(lambda leaf: leaf.reshape(-1, CHUNK, *leaf.shape[1:]), rows)
+    cut = jax.tree.map(lambda leaf: leaf.reshape(-1, chunk, *leaf.shape[1:]), rows)
     outputs, accepted = jax.lax.scan(step, state, cut)[1]
-    return outputs.reshape(-1, outputs.shape[-1])[each - 1 :: each], accepted
-
-
-def by_label(learner, each, state, rows):
-    """Learn the rows before each label, from the carry before them; return what `by_row` does."""
-    xs, ys, _ = rows
-    ends = np.arange(each, len(xs) + 1, each)
-    front = [(CHUNK - each, 0), (0, 0)]
-    windows = jnp.pad(xs, front)[ends[:, None] - each + np.arange(CHUNK)]
-    last = jnp.arange(CHUNK) == CHUNK - 1
-
-    def step(state, window):
-        state, carries = state
-        x, y = window
-        before = state._replace(carry=jax.tree.map(lambda leaf: leaf[0], carries))
-        y = jnp.broadcast_to(y, (CHUNK, *y.shape))
-        state, info = learner.step(before, x, y, mask=last)
-        carries = jax.tree.map(
-            lambda leaf, new: jnp.concatenate([leaf[1:], new[None]]), carries, state.carry
-        )
-        return (state, carries), (info.outputs[-1], info.accepted)
-
-    carries = jax.tree.map(lambda leaf: jnp.stack([leaf] * (CHUNK // each)), state.carry)
-    return jax.lax.scan(step, (state, carries), (windows, ys[ends - 1]))[1]
+    return outputs.reshape(-1, outputs.shape[-1]), accepted
 
 
 def make_modules(inputs, classes, method, seed):
@@ -161,12 +134,14 @@ def make_modules(inputs, classes, method, seed):
     return module_learner(inputs, classes, cells, optimizer, rule, seed=seed)
 
 
-def make_layer(inputs, classes, method, seed):
-    """Return the learner of a GRU by backpropagation through time."""
+def make_layer(each, inputs, classes, method, seed):
+    """Return the learner of a GRU by backpropagation in chunks, or through a rolling window."""
     size, rate = (LAYERS | ROLLING)[method]
     sizes = {"model_size": size, "depth": 1, "cell": ft.GRU.factory()}
     found = ft.Network(inputs, classes or 1, **sizes, key=jax.random.key(seed))
     options = {"optimizer": optax.adam(rate), "loss": loss_of(classes)}
+    if method in ROLLING:
+        return Rolling(found, reach=CHUNK, chunk=each, **options)
     return ft.Learner(found, rule=ft.BPTT, warn=False, **options)
 
 

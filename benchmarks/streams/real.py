@@ -47,7 +47,7 @@ def cells(streams=("real",), rows=20_000, seeds=(0,), limit=600):
     """Return the cells: foretrace's, then the peers'.
 
     Args:
-        streams: names of streams, or of groups of them: real, packaged, unseen, long.
+        streams: names of streams, or of groups of them: real, packaged, unseen, long, tickets.
         rows: first rows of each stream; 0 for all.
         seeds: seeds of the default mixture and of the network.
         limit: CPU seconds for a cell of a peer.

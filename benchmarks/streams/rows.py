@@ -7,8 +7,10 @@
 import csv
 import gzip
 import os
+import re
 import tempfile
 import tomllib
+from collections import Counter
 from collections.abc import Sequence
 from itertools import islice
 from pathlib import Path
@@ -29,7 +31,7 @@ class Stream(NamedTuple):
         delay: rows after which the label of a row is known.
         previous: give the last known label as an input; all get it, or none.
         ignore: columns that are left out; categories: columns of categories; clock: columns of
-            times.
+            times; words: columns of texts.
         season: rows of a season, for the peers that ask for it: a day; of months or weeks a year.
     """
 
@@ -43,6 +45,7 @@ class Stream(NamedTuple):
     ignore: Sequence[str] = ()
     categories: Sequence[str] = ()
     clock: Sequence[str] = ()
+    words: Sequence[str] = ()
     season: int = 24
 
 
@@ -56,8 +59,8 @@ def _groups():
 
 
 GROUPS = _groups()
-STREAMS, PACKAGED, UNSEEN, LONG = GROUPS.values()
-ANY = STREAMS | PACKAGED | UNSEEN | LONG
+STREAMS, PACKAGED, UNSEEN, LONG, TICKETS = GROUPS.values()
+ANY = STREAMS | PACKAGED | UNSEEN | LONG | TICKETS
 TEXTS = ("shakespeare", "war_and_peace")
 WORK = Path(tempfile.gettempdir()) / "foretrace-streams"
 
@@ -100,6 +103,9 @@ def read(name, count):
             for column, value in row.items():
                 if column in stream.categories:
                     x[f"{column} is {value}"] = 1.0
+                elif column in stream.words:
+                    counts = Counter(re.findall(r"\w+", value.lower()))
+                    x |= {f"{column} is {word}": float(count) for word, count in counts.items()}
                 elif column in stream.clock:
                     x |= _clock(value)
                 else:

@@ -4,7 +4,7 @@
 
 Both follow the same file; bursts of its rows hold NaN, infinity, absurd numbers, texts, nothing. In
 the end state and records of both must be the same bit for bit, times and memory apart. Members
-join, leave and start anew all the time.
+join, leave and start anew all the time. The memory of the undisturbed run is recorded on its way.
 """
 
 import json
@@ -29,6 +29,7 @@ MACHINE = ("seconds", "rows_per_second", "resident_mib", "microseconds")
 
 KINDS = {
     "one network": ["--size", "small", "--ignore", "who", "start", "--chunk"],
+    "mixture": ["--ignore", "who", "start", "--chunk"],
     "members": [*"--size fast --member who --reset start --members 32 --chunk".split()],
 }
 """Further arguments of the command; the last one takes the rows of a chunk."""
@@ -80,6 +81,7 @@ def soak(folder, *, kind, rows, kills, stops, chunk, seed):
         raise SystemExit(f"the disturbed run ended with {code}")
     found = differences(folder / "alone", folder / "disturbed")
     last = lines(folder / "alone")[-1]
+    memory = [line.get("resident_mib") for line in read_metrics(folder / "alone" / "metrics.jsonl")]
     return {
         "same": not found,
         "differs": found,
@@ -90,6 +92,7 @@ def soak(folder, *, kind, rows, kills, stops, chunk, seed):
         "accuracy": last["accuracy"],
         **({"members": last["members"]} if "members" in last else {}),
         "refused": last["refused"],
+        "resident_mib": [size for size in memory if size],
         "seconds": round(time.monotonic() - began),
     }
 

@@ -12,6 +12,8 @@ import tarfile
 import zipfile
 from pathlib import Path
 
+from benchmarks.streams import tickets
+
 
 def data():
     """Return the folder of the data sets."""
@@ -108,6 +110,7 @@ def _sklearn(name):
 
 
 PACKAGES = {"river": _river, "statsmodels": _statsmodels, "sklearn": _sklearn}
+PACKAGES["tickets"] = tickets.pairs
 
 
 def late_flights(stream):

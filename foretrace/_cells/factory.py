@@ -6,7 +6,7 @@ from typing import Any
 
 import equinox as eqx
 
-from foretrace._cells.abstract import AbstractCell
+from foretrace._cells.abstract import AbstractCell, check_interface
 from foretrace._types import PRNGKeyArray
 
 _EXPECTED = (
@@ -19,7 +19,8 @@ def shapes_of(make_cell: Callable[..., AbstractCell], size: int, key: PRNGKeyArr
     """Return the shapes of the cell that a function makes.
 
     Raises:
-        TypeError: it is not a function `make(size, *, key)` that returns a cell.
+        TypeError: it is not a function `make(size, *, key)` that returns a cell, or the cell breaks
+            the contract of `check_interface`.
     """
     if isinstance(make_cell, eqx.Module):
         raise TypeError(
@@ -46,4 +47,5 @@ def shapes_of(make_cell: Callable[..., AbstractCell], size: int, key: PRNGKeyArr
             f"cell={name} makes a {type(made).__name__}, which is not a cell of foretrace; "
             f"{_EXPECTED}; ft.FromModule.factory wraps a recurrent module of another library"
         )
+    check_interface(made)
     return made

@@ -8,7 +8,7 @@ for all probabilities:
 
 A module's contribution from the past lasts as long as its memory. So probabilities in proportion to
 the memory, the time constant 1 / (1 - |a|) of a module, leave less noise in the gradient than equal
-ones (`benchmarks/credit/module_noise.py`).
+ones (`results/credit.md`).
 """
 
 import jax

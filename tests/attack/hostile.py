@@ -29,16 +29,13 @@ def table(**columns):
 CSV = b"x,y\n1,2\n2,3\n"
 PARQUET = table(x=[1, 2], y=[2, 3])
 PACKED = gzip.compress(b"x,y\n" + np.random.default_rng(0).bytes(900).hex().encode())
-NOTHING = pyarrow.array([], pyarrow.int64())
 TIMES = pyarrow.array([1, 2], pyarrow.time64("us"))
 
 CASES = {
     # tables of text
     "empty.csv": Case(b"", "is empty; the first line must name the columns"),
-    "only a line break.csv": Case(b"\n", "has no rows"),
     "header alone.csv": Case(b"x,y\n", "has no rows"),
     "row with too many fields.csv": Case(CSV + b"1,2,3\n", "line 4: 3 fields, but the header"),
-    "row with too few fields.csv": Case(CSV + b"1\n", "line 4: 1 fields, but the header names 2"),
     "bad rows among good ones, skipped.csv": Case(
         CSV + b"1\n\xff,2\n" + b"3,4\n", 3, ("--bad-rows", "skip")
     ),
@@ -46,7 +43,6 @@ CASES = {
     "column without a name.csv": Case(b"x,,y\n1,2,3\n", "a column without a name"),
     "100,000 columns.csv": Case(b",".join(b"c%d" % i for i in range(100_000)), "100000 columns"),
     "row of more than a mebibyte.csv": Case(CSV + b"x" * (MAX_LINE + 9), "line 4: a row of more"),
-    "open quote.csv": Case(CSV + b'"1,2\n' + b"1,2\n" * 9, "not a row of csv|more than"),
     "open quote, skipped.csv": Case(CSV + b'"1,2\n' + b"1,2\n" * 9, 11, ("--bad-rows", "skip")),
     "text behind a closing quote.csv": Case(CSV + b'"1"x,2\n', "not a row of csv"),
     "zero byte.csv": Case(CSV + b"\0,1\n", "line 4: a zero byte"),
@@ -56,34 +52,19 @@ CASES = {
     "byte order mark.csv": Case(b"\xef\xbb\xbf" + CSV, 2),
     "Windows line breaks.csv": Case(CSV.replace(b"\n", b"\r\n"), 2),
     "old Macintosh line breaks.csv": Case(CSV.replace(b"\n", b"\r"), "not a row of csv|new-line"),
-    "blank lines.csv": Case(CSV + b"\n\n\n1,2\n\n", 3),
-    "last line without its line break.csv": Case(CSV + b"3,4", 3),
     "numbers beyond all bounds.csv": Case(
         b"x,y\n1e999,1\n-1e308,2\n1e308,3\n9" + b"9" * 500 + b",4\n", 4
     ),
     "NaN and infinity.csv": Case(b"x,y\nnan,1\ninf,2\n-Infinity,inf\n1,NaN\n", 4),
-    "empty values of a single column.csv": Case(b"y\n1\n\n2\n\n", 4),
-    "dates outside the calendar.csv": Case(
-        b"x,y\n0001-01-01T00:00:00+01:00,1\n9999-12-31T23:59:59-05:00,2\n", 2
-    ),
     "name with an escape sequence.csv": Case(b"\x1b[2J,z\n1,2\n", "no column 'y'"),
-    "category of 100,000 letters.csv": Case(b"x,y\n" + b"a" * 100_000 + b",1\n", 1),
     "target without a value.csv": Case(b"x,y\n1,\n2,\n", "have no value of 'y'"),
-    "target that is one number.csv": Case(b"x,y\n" + b"1,0\n" * 50, 50),
-    "tabs in a CSV.csv": Case(b"x\ty\n1\t2\n", "no column 'y'"),
-    "row with too few fields.tsv": Case(b"x\ty\n1\n", "line 2: 1 fields, but the header names 2"),
     # lines of JSON
     "empty.jsonl": Case(b"", "is empty; each line must be a JSON object"),
-    "line of a mebibyte.jsonl": Case(b"[" * (MAX_LINE + 10), "line 1: a row of more than"),
     "list.jsonl": Case(b"[1]\n", "line 1: a JSON list"),
     "torn object.jsonl": Case(b'{"y": 1}\n{"y"', "line 2: not JSON.*without a line break"),
-    "two objects in a line.jsonl": Case(b'{"y": 1} {"y": 2}\n', "not JSON"),
     "object in an object.jsonl": Case(b'{"x": {"a": 1}, "y": 1}\n', "'x' holds a dict; flatten"),
     "200,000 brackets.jsonl": Case(b'{"x": ' + b"[" * 200_000, "line 1: not JSON"),
     "number of 10,000 digits.jsonl": Case(b'{"y": ' + b"9" * 10_000 + b"}", "line 1: not JSON"),
-    "number of 4,000 digits.jsonl": Case(b'{"x": ' + b"9" * 4_000 + b', "y": 1}\n', 1),
-    "NaN and infinity.jsonl": Case(b'{"x": NaN, "y": Infinity}\n{"x": -Infinity, "y": 1}\n', 2),
-    "key given twice.jsonl": Case(b'{"y": 1, "y": 2}\n', 1),
     "new keys in every row.jsonl": Case(
         b"".join(
             json.dumps({"y": 1, **{f"{i}-{j}": 1 for j in range(100)}}).encode() + b"\n"
@@ -93,25 +74,19 @@ CASES = {
     ),
     "lone surrogate.jsonl": Case(b'{"x": "\\ud800", "y": 1}\n{"x": "\\udfff", "y": 2}\n', 2),
     "other keys in each row.jsonl": Case(b'{"x": 1, "y": 1}\n{"y": 2}\n{"x": 2}\n', 3),
-    "truth values and null.jsonl": Case(b'{"x": true, "y": 1}\n{"x": null, "y": 2.5}\n', 2),
     # texts
-    "empty.txt": Case(b"", "is empty"),
     "bytes that are not UTF-8.txt": Case(b"ab\xff", "not utf-8.*latin-1"),
-    "zero byte.txt": Case(b"a\nb\0", "line 2: a zero byte"),
     # compressed
     "damaged.csv.gz": Case(gzip.compress(CSV * 99)[:-20], "damaged or incomplete gzip"),
     "flipped bits.csv.gz": Case(PACKED[:30] + bytes(90), "gzip"),
-    "not compressed, by its name.csv.gz": Case(CSV, 2),
     "compressed, not by its name.csv": Case(gzip.compress(CSV), 2),
     "two parts.csv.gz": Case(gzip.compress(CSV) + gzip.compress(b"5,6\n"), 3),
     "16 mebibytes of one letter.csv.gz": Case(
         gzip.compress(b"x,y\n" + b"1" * 2**24, 1), "a row of more than"
     ),
     # parquet
-    "empty.parquet": Case(b"", "cannot be read as parquet"),
     "cut.parquet": Case(PARQUET[:-30], "cannot be read as parquet"),
     "flipped bits.parquet": Case(PARQUET[:-60] + bytes(52) + PARQUET[-8:], "cannot be read"),
-    "without rows.parquet": Case(table(x=NOTHING, y=NOTHING), "has no rows"),
     "nested.parquet": Case(table(x=[{"a": 1}], y=[1]), "flatten it into columns"),
     "wide.parquet": Case(table(**{f"c{i}": [1] for i in range(1100)}), "1100 columns, but"),
     "text of a mebibyte.parquet": Case(table(x=["a" * (MAX_LINE + 1)], y=[1]), "holds a text of"),

@@ -1,8 +1,6 @@
 """Commands that are stopped, cut off or fail: exit code, message, remaining files."""
 
 import dataclasses
-import os
-import shutil
 import sys
 
 import pytest
@@ -12,17 +10,6 @@ from foretrace.cli import _stream as commands
 from foretrace.cli._options import Stream
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._run import follow
-
-CHECKPOINT = "checkpoint.safetensors"
-
-
-def test_ctrl_c_within_a_python_program_is_an_exit_code(monkeypatch, capsys):
-    def interrupted(*_):
-        raise KeyboardInterrupt
-
-    monkeypatch.setattr(cli, "_run", interrupted)
-    assert cli.main(["report", "somewhere"]) == 130
-    assert capsys.readouterr().err == "foretrace: stopped\n"
 
 
 def test_predictions_to_a_file_are_whole_or_absent(run, tmp_path, capsys):
@@ -59,30 +46,9 @@ def test_a_file_gets_labels_as_they_are_and_a_terminal_no_escape_sequences(
     assert ("\x1b" in shown) != is_terminal
 
 
-def test_predicting_refuses_the_checkpoint_of_another_run(config, run, tmp_path, capsys):
-    other = dataclasses.replace(config, bound=5.0)  # whose arrays have the same names and shapes
-    follow(other, tmp_path / "other", show_progress=False)
-    shutil.copy(tmp_path / "other" / CHECKPOINT, run / CHECKPOINT)
-    assert cli.main(["predict", str(run), config.source]) == 2
-    assert "it and the checkpoint differ in bound: 10.0, 5.0" in capsys.readouterr().err
-
-
 def test_the_command_that_goes_on_has_all_that_is_not_in_the_run_directory(config, run):
     plain = commands._again(Stream(config, run), run)
     assert plain == f"foretrace resume {run}"
     given = StreamConfig(**{**vars(config), "bad_rows": "skip", "log_every": 7})
     more = commands._again(Stream(given, run, resume=True, rows=99, tensorboard=True), run)
     assert more == f"{plain} --bad-rows skip --log-every 7 --rows 99 --tensorboard"
-
-
-def test_files_of_a_new_run_are_on_the_disk(config, tmp_path, monkeypatch):
-    synced, fsync = [], os.fsync
-
-    def note(number):
-        synced.append(os.readlink(f"/proc/self/fd/{number}"))
-        fsync(number)
-
-    monkeypatch.setattr(os, "fsync", note)
-    (tmp_path / "new").mkdir()
-    follow(config, tmp_path / "new" / "run", rows=0, show_progress=False)
-    assert {str(tmp_path / "new" / "run"), str(tmp_path / "new")} <= set(synced)

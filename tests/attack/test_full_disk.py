@@ -14,22 +14,16 @@ from pathlib import Path
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
-from tiers import fast
 
 from foretrace._runs import appended, files
 from foretrace._runs.checkpoint import _read
 from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
 
-STREAM = "stream a.csv --look-ahead 20 --experts baselines row --log-every 10 --checkpoint-every 7 "
-COMMANDS = {
-    "late classes": STREAM + "--target c --delay 3 --id key --predictions {}.csv",
-    "members ahead": STREAM + "--target y --horizon 2 --member c --chunk 4 --predictions {}.jsonl",
-    "train": "train copy --task.pattern-length 3 --task.padding 1 --task.bits 2 --network.depth 1 "
-    "--network.model-size 4 --state-size 3 --batch-size 2 --steps 40 --log-every 10 "
-    "--evaluate-every 20 "
-    "--align-every None --checkpoint-every 20 --validation-sequences 2 --final-sequences 2",
-}
+STREAM = (
+    "stream a.csv --look-ahead 20 --experts baselines row --log-every 10 --checkpoint-every 7 "
+    "--target c --delay 3 --id key --predictions {0}.csv --run-dir {0}"
+)
 MACHINE = ("seconds", "rows_per_second", "resident_mib", "microseconds")
 ELSEWHERE = ("record", "predictions", "config")
 
@@ -89,17 +83,16 @@ FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 FOR_EVER = 10**9
 
 
-def run(name, folder, failing=(), error=FULL):
-    """Begin a command or go on with it on such a disk; return its exit code and the disk."""
+def run(folder, failing=(), error=FULL):
+    """Begin a run or go on with it on such a disk; return the exit code and the disk."""
     disk = Disk(failing, error)
-    begun = f"{COMMANDS[name].format(folder)} --run-dir {folder}"
     with pytest.MonkeyPatch.context() as patch:
         for module in (files, appended):
             patch.setattr(module, "os", disk)
             patch.setattr(module, "open", disk.open_file, raising=False)
-        is_begun = (folder / "config.json").exists()
+        words = "resume {}" if (folder / "config.json").exists() else STREAM
         try:
-            code = cli.main(f"resume {folder}".split() if is_begun else begun.split())
+            code = cli.main(words.format(folder).split())
         except Killed:
             code = -9
     return code, disk
@@ -119,17 +112,17 @@ def content(folder):
     return found, json.dumps([lines, kept]), written, names
 
 
-@pytest.fixture(scope="module", params=fast(list(COMMANDS), 2))
-def undisturbed(request, tmp_path_factory):
-    """Return the disk of a command's undisturbed run, with the command and the run's content."""
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """Return the disk of an undisturbed run, with the run's content."""
     folder = tmp_path_factory.mktemp("disk")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         rows = [f"k{i},{i % 3},{i * i % 5 + i % 2 / 2},{'uvw'[i * i % 3]}" for i in range(45)]
         (folder / "a.csv").write_text("\n".join(["key,x,y,c", *rows]))
-        code, disk = run(request.param, folder / "whole")
+        code, disk = run(folder / "whole")
         assert code == 0
-        disk.command, disk.content = request.param, content(folder / "whole")
+        disk.content = content(folder / "whole")
         yield disk
 
 
@@ -154,19 +147,19 @@ def test_whatever_cannot_be_written_the_run_ends_as_if_undisturbed(
 ):
     """Operations fail from shares of them on, or of the writes of predictions; then `resume`."""
     number, error = WAYS[way]
-    name, operations = undisturbed.command, undisturbed.operations
+    operations = undisturbed.operations
     places = [i for i, one in enumerate(operations) if one == "whole" or not predicts]
     folder = tmp_path_factory.mktemp("cut") / "run"
     for at in (places[int(share * len(places))] for share in shares if places):
         said = io.StringIO()
         with contextlib.redirect_stderr(said), contextlib.redirect_stdout(said):
-            code, _ = run(name, folder, range(at, at + number), error)
+            code, _ = run(folder, range(at, at + number), error)
             is_begun = (folder / "config.json").exists()
             assert code == 0 or not is_begun or cli.main(["check", str(folder)]) == 0
         err = said.getvalue()
         assert "Traceback" not in err and err.count("foretrace: error:") == (code in (1, 2)), err
         assert way == "killed" or code == 0 or "No space left on device" in err, err
-    assert run(name, folder)[0] == 0
+    assert run(folder)[0] == 0
     assert content(folder) == undisturbed.content
     assert {path.stem for path in folder.parent.iterdir()} == {"run"}
 

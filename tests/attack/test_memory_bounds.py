@@ -42,9 +42,8 @@ def bomb(path, kind="string", size=700_000):
 
 
 @pytest.mark.program
-@pytest.mark.parametrize("kind", KINDS)
-def test_a_parquet_file_of_repeated_texts_is_read_in_bounded_memory(tmp_path, kind):
-    bomb(tmp_path / "a.parquet", kind)
+def test_a_parquet_file_of_repeated_texts_is_read_in_bounded_memory(tmp_path):
+    bomb(tmp_path / "a.parquet", "dictionary")
     code = """if True:
     import resource, sys
     import pyarrow.parquet
@@ -79,7 +78,6 @@ BAD = "1 fields.*1001 rows one after another could not be read"
     ("name", "first", "line", "row", "message"),
     [
         ("a.csv", "x,y\n", "\n", "1,2\n", BLANK),
-        ("a.jsonl", '{"x": 1}\n', "\n", '{"x": 2}\n', BLANK),
         ("a.csv", "x,y\n", "1\n", "1,2\n", BAD),
     ],
 )
@@ -103,7 +101,6 @@ LARGE = [
     ({"horizon": 2500}, [], "horizon=2500 must be at most 1000: what it counts is kept in memory"),
     ({"horizon": 900, "member": "m", "members": 1000}, [], "members=1000, delay=900: a mixture"),
     ({"categories": 1000}, MANY, "1000 for each of 100 columns are more than 65536 inputs"),
-    ({"words": 2**15}, TEXTS, "32768 for each of 3 columns are more than 65536 inputs"),
     ({"member": "m", "members": 3 * 10**8}, [], "members=300000000, delay=0: a mixture"),
     (
         {"member": "m", "members": 3, "delay": 10**7},
@@ -114,7 +111,7 @@ LARGE = [
 ]
 
 
-@pytest.mark.parametrize(("options", "columns", "message"), fast(LARGE, 4))
+@pytest.mark.parametrize(("options", "columns", "message"), fast(LARGE, 3))
 def test_large_options_are_refused_before_they_fill_the_memory(options, columns, message):
     """The number of members that is advised fits, and one more does not."""
     plan = Plan([Column("x", "numeric"), *columns], ["x", "y"], 0)
@@ -133,12 +130,6 @@ def test_large_options_are_refused_before_they_fill_the_memory(options, columns,
         build_with(members=int(room[1]))
         with pytest.raises(ValueError, match="there is room for"):
             build_with(members=int(room[1]) + 1)
-
-
-@pytest.mark.parametrize("name", ["look_ahead", "categories", "words", "classes"])
-def test_options_that_count_what_is_kept_have_a_largest_value(name):
-    with pytest.raises(ValueError, match=f"{name}=10000000 must be at most"):
-        StreamConfig("a.csv", target="y", **{name: 10_000_000})
 
 
 def test_long_categories_classes_and_labels_are_kept_short():

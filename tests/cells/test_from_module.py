@@ -44,15 +44,6 @@ def leaky():
     )
 
 
-def linen():
-    flax = pytest.importorskip("flax.linen", reason="needs flax: pip install flax")
-    module = flax.GRUCell(3, param_dtype=float)
-    variables = module.init(KEY, jnp.zeros(3), jnp.zeros(2))
-    return ft.FromModule(
-        variables, lambda v, h, x: module.apply(v, h, x)[0], input_size=2, state_size=3
-    )
-
-
 def nnx():
     flax = pytest.importorskip("flax.nnx", reason="needs flax: pip install flax")
     definition, state, rest = flax.split(
@@ -66,7 +57,7 @@ def nnx():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("make", [partial(gru_cell, 2, 3), leaky, linen, nnx])
+@pytest.mark.parametrize("make", [partial(gru_cell, 2, 3), leaky, nnx])
 def test_a_module_obeys_every_law(make):
     """All but the common gain of the leaky units are split by unit."""
     cell = make()
@@ -85,24 +76,8 @@ def test_parameters_are_split_by_unit_where_they_can_be():
     assert shapes == square | {"bias": (4, 3), "bias_n": (4, 1)}
     shapes = jax.tree.map(jnp.shape, independent.coefficients().recurrent)
     assert shapes == {"kernel": (2, 3, 1), "decay": (2, 3, 1), "gain": (2,)}
-
-
-def test_a_wide_module_is_split_in_single_precision():
-    """A tanh that is flat to the last bit would hide a unit's dependencies."""
-    wide = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), eqx.nn.GRUCell(2, 128, key=KEY))
-    assert len(ft.FromModule(wide, call, input_size=2, state_size=128).axes) == 4
-
-
-@pytest.mark.parametrize("axis", [0, 1])
-def test_a_square_kernel_is_split_along_the_axis_of_the_units(axis):
+    # A square parameter is split along the axis of the units.
     assert {*dict(gru_cell(3, 3).axes).values()} == {0}
-    cell = ft.FromModule(
-        jnp.eye(3) + 0.1,
-        lambda w, h, x: jnp.tanh(h + jnp.tensordot(x, w, (0, 1 - axis))),
-        input_size=3,
-        state_size=3,
-    )
-    assert cell.axes == (("", axis),)
 
 
 def test_the_value_is_the_modules_own():

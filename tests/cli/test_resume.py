@@ -123,6 +123,7 @@ def test_align_takes_the_checkpoint_of_a_run_on_a_file(own, capsys, monkeypatch)
     assert experiment.read_config(own).steps == 3
 
 
+@pytest.mark.full
 def test_missing_data_are_not_the_fault_of_the_checkpoint(own, capsys):
     (own.parent / "my.npz").rename(own.parent / "elsewhere.npz")
     try:

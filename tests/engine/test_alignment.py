@@ -47,7 +47,7 @@ def test_chunks_change_hybrid_and_leave_online(network, batch):
     assert abs(cosines(ft.HYBRID, 4) - online).max() > 1e-3
 
 
-@pytest.mark.parametrize("scale", [1e-300, 1e-30, 1.0, 1e200])
+@pytest.mark.parametrize("scale", [1e-300, 1e200])
 def test_tiny_and_huge_gradients_compare_alike(network, scale):
     grads = jax.tree.map(lambda p: jax.random.normal(jax.random.key(5), p.shape), network)
     scaled = jax.tree.map(lambda g: g * scale, grads)
@@ -63,11 +63,3 @@ def test_zero_gradients_are_told_apart(network, batch):
     grads = jax.tree.map(jnp.ones_like, network)
     none = compare(network, grads, jax.tree.map(jnp.zeros_like, network))
     assert np.isnan(none.total)
-
-
-@pytest.mark.full
-def test_steps_that_do_not_count_have_no_gradient(network, batch):
-    mask = jnp.broadcast_to(jnp.arange(8) < 5, (2, 8))
-    masked = ft.alignment(network, *batch, rule="ONLINE", loss=LOSS, mask=mask)
-    cut = ft.alignment(network, *(a[:, :5] for a in batch), rule="ONLINE", loss=LOSS)
-    np.testing.assert_allclose(masked.layer_cosine, cut.layer_cosine, atol=1e-12)

@@ -11,7 +11,6 @@ import numpy as np
 import optax
 import pytest
 from gradients import LOSS, make_network
-from tiers import fast
 
 import foretrace as ft
 
@@ -116,21 +115,12 @@ WIDTH = "network.encoder.weight is bfloat16, expected float32 or float64"
 
 DATA = {
     "xs has shape (4, 3), expected (C, 2) for one stream or (B, C, 2)": {"xs": jnp.ones((C, 3))},
-    "xs has shape (2,), expected (C, 2)": {"xs": jnp.ones(2)},
-    "xs has shape (1, 1, 4, 2)": {"xs": jnp.ones((1, 1, C, 2))},
     "at least one step": {"xs": jnp.ones((0, 2)), "ys": jnp.zeros(0, int)},
-    "of at least one stream": {"xs": jnp.ones((0, C, 2)), "ys": jnp.zeros((0, C), int)},
     "xs is int64, expected floating point; encode symbols first": {"xs": XS.astype(int)},
-    "xs is bool, expected floating point": {"xs": XS.astype(bool)},
-    "xs is complex128, expected floating point": {"xs": XS.astype(complex)},
     "xs is a list, expected an array: jnp.asarray(xs)": {"xs": [[1.0, 2.0]] * C},
     "xs holds nan at (1, 0) (1 values": {"xs": XS.at[1, 0].set(jnp.nan)},
     "xs holds nan at (2, 1)": {"xs": XS.astype(jnp.float16).at[2, 1].set(jnp.nan)},
-    "xs holds -inf at (2, 0) (2 values": {"xs": XS.at[2].set(-jnp.inf)},
     "ys has shape (5,), expected (4,) and then": {"ys": jnp.zeros(C + 1, int)},
-    "ys has shape (), expected (4,)": {"ys": jnp.zeros((), int)},
-    "ys has shape (4,), expected (3, 4)": BATCH | {"ys": YS},
-    "ys is a list, expected an array": {"ys": [0] * C},
     "y must hold integer classes": {"ys": jnp.zeros(C)},
     "3 logits cannot be 2 outputs": {"ys": jnp.zeros((C, 2), int)},
     "y has shape (2,), expected that of the output, (3,)": {
@@ -138,19 +128,12 @@ DATA = {
         "loss": SQUARED,
     },
     "ys holds the label 3 (1 labels are no class), expected 0 to 2": {"ys": jnp.arange(C)},
-    "ys holds the label -1 (2 labels": {"ys": jnp.array([0, -1, -1, 2])},
-    "ys holds the label 1099511627776": {"ys": np.array([0, 2**40, 0, 0])},
     "ys holds the label -1 (1 labels": {"ys": YS - 1, "mask": jnp.array([0.0, 1, 0, 0])},
-    "mask has shape (3,), expected (4,)": {"mask": jnp.ones(C - 1)},
-    "mask has shape (4, 1), expected (4,)": {"mask": jnp.ones((C, 1))},
     "mask has shape (4,), expected (3, 4)": BATCH | {"mask": jnp.ones(C)},
-    "mask is a list, expected an array": {"mask": [True] * C},
     "mask is int64, expected booleans or floating-point weights": {"mask": jnp.ones(C, int)},
     "mask holds inf at (3,)": {"mask": jnp.ones(C, jnp.bfloat16).at[3].set(jnp.inf)},
     "reset has shape (5,), expected (4,)": {"reset": jnp.zeros(C + 1, bool)},
-    "reset has shape (4,), expected (3, 4)": BATCH | {"reset": jnp.zeros(C, bool)},
     "reset is float64, expected booleans": {"reset": jnp.zeros(C)},
-    "ys has shape (3,), expected (3, 6) and then": SEQUENCES,
     "needs last=True": SEQUENCES,
     "ys has shape (2,), expected (3,)": SEQUENCES | {"ys": jnp.zeros(2, int), "last": True},
     "ys holds the label 7": SEQUENCES | {"ys": jnp.array([0, 7, 1]), "last": True},
@@ -158,28 +141,31 @@ DATA = {
     "loss returned an array float64[3] for one step": {"loss": lambda output, y: output},
     "gradient(key=0) must be a PRNG key, such as jax.random.key(0)": {"key": 0},
     "rule='rtlr' is unknown; choose one of BPTT": {"rule": "rtlr"},
-    "rule must be a LearningRule or one of": {"rule": None},
+    "rule=None is unknown; choose one of BPTT": {"rule": None},
 }
 """Arguments of `gradient`, by the words that name their fault."""
 
 CALLS = [
     # What a network runs on.
     (partial(forward, xs=jnp.ones((6, 3))), "xs has shape (6, 3), expected (C, 2)"),
-    (partial(forward, xs=XS * jnp.nan), "xs holds nan"),
-    (partial(forward, rule="onlin"), "rule='onlin' is unknown"),
-    (partial(forward, reset=jnp.zeros(C)), "reset is float64, expected booleans"),
     (partial(forward, key=3), "forward(key=3)"),
     (partial(forward, BATCH["xs"], key=jax.random.split(KEY)), "expected one key, or (3,)"),
     (lambda: gradient(of=narrow()), f"run: {WIDTH}"),
     (partial(with_carry_of, "bptt", cumulative_mean=True), "runs on whole sequences only"),
     (lambda: ft.alignment(network(), XS, YS, rule="online", loss=LOSS, chunk=0), "chunk=0) must"),
+    (lambda: ft.operation_count(network(), ft.ONLINE, 0), "length=0"),
+    (
+        lambda: ft.alignment(modules(SET_RESET), XS, YS, rule="online", loss=LOSS),
+        "alignment(network=ModuleNetwork) must be a foretrace.Network",
+    ),
+    (
+        lambda: ft.to_torch(modules(SET_RESET), "model.py"),
+        "ModuleNetwork) must be a foretrace.Network",
+    ),
     # Carries of others.
     (partial(with_carry_of, ft.BPTT), OTHER),
     (partial(with_carry_of, ft.RTRL), f"{OTHER}, batch_size=None"),
-    (partial(with_carry_of, batch_size=1), f"{OTHER}, batch_size=None"),
-    (partial(with_carry_of, depth=3), f"{OTHER}, batch_size=None"),
     (partial(with_carry_of, cell=ft.LRU.factory(state_size=4)), f"{OTHER}, batch_size=None"),
-    (partial(with_carry_of, DEEP), f"{OTHER}, batch_size=None"),
     (partial(with_carry_of, data=BATCH), f"{OTHER}, batch_size=3"),
     (lambda: ft.init_carry(network(), "bptt2"), "rule='bptt2' is unknown; choose one of BPTT"),
     (lambda: ft.init_carry(network(), "online", 0), "batch_size=0) must be at least 1, or None"),
@@ -188,25 +174,18 @@ CALLS = [
     # Networks and their cells.
     (partial(made, cell=Flat.factory()), "['gain'] has shape (), expected the module axis (4)"),
     (lambda: made(cell=ft.GRU(4, key=KEY)), "cell is a GRU, expected a function make"),
-    (partial(made, cell=ft.LRU), "cell=LRU cannot be called as LRU(4, key=...) (missing"),
     (partial(made, cell=eqx.nn.GRUCell), "cell=GRUCell cannot be called"),
     (partial(made, cell=partial(eqx.nn.GRUCell, 4)), "makes a GRUCell, which is not a cell of fo"),
     (partial(made, cell="lru"), "cell is 'lru', expected a function make"),
     (partial(made, cell=NarrowCell.factory(state_size=3)), "NarrowCell puts out 2 features where"),
-    (partial(made, cell=ft.GRU.factory(state_size=3)), "GRU puts out 3 features"),
     (partial(made, key=jax.random.split(KEY)), "Network(key=an array key<fry>[2]) must be a PRNG"),
     (lambda: network().block(2), "block(2): the network has depth 2"),
-    (lambda: network().block(-3), "block(-3): the network has depth 2"),
     (modules, "needs at least one"),
     # What a call of a learner is given.
     (partial(step, x=BATCH["xs"], y=BATCH["ys"]), "batch_size=None"),
-    (partial(step, x=jnp.zeros((3, 3))), "the 2 inputs of the network"),
-    (partial(step, y=jnp.zeros(5, int)), "ys has shape (5,)"),
-    (partial(step, mask=jnp.ones(2, bool)), "mask has shape (2,)"),
     (partial(step, y=YS + 3), "ys holds the label 3"),
     (partial(step, y=YS[0], last=True), "whole_sequences=True"),
     (partial(row, y=jnp.full((C, 3), jnp.nan)), "y holds nan"),
-    (partial(row, y=jnp.zeros((C, 4))), "squared_error: y has shape (4,)"),
     (partial(row, y=jnp.zeros(C)), "squared_error: y has shape ()"),
     (partial(row, mask=jnp.array([1, -0.5, 1, 1])), "mask holds -0.5 at (1,), expected weights"),
     (lambda: learner().init(0), "init(key=0) must be a PRNG key"),
@@ -214,20 +193,15 @@ CALLS = [
     (lambda: learner().predict(jax.eval_shape(learner().init), [[1.0, 1.0]]), "xs is a list"),
     # Options of a learner.
     (lambda: learner(narrow()), f"Learner: {WIDTH}"),
-    (lambda: ft.rl.Agent(narrow(), ft.rl.QLearning(), rule=ft.ONLINE), f"Agent: {WIDTH}"),
     (partial(learner, "lru"), "Learner(network=str) must be a foretrace.Network"),
     (partial(learner, accumulate=True, whole_sequences=True), "whole_sequences=True has only one"),
     (partial(learner, accumulate=True, mean_loss=True), "mean_loss=True divides"),
     (partial(learner, segment=3, whole_sequences=True, rule=DEEP), "rules without credit in depth"),
-    (partial(learner, rule="NONSENSE"), "'NONSENSE' is unknown"),
     (partial(learner, head="squares"), "must be a head, such as ft.heads.least_squares"),
     (lambda: learner(network(), rule="rtrl(depth=1, modules=2)"), "independent modules"),
     (partial(learner, rule=SAMPLED, whole_sequences=True), "on whole sequences nothing is carried"),
     # Options that do not go with rows.
-    *(
-        (partial(of_rows, **{name: True}), f"Learner({name}=…) does not go with ft.kalman")
-        for name in ("accumulate", "whole_sequences", "mean_loss")
-    ),
+    (partial(of_rows, mean_loss=True), "Learner(mean_loss=…) does not go with ft.kalman"),
     (partial(of_rows, loss=ft.losses.huber), "use ft.losses.squared_error for numbers"),
     (partial(of_rows, loss=IGNORING), "without a label to ignore"),
     (partial(of_rows, rule=DEEP), "between layers is for ft.Network"),
@@ -242,7 +216,6 @@ CALLS = [
     ),
     # Arguments of `fit`.
     (partial(fit, SERIES[:3]), "as many sequences"),
-    (partial(fit, mask=jnp.ones((12, 4), bool)), "mask has shape (12, 4), expected (12, 5)"),
     (partial(fit, validation=0, patience=1), "patience=…) needs a validation loss"),
     (partial(fit, 1e200 * SERIES, validation=0), "updates of epoch 1 were refused, because loss"),
     (partial(fit, xs=partial(table, a=[1.0], b=["x"])), "DataFrame whose values are not all numb"),
@@ -286,17 +259,13 @@ FOREIGN = {
     "network.blocks.norm.scale is float64[1, 4], expected float64[2, 4]": ({"depth": 1}, {}),
     "network.blocks.cell.nu_log is missing, expected float64[2, 3]": ({"cell": "gru"}, {}),
     "network.encoder.weight is float32[4, 2], expected float64[4, 2]": ({"dtype": np.float32}, {}),
-    "carry.e": ({}, {"rule": ft.SPATIAL}),
-    "carry.h is complex128[2, 2, 3], expected complex128[2, 3]": ({}, {"batch_size": 2}),
     "opt_state": ({}, {"optimizer": optax.adam(0.1)}),
-    "grads": ({}, {"accumulate": True}),
-    "carry.h is missing": ({}, {"whole_sequences": True}),
     " has the right arrays, but was made with other options": ({"dropout": 0.5}, {}),
 }
 """Options of the network and of the learner whose state is given to one with others."""
 
 
-@pytest.mark.parametrize("words", fast(list(FOREIGN), 4))
+@pytest.mark.parametrize("words", list(FOREIGN))
 def test_the_state_of_another_learner_is_named(words):
     of, options = FOREIGN[words]
     of = {"depth": 2, "dtype": float} | of
@@ -319,11 +288,6 @@ def test_structural_zeros_are_named():
         ft.Learner(make_network(depth=2), **options | {"rule": ft.ONLINE})
 
 
-@pytest.mark.parametrize("name", ["ONLINE", "online", "Snap1"])
-def test_rules_go_by_name_in_any_case(name):
-    gradient(ft.init_carry(network(), name), rule=name)
-
-
 def test_labels_of_sequences_and_steps_that_do_not_count_may_be_anything():
     ys, mask = jnp.array([0, -1, 2**30, 2]), jnp.array([True, False, False, True])
     expected = gradient(ys=jnp.array([0, 0, 0, 2]), mask=mask)
@@ -332,10 +296,9 @@ def test_labels_of_sequences_and_steps_that_do_not_count_may_be_anything():
     gradient(**SEQUENCES | {"ys": jnp.array([0, 7, 1])}, last=True, mask=none)
 
 
-@pytest.mark.parametrize("dtype", fast([jnp.bfloat16, jnp.float16]))
-def test_inputs_of_another_width_are_computed_with_as_the_parameters_are(dtype):
+def test_inputs_of_another_width_are_computed_with_as_the_parameters_are():
     """Their values are exact in float64, so the result equals the one of these values."""
-    xs = jnp.linspace(-1, 1, 2 * C).reshape(C, 2).astype(dtype)
+    xs = jnp.linspace(-1, 1, 2 * C).reshape(C, 2).astype(jnp.bfloat16)
     found = gradient(xs=xs, mask=xs[:, 0])
     wide = gradient(xs=xs.astype(float), mask=xs[:, 0].astype(float))
     jax.tree.map(np.testing.assert_array_equal, found, wide)

@@ -48,14 +48,6 @@ def interrupt_at(step, patch):
     patch.setattr("foretrace._runs.follow.ProgressBar", lambda *_: Interrupting(False))
 
 
-def interrupt_as_it_is_built(patch):
-    def build(*arguments, **options):
-        signal.raise_signal(signal.SIGINT)
-        return experiment.build(*arguments, **options)
-
-    patch.setattr(_train, "build", build)
-
-
 def terminate_in_batch(number, patch):
     """Ask to stop in a batch of an evaluation: two at the steps 0, 20 and 40, five at the end."""
     evaluation_batches, calls = _train.evaluation_batches, []
@@ -98,14 +90,10 @@ def assert_same_run(a, b, config=CONFIG):
     ("stop", "least", "most"),
     fast(
         [
-            (partial(interrupt_at, 17), 17, 17 + IN_FLIGHT + 1),
             (partial(terminate_in_batch, 3), 20, 20),
+            (partial(interrupt_at, 17), 17, 17 + IN_FLIGHT + 1),
             (partial(terminate_in_batch, 8), 40, 40),
-            (partial(terminate_in_batch, 1), 0, 0),
-            (partial(terminate_in_batch, 5), 40, 40),
-            (interrupt_as_it_is_built, 0, 0),
         ],
-        2,
     ),
 )
 def test_a_stopped_run_is_resumed_bit_for_bit(tmp_path, finished, stop, least, most):
@@ -132,7 +120,6 @@ def test_the_record(finished):
     assert experiment.read_config(finished.run.path) == CONFIG
     data = json.loads(finished.run.config.read_text())
     assert data["surroundings"]["packages"]["jax"] == jax.__version__
-    assert data["config"]["network"]["cell"]["type"] == "LRU"
     assert ft.read_extra(finished.run.checkpoint)["config"] == to_json(CONFIG)
 
 
@@ -144,14 +131,10 @@ def test_a_line_of_training_is_the_mean_of_the_steps_since_the_one_before(tmp_pa
     np.testing.assert_allclose(losses(finished), each.mean(axis=1), rtol=1e-6)
 
 
-CELLS = [kind() for kind in CONFIGS.values()]
+CELLS = [*(kind() for kind in CONFIGS.values()), experiment.S5(timescales=(1, 9.5))]
 
 
-@pytest.mark.parametrize(
-    "cell",
-    [*CELLS, experiment.LinearRNN(tanh=True), experiment.S5(timescales=(1, 9.5))],
-    ids=lambda cell: type(cell).__name__,
-)
+@pytest.mark.parametrize("cell", CELLS, ids=lambda cell: type(cell).__name__)
 def test_every_cell_of_the_command_line_survives_json_and_fits_a_network(cell):
     config = experiment.Config(network=NETWORK(model_size=6, depth=1, cell=cell), chunk=3)
     assert from_json(experiment.Config, json.loads(json.dumps(to_json(config)))) == config
@@ -169,7 +152,6 @@ def read(**data):
     [
         (read(rule=7), r"^rule=7 must be a text$"),
         (read(rule="onlin"), r"^rule='onlin' is unknown; choose one of BPTT, .*TRUNCATED$"),
-        (read(steps="many"), r"^steps='many' must be a whole number$"),
         (read(steps=True), r"^steps=True must be a whole number$"),
         (read(chunk=2.5), r"^chunk=2.5 must be a whole number or None$"),
         (read(stepz=3), r"^stepz=3 is not a setting of Config; expected task, .*keep_best$"),
@@ -188,13 +170,14 @@ def read(**data):
             for name in ("steps", "batch_size", "chunk", "segment", "log_every", "final_sequences")
         ),
         (partial(CHANGED, steps=2**31), "^steps=2147483648 must be below"),
+        (partial(CHANGED, matmul_precision="half"), "^matmul_precision='half' must be one of"),
         (partial(CHANGED, seed=-1), r"^seed=-1 must lie in \[0, 2\^31\)$"),
         *(
             (
                 partial(experiment.MinGRU, timescales=timescales),
                 r"^timescales=.* must be a pair, such as \(1, 1000\) or None$",
             )
-            for timescales in (64, (1.0,), (1.0, 2.0, 3.0), "ab")
+            for timescales in (64, (1.0,), "ab")
         ),
     ],
 )
@@ -206,7 +189,6 @@ def test_a_wrong_setting_is_refused_by_place_value_and_what_is_expected(call, me
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"network": NETWORK(depth=0)}, "depth=0"),
         ({"network": NETWORK(dropout=1.0)}, "dropout"),
         (
             {"optimizer": OPTIMIZER(warmup_steps=40)},
@@ -219,22 +201,6 @@ def test_what_makes_no_learner_is_named_before_anything_is_written(tmp_path, cha
     with pytest.raises(ValueError, match=message):
         train(tmp_path / "run", CHANGED(**change))
     assert not (tmp_path / "run").exists()
-
-
-@pytest.mark.full
-def test_divergence_is_counted_across_a_stop_and_names_the_step_and_the_way_out(
-    tmp_path, monkeypatch
-):
-    config = CHANGED(optimizer=OPTIMIZER(learning_rate=1e38, clip=None), align_every=None)
-    with monkeypatch.context() as patch:
-        interrupt_at(9, patch)
-        assert train(tmp_path / "run", config).scores is None
-    with pytest.raises(
-        experiment.DivergenceError, match=r"20 steps in a row.*step 2\d.*learning_rate.*clip"
-    ):
-        train(tmp_path / "run", config, resume=True)
-    records = read_metrics(tmp_path / "run" / "metrics.jsonl")
-    assert [r["refused"] > 0 for r in records if r["kind"] == "train"][-1]
 
 
 @pytest.mark.parametrize("more", fast([0, -1, 5]))

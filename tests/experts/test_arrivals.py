@@ -31,27 +31,24 @@ def _floats(raw):
 def program(shape):
     """Return what is known before the first row, and the compiled step of a row."""
     arrivals = Arrivals(shape)
-    return arrivals.init(), jax.jit(arrivals.next, static_argnames="learning")
+    return arrivals.init(), jax.jit(arrivals.next)
 
 
 class Followed:
-    """Rows of streams, each with a label that comes `delay` rows of the stream later."""
+    """Rows of a stream, each with a label that comes `delay` rows later."""
 
     def __init__(self, shape, delay=0):
         shape = dataclasses.replace(shape, delay=delay + shape.horizon)
         self.arrived, self.next = program(shape)
-        self.delay, self.labels = delay, {}
+        self.delay, self.labels = delay, []
 
-    def push(self, x, label, slot=0, *, learning=True, reset=False):
+    def push(self, x, label):
         """Return the row and which numbers are outliers."""
-        if reset or slot not in self.labels:
-            reset, self.labels[slot] = True, []
-        came = self.labels[slot]
-        came.append(label)
-        y = came[-1 - self.delay] if len(came) > self.delay else np.nan
-        x, is_number = np.array([x, 0.0]), np.array([1.0, 0.0])
-        raw = _floats(RawRow(x, is_number, y, slot, reset))
-        row, self.arrived, outliers = self.next(self.arrived, raw, learning=learning)
+        is_new = not self.labels
+        self.labels.append(label)
+        y = self.labels[-1 - self.delay] if len(self.labels) > self.delay else np.nan
+        raw = _floats(RawRow(np.array([x, 0.0]), np.array([1.0, 0.0]), y, 0, is_new))
+        row, self.arrived, outliers = self.next(self.arrived, raw)
         return jax.tree.map(np.asarray, (row, outliers))
 
 
@@ -94,40 +91,6 @@ def test_numbers_and_what_was_known_of_them_are_those_of_the_definition(horizon,
         label = ys[first + 1 : first + 1 + horizon] if horizon else ys[first : first + 1]
         assert row.known == (first >= 0 and not np.isnan(label).any())
         assert not row.known or row.label.tolist() == label
-
-
-@pytest.mark.parametrize("shape", [NUMBERS, dataclasses.replace(NUMBERS, outputs=2), CLASSES])
-def test_who_only_answers_sees_the_same_last_label_and_learns_no_unit(shape):
-    learns, answers = Followed(shape, 2), Followed(shape, 2)
-    for i in range(12):
-        label = float(i % 5) if i % 4 else np.nan
-        seen, _ = learns.push(i, label)
-        before = answers.arrived
-        asked, _ = answers.push(i, label, learning=i < 6)
-        np.testing.assert_array_equal(asked.last, seen.last)
-        if i >= 6:
-            assert not asked.known and not asked.is_scored
-            assert_same(units(before), units(answers.arrived))
-
-
-@pytest.mark.parametrize("shape", fast([NUMBERS, CLASSES]))
-def test_a_stream_among_others_has_its_own_labels_and_shares_the_units(shape):
-    many, alone = Followed(dataclasses.replace(shape, members=2), 2), {}
-    draw = np.random.default_rng(0)
-    for i in range(60):
-        slot, label = int(draw.integers(2)), float(i % 4)
-        reset = i in (30, 41)
-        if reset or slot not in alone:
-            alone[slot] = Followed(shape, 2)
-        row, _ = many.push(draw.normal(), label, slot, reset=reset)
-        own, _ = alone[slot].push(0.0, label)
-        np.testing.assert_array_equal(row.last, own.last)
-        assert row.known == own.known and (not row.known or row.label == own.label)
-    assert many.arrived.columns.all.num_samples[0] == 60
-    before = many.arrived
-    raw = RawRow(np.zeros(2), np.zeros(2), np.nan, 2.0, 0.0)  # a row that is missing
-    _, after, _ = many.next(before, _floats(raw))
-    assert_same(units(before), units(after))
 
 
 def settled(**options):

@@ -16,40 +16,32 @@ FEW = ModelConfig(experts=("row", "memory"))
 SMALL = ModelConfig(size="small", depth=1, model_size=4, state_size=3, rule="online")
 STREAMS = {
     "numbers": (FEW, NUMBERS, {"delay": 2}),
-    "without delay": (FEW, NUMBERS, {}),
     "several steps ahead": (FEW, NUMBERS, {"outputs": 3, "delay": 4}),
     "classes": (FEW, CLASSES, {"delay": 2}),
-    "in chunks": (FEW, NUMBERS, {"delay": 2}),
-    "all experts": (ModelConfig(), NUMBERS, {}),
     "network": (SMALL, NUMBERS, {"delay": 2}),
 }
 
 
-def costs(config, shape, learning, chunk):
+def costs(config, shape):
     """Return the temporary memory of the program of a row, and the bytes it reads and writes."""
     config, shape = resolve(config, shape)
     model = build_mixture(config, shape)
     with jax.enable_x64(True):
-        rows = jax.ShapeDtypeStruct((chunk, width(shape)), float)
+        rows = jax.ShapeDtypeStruct((1, width(shape)), float)
         state = jax.eval_shape(model.packing.pack, model.like)
-        program = (model._step if learning else model._advance).lower(state, model._maps, rows)
-        found = program.compile()
+        found = model._step.lower(state, model._maps, rows).compile()
     memory = found.memory_analysis().temp_size_in_bytes
-    # Elements of several rows, or of several steps, count as if all were read or written.
-    is_counted = chunk == 1 and shape.first_delay is None
+    # Elements of several steps count as if all were read or written.
+    is_counted = shape.first_delay is None
     return memory, found.cost_analysis()["bytes accessed"] if is_counted else 0
 
 
-CASES = [*((True, name) for name in STREAMS), (False, "all experts")]
-
-
-@pytest.mark.parametrize(("learning", "name"), fast(CASES))
-def test_what_a_row_costs_does_not_depend_on_the_number_of_members(learning, name):
+@pytest.mark.parametrize("name", fast(STREAMS))
+def test_what_a_row_costs_does_not_depend_on_the_number_of_members(name):
     config, shape, options = STREAMS[name]
-    chunk = 3 if name == "in chunks" else 1
     # With fewer members, the smallest arrays of their states would be packed with others.
     few, many = (
-        costs(config, dataclasses.replace(shape, members=members, **options), learning, chunk)
+        costs(config, dataclasses.replace(shape, members=members, **options))
         for members in (2000, 4000)
     )
     # Even a copy of the turns of the rings, four bytes a member, would be more.

@@ -4,7 +4,6 @@ import jax
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from test_mixture import assert_same, packed
 
 from foretrace._experts.events import (
     FAR_OUT,
@@ -15,8 +14,6 @@ from foretrace._experts.events import (
     new_events,
     remember,
 )
-from foretrace._experts.features import look, maps, new_past
-from foretrace._experts.mixture import mixture
 from foretrace._experts.shape import MAX_EVENTS, Shape
 
 SHAPE = Shape(2, (0, 1), 2, classes=True, previous=False)
@@ -57,21 +54,3 @@ def test_features_are_zero_before_the_first_unusual_row_and_where_these_are_freq
     for rows in (frequent, [[0.0, 0.0]] * 20):
         assert not has_events(followed(rows))
         assert not np.any(event_features(followed(rows)))
-
-
-def test_experts_of_unusual_rows_learn_nothing_without_them():
-    model = mixture(SHAPE, ("baselines", "events"))
-    draw = np.random.default_rng(0)
-    xs = draw.uniform(-2, 2, (100, 2))
-    state, _ = model.step(model.init(), packed(SHAPE, xs, (xs[:, 0] > 0).astype(int).tolist()))
-    at = [expert.names for expert in model.experts].index(("events", "wide events"))
-    assert_same(state.experts[at], model.init().experts[at])
-
-
-def test_a_spike_among_many_inputs_is_seen_before_they_are_projected():
-    shape = Shape(200, (), 2, classes=True)
-    x = np.where(np.arange(200) == 150, 9.0, 0.0)
-    parts = maps(shape), new_past(shape), x, np.asarray(-1.0), np.array([0.0, 1.0])
-    _, after = look(shape, *parts, np.zeros(0))
-    assert after.events.rows.shape[1] < 200
-    assert after.events.ages[0] == 0

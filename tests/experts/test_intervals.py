@@ -1,7 +1,6 @@
 """Prediction intervals: coverage under drift, outliers, late labels; nested."""
 
 from functools import cache
-from itertools import product
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.signal import lfilter
 from tiers import fast
 
-from foretrace._experts.intervals import _RATES, _SPANS, Intervals
+from foretrace._experts.intervals import Intervals
 
 ERRORS = {
     "normal": lambda noise: noise,
@@ -74,23 +73,6 @@ def test_ninety_percent_of_the_errors_lie_inside(kind, delay):
     assert 0.82 <= inside[-1000:].mean() <= 0.97
 
 
-def test_there_is_a_tracker_for_each_pair_of_rate_and_span():
-    errors, pairs = errors_of("grows", 300), list(product(_RATES, _SPANS))
-    _, state = follow(errors, 0)
-    units = dict.fromkeys(_SPANS, 1.0)
-    quantiles = dict.fromkeys(pairs, np.asarray(Intervals(1).init().quantiles)[0, 1, :, 0])
-    miss = (1 - np.array(Intervals(1).coverages)) / 2
-    for count, error in enumerate(errors, 2):
-        for rate, span in pairs:
-            is_beyond = error > quantiles[rate, span] * units[span]
-            quantiles[rate, span] = quantiles[rate, span] + rate * (is_beyond - miss)
-        for span, unit in units.items():
-            size = min(abs(error), max(20 * unit, 1.0))
-            units[span] = unit + (size - unit) / min(count, span)
-    found, wanted = np.asarray(state.quantiles)[:, 1, :, 0], np.array(list(quantiles.values()))
-    np.testing.assert_allclose(sorted(found.tolist()), sorted(wanted.tolist()), rtol=1e-9)
-
-
 @pytest.mark.full
 @pytest.mark.parametrize("coverage", [0.2, 0.5, 0.75, 0.95])
 def test_other_coverages_hold_their_share(coverage):
@@ -129,14 +111,7 @@ def test_nothing_is_learned_from_what_is_not_finite():
             np.testing.assert_array_equal(a, b)
 
 
-def test_it_recovers_from_a_value_of_another_world():
-    errors = errors_of("normal", 1500)
-    errors[500] = 1e30
-    inside, state = follow(errors, 0)
-    assert inside[700:].mean() > 0.8 and margins_of(state).sum() < 10
-
-
-@pytest.mark.parametrize("exact", fast([20_000, 1000, 100]))
+@pytest.mark.parametrize("exact", fast([20_000, 100]))
 @pytest.mark.parametrize("scale", fast([1.0, 1e-6]))
 def test_after_exact_rows_the_coverage_is_back_in_some_tens_of_rows(exact, scale):
     inside, state = follow(np.zeros(exact), 0)
@@ -144,12 +119,6 @@ def test_after_exact_rows_the_coverage_is_back_in_some_tens_of_rows(exact, scale
     draws = scale * np.random.default_rng(0).normal(size=(20, 160))
     shares = np.mean([follow(errors, 0, state=state)[0] for errors in draws], axis=0)
     assert shares[40:80].mean() > 0.75 and shares[60:].mean() > 0.82
-
-
-@pytest.mark.full
-def test_after_exact_rows_late_labels_bring_the_coverage_back():
-    inside, _ = follow(np.concatenate([np.zeros(20_000), errors_of("normal", 1000)]), 24)
-    assert inside[20_100:20_200].mean() > 0.8 and 0.8 < inside[20_000:].mean() < 0.97
 
 
 @given(st.lists(st.sampled_from([0.0, 0.0, 1.0, -1.0, 1e-9, 1e6]), min_size=1, max_size=300))

@@ -30,14 +30,13 @@ def test_equals_regularised_least_squares_with_the_small_weights_of_outliers(rob
     np.testing.assert_allclose(state.weights[0], found, atol=1e-9)
 
 
-@pytest.mark.parametrize("members", [1, 3])
-def test_members_forget_by_their_own_rows(members):
+def test_members_forget_by_their_own_rows():
     recursion = Recursion((2,), 1, forget=0.99, robust=False)
     state = recursion.init()
     state = state._replace(covariances=(jnp.diag(jnp.array([1.0, 0.5])),))
-    for _ in range(members):
+    for _ in range(3):
         row = (jnp.array([1.0, 0.0]),), jnp.zeros(1), jnp.asarray(True)
-        state = recursion.learn(state, *row, jnp.asarray(float(members)))
+        state = recursion.learn(state, *row, jnp.asarray(3.0))
     # The second direction is not excited: it has forgotten one row, whoever it came from.
     np.testing.assert_allclose(state.covariances[0][1, 1], 0.5 / 0.99, rtol=1e-12)
 
@@ -66,9 +65,8 @@ INPUTS = {
 }
 
 
-@pytest.mark.parametrize("rows", [20_000, pytest.param(1_000_000, marks=pytest.mark.full)])
 @pytest.mark.parametrize("kind", INPUTS)
-def test_no_rows_make_it_unstable(kind, rows):
+def test_no_rows_make_it_unstable(kind, rows=20_000):
     fs, recursion = INPUTS[kind](np.random.default_rng(0), rows), Recursion((6,), 1, forget=0.99)
     ys, known = np.clip(fs.sum(1, keepdims=True), -20, 20), jnp.asarray(True)
 
@@ -128,12 +126,6 @@ def test_raw_least_squares_are_the_normal_equations_with_a_prior_without_units()
     np.testing.assert_allclose(found[399], ys[0] + w[0] + centred[399] @ w[1:], atol=1e-6)
 
 
-def test_the_prior_of_a_feature_that_becomes_louder_is_that_of_its_first_row():
-    rows = [[0.0, 0.0], [1.0, 1.0], *[[1000.0, 1000.0]] * 97, *[[1000.0, 999.0]] * 21]
-    # Twenty rows tell the two apart; with the prior of their later size, nothing would.
-    assert followed(np.array(rows), np.array(rows) @ [1.0, -1.0], name="raw_lags")[-1] > 0.8
-
-
 def test_a_broken_reading_gives_no_number_that_no_label_came_near():
     draw = np.random.default_rng(2)
     xs, ys = draw.normal(size=(300, 1)), np.zeros(300)
@@ -142,17 +134,3 @@ def test_a_broken_reading_gives_no_number_that_no_label_came_near():
     shifted[-1], broken[-1] = 1e3, 1e6
     np.testing.assert_allclose(followed(shifted, ys)[-1], 2e3, rtol=1e-2)
     assert followed(broken, ys, (0.5, 1.0))[-1] == 0.5
-
-
-def test_what_is_forgotten_goes_back_to_the_prior():
-    """Numbers that change seldom, seen in eight rows: mostly nothing tells them apart."""
-    draw, rows = np.random.default_rng(3), 18_000
-    walk, place = np.cumsum(draw.normal(size=rows)) * 0.1, np.arange(rows)
-    seldom = place // 9000, place // 24 % 30
-    columns = [np.roll(one, lag) for one in (*seldom, walk) for lag in range(8)]
-    xs = np.stack(columns, axis=1).astype(float)
-    xs[:8] = xs[8]
-    ys = walk + draw.normal(size=rows)
-    errors = np.abs(followed(xs, ys, name="raw_lags") - ys)
-    # The mean size of the noise is .798; with coefficients that drift, .813.
-    assert errors[9000:9010].max() < 10 and errors[1000:].mean() < 0.805

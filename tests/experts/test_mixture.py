@@ -4,7 +4,7 @@ import jax
 import numpy as np
 
 from foretrace._experts.by_name import EXPERTS, REMEMBERING
-from foretrace._experts.mixture import Mixture, mixture
+from foretrace._experts.mixture import Mixture
 from foretrace._experts.rows import RawRow, pack
 from foretrace._experts.shape import Shape
 
@@ -46,37 +46,11 @@ def assert_same(one, two, **tolerance):
         np.testing.assert_allclose(a, b, **tolerance or {"rtol": 0, "atol": 0})
 
 
-def test_the_mixture_follows_a_switch_of_the_best_expert():
-    # First the mean is best (noise), then the last number (a random walk), then the season.
-    draw = np.random.default_rng(0)
-    walk = np.cumsum(draw.normal(size=1000)) * 3
-    season = np.tile(draw.normal(size=50) * 30, 20)
-    labels = np.concatenate([draw.normal(size=1000), walk, season])
-    _, step = run(
-        mixture(NUMBERS, ("baselines",)), packed(NUMBERS, np.zeros((3000, 2)), labels.tolist()), 500
-    )
-    errors = np.abs(step.newest[:, 0] - labels)
-    for part in range(3):
-        here = slice(1000 * part + 200, 1000 * part + 1000)
-        assert errors[here].mean() < 1.15 * step.errors[here].mean(0).min()
-
-
 def test_experts_can_be_left_out_and_what_is_too_large_says_so():
     assert Mixture(NUMBERS, ("baselines",)).names == ("last", "mean", "season")
     left_out = ("lags", "wide", "waves", "neighbours", "gradient", *REMEMBERING)
     assert Mixture(Shape(0, (), 256, classes=True)).left_out == left_out
     assert set(Mixture(CLASSES, EXPERTS).names) > {"majority", "wide", "context 5", "neighbours"}
-
-
-def test_many_columns_and_unused_inputs_are_reduced():
-    shape = Shape(2000, tuple(range(0, 2000, 2)), 1)
-    assert (shape.row_size, shape.lagged_size) == (64, 24) and shape.size(shape.depth) <= 112
-    model = mixture(shape, ("baselines", "lags"))
-    draw = np.random.default_rng(0)
-    rows = packed(shape, draw.normal(size=(8, 2000)), draw.normal(size=8).tolist())
-    assert np.isfinite(run(model, rows)[1].newest).all()
-    shape = Shape(64, (0, 2), 1, used=4)
-    assert shape.row_size == 12 and shape.depth > 30
 
 
 def test_a_state_is_float64_of_known_shapes_and_global_precision_stays():
@@ -100,16 +74,3 @@ def test_the_first_rows_compile_two_programs(caplog):
             state, _ = model.step(state, row[None])
     names = [r.getMessage().split()[4] for r in caplog.records if "XLA comp" in r.getMessage()]
     assert names == ["jit(_traced_init)", "jit(_traced_step)"]
-
-
-def test_a_packed_state_learns_the_same_bit_for_bit():
-    model = Mixture(NUMBERS, ("baselines", "short", "neighbours"))
-    draw = np.random.default_rng(0)
-    rows = packed(NUMBERS, draw.normal(size=(60, NUMBERS.inputs)), draw.normal(size=60).tolist())
-    few = model.packing.pack(model.init())
-    assert len(leaves(few)) < len(leaves(model.init())) / 2
-    whole, steps = run(model, rows, 20)
-    for i in range(0, 60, 20):
-        few, step = model.step(few, rows[i : i + 20])
-        np.testing.assert_array_equal(step.newest, steps.newest[i : i + 20])
-    assert_same(model.packing.unpack(few), whole)

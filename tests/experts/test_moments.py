@@ -13,7 +13,6 @@ from foretrace._experts.moments import (
     NEW_SCALE,
     SETTLED,
     Average,
-    Moments,
     new_moments,
 )
 
@@ -118,20 +117,3 @@ def test_a_burst_is_left_as_it_was_entered():
     assert found[FEW:].all() and moments.scale[0] == pytest.approx(1e9, rel=0.1)
     moments, found = learned(moments, NOISE)
     assert found.all() and moments.scale[0] < 3
-
-
-def test_columns_have_moments_of_their_own_and_learn_what_is_known():
-    together, alone = new_moments(3), [new_moments(1) for _ in range(3)]
-    draw = np.random.default_rng(0)
-    for _ in range(90):
-        x = jnp.asarray(draw.normal(size=3) * np.where(draw.uniform(size=3) < 0.1, 1e3, 1.0))
-        known = jnp.asarray(draw.uniform(size=3) < 0.7)
-        counted, together = together.learn(x, BOUND, known)
-        for i in range(3):
-            found, alone[i] = alone[i].learn(x[i : i + 1], BOUND, known[i : i + 1])
-            assert not known[i] or found[0] == counted[i]
-    for i, one in enumerate(alone):
-        own = jax.tree.map(lambda leaf, i=i: leaf[i : i + 1], together)
-        assert isinstance(own, Moments)
-        for a, b in zip(jax.tree.leaves(own), jax.tree.leaves(one), strict=True):
-            np.testing.assert_array_equal(a, b)

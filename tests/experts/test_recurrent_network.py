@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from test_mixture import NUMBERS, leaves, packed, run
+from test_mixture import NUMBERS
 from tiers import fast
 
 from foretrace._experts.answer import answer_of
@@ -14,7 +14,7 @@ from foretrace._experts.expert import Lesson, Remembered
 from foretrace._experts.features import expand, maps, new_seen
 from foretrace._experts.network import RecurrentNetwork
 from foretrace._experts.shape import Shape
-from foretrace.stream._model import build_learner, build_mixture, resolve
+from foretrace.stream._model import build_learner, resolve
 from foretrace.stream._model_config import ModelConfig
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
@@ -139,7 +139,7 @@ def read(expert, residuals, last, output):
     return expert.read(residuals, jnp.asarray(output, float)[None], seen)[0, 0]
 
 
-@pytest.mark.parametrize("slope", [0.0, 0.8, 1.0])
+@pytest.mark.parametrize("slope", [0.0, 0.8])
 def test_the_base_is_the_best_linear_prediction_from_the_last_number(noted, slope):
     expert, state = noted(slope)
     assert read(expert, state, 1.0, 0.0) == pytest.approx(slope, abs=0.08)
@@ -163,15 +163,3 @@ def test_an_outlier_and_an_output_that_is_not_finite_are_bounded(noted):
     close(expert._noted(state, far._replace(known=~YES)), state, 0.0)
     for output in (np.nan, np.inf, -np.inf, 1e300):
         assert jnp.isfinite(read(expert, state, 0.5, output))
-
-
-def test_in_the_program_the_network_is_in_float32_and_learns():
-    shape = Shape(2, (0,), 1, delay=2, members=2)
-    with jax.enable_x64(False):
-        model = build_mixture(*made(shape))
-    draw, slots = np.random.default_rng(0), [i % 2 for i in range(24)]
-    rows = packed(shape, draw.normal(size=(24, 2)), draw.normal(size=24).tolist(), slots)
-    state, _ = run(model, rows, 8)
-    network, first = (leaves(model.network_of(one, 1)[0]) for one in (state, model.init()))
-    assert all(leaf.dtype != np.float64 for leaf in network)
-    assert any((a != b).any() for a, b in zip(network, first, strict=True))

@@ -1,4 +1,4 @@
-"""The PyTorch file is short, and computes the same as the network."""
+"""The PyTorch file computes the same as the network."""
 
 import importlib.util
 
@@ -32,12 +32,10 @@ def imported(path):
     ),
     ids=str,
 )
-def test_the_file_is_short_and_outputs_and_states_agree(cell, options, tmp_path):
+def test_outputs_states_and_gradients_agree(cell, options, tmp_path):
     network = make_network(cell, **options)
     source = ft.to_torch(network, tmp_path / "model.py").source
-    lines = source.read_text().splitlines()
-    compile("\n".join(lines), "model.py", "exec")
-    assert len(lines) < 90 and max(map(len, lines)) <= 120
+    compile(source.read_text(), "model.py", "exec")
     torch, module = pytest.importorskip("torch", reason="pip install torch"), imported(source)
     xs = jax.random.normal(jax.random.key(1), (40, 2))
     outputs, carry = ft.forward(network, None, xs)

@@ -1,10 +1,9 @@
 """Forward-mode derivatives in NumPy by full Jacobians: an oracle without foretrace's code.
 
-Every quantity is a pair of its value (n,) and its Jacobian (n, P) by all P parameters. A recurrent
-layer follows Eq. 12 to 17 of the paper, with `J` the part of dh_t/dh_{t-1} that a rule keeps and
-`past` the columns that it carries:
+Every quantity is a pair of its value (n,) and its Jacobian (n, P) by all P parameters. A layer of
+LRUs follows Eq. 12 to 17 of the paper, with `past` the columns that a rule carries:
 
-    dh_t = J past + dh_t/dtheta + (dh_t/dx_t) dx_t
+    dh_t = lam past + dh_t/dtheta + (dh_t/dx_t) dx_t
 
 The gradient is the sum of each step's error times this Jacobian (Eq. 15 to 17): under ONLINE `past`
 are the sensitivities of Eq. 12 to 14, times the derivatives of lam, gamma and B by what is stored.
@@ -23,9 +22,7 @@ class Kept(NamedTuple):
     recurrent: bool = True
     """dh_t / d(lam or A), with the state before it a constant."""
     own: bool = False
-    """Diagonal of dh_t / dh_{t-1}."""
-    others: bool = False
-    """What is not on the diagonal."""
+    """dh_t / dh_{t-1}."""
     below: bool = False
     """Columns of parameters below the layer, inside a chunk."""
     across: bool = False
@@ -37,9 +34,8 @@ RULES = {
     "SPATIAL": Kept(recurrent=False),
     "TRUNCATED": Kept(),
     "ONLINE": Kept(own=True, across=True),
-    "RTRL": Kept(own=True, others=True, across=True),
     "HYBRID": Kept(own=True, below=True, across=True),
-    "BPTT": Kept(own=True, others=True, below=True),
+    "BPTT": Kept(own=True, below=True),
 }
 
 
@@ -68,7 +64,8 @@ class Oracle:
         """
         total, gradient = 0.0, np.zeros(self.count)
         starts = set(np.cumsum([0, *lengths[:-1]]))
-        states = [(np.zeros(self._size(layer)), None) for layer in range(self.depth)]
+        sizes = [len(nu_log) for nu_log in self.parameters["blocks.cell.nu_log"]]
+        states = [(np.zeros(size), None) for size in sizes]
         for t, (x, y) in enumerate(zip(xs, ys, strict=True)):
             now = self._linear("encoder", None, (x, np.zeros((len(x), self.count))))
             for layer in range(self.depth):
@@ -119,12 +116,6 @@ class Oracle:
         self._direct(jacobian, "blocks.norm.bias", layer, np.eye(len(away)))
         return scale * away / width + bias, jacobian
 
-    def _size(self, layer):
-        return len(self._value("blocks.cell.B" if self._is_dense() else "blocks.cell.B_re", layer))
-
-    def _is_dense(self):
-        return "blocks.cell.A" in self.parameters
-
     def _before(self, state, layer, starts_episode, starts_chunk):
         """Return the state before a step, with the columns of its Jacobian that the rule keeps."""
         h, jacobian = state
@@ -141,7 +132,7 @@ class Oracle:
 
     def _block(self, layer, x, state):
         z = self._norm(layer, x)
-        h, y = (self._dense if self._is_dense() else self._lru)(layer, z, state)
+        h, y = self._lru(layer, z, state)
         s = np.sqrt(2 / np.pi)
         tanh = np.tanh(s * (y[0] + 0.044715 * y[0] ** 3))
         slope = 0.5 * (1 + tanh) + 0.5 * y[0] * (1 - tanh**2) * s * (1 + 3 * 0.044715 * y[0] ** 2)
@@ -152,12 +143,6 @@ class Oracle:
         gate = 1 / (1 + np.exp(-gate))
         d_gate = (gate * (1 - gate))[:, None] * d_gate
         return (x[0] + value * gate, x[1] + gate[:, None] * d_value + value[:, None] * d_gate), h
-
-    def _through_time(self, jacobian_of_past, past):
-        kept = np.diag(np.diag(jacobian_of_past)) * self.kept.own
-        return (
-            kept + (jacobian_of_past - np.diag(np.diag(jacobian_of_past))) * self.kept.others
-        ) @ past
 
     def _lru(self, layer, x, state):
         """Eq. 8 and 9, and Eq. 12 for lam, 13 for gamma, 14 for B, by the stored parameters."""
@@ -172,7 +157,7 @@ class Oracle:
             own["C_re"] + 1j * own["C_im"],
         )
         before, past = state
-        jacobian = self._through_time(np.diag(lam), past) + (gamma[:, None] * B) @ x[1]
+        jacobian = self.kept.own * lam[:, None] * past + (gamma[:, None] * B) @ x[1]
         outer = gamma[:, None, None] * np.einsum("ij,k->ijk", np.eye(len(lam)), x[0])
         found = {"gamma_log": np.diag(gamma * (B @ x[0])), "B_re": outer, "B_im": 1j * outer}
         if self.kept.recurrent:
@@ -184,24 +169,6 @@ class Oracle:
         by_C = np.einsum("ij,k->ijk", np.eye(len(C)), h)
         self._direct_cell(y, layer, {"C_re": by_C.real, "C_im": -by_C.imag, "D": np.diag(x[0])})
         return (h, jacobian), ((C @ h).real + own["D"] * x[0], y)
-
-    def _dense(self, layer, x, state):
-        """`h_t = tanh(A h_{t-1} + B x_t)`, a dense layer."""
-        A, B, C, D = (self._value(f"blocks.cell.{name}", layer) for name in "ABCD")
-        before, past = state
-        h = np.tanh(A @ before + B @ x[0])
-        slope = (1 - h**2)[:, None]
-        jacobian = self._through_time(slope * A, past) + slope * (B @ x[1])
-        eye = np.diag(slope[:, 0])
-        found = {"B": np.einsum("ij,k->ijk", eye, x[0])}
-        if self.kept.recurrent:
-            found["A"] = np.einsum("ij,k->ijk", eye, before)
-        self._direct_cell(jacobian, layer, found)
-        y = (C @ jacobian).real + D[:, None] * x[1]
-        self._direct_cell(
-            y, layer, {"C": np.einsum("ij,k->ijk", np.eye(len(C)), h), "D": np.diag(x[0])}
-        )
-        return (h, jacobian), (C @ h + D * x[0], y)
 
     def _direct_cell(self, jacobian, layer, derivatives):
         for name, derivative in derivatives.items() if self.kept.theta else ():

@@ -51,17 +51,6 @@ def test_training_stops_after_patience():
     assert len(found.losses) == 3
 
 
-@pytest.mark.full
-def test_one_target_for_each_sequence_is_that_of_its_last_step():
-    there = jnp.arange(5)[None] < jnp.array([3, 5] * 6)[:, None]
-    last = there & ~jnp.roll(there, -1, axis=1).at[:, -1].set(False)
-    targets = XS[:, 0]
-    options = {"validation": 0, "epochs": 1, "optimizer": optax.sgd(0.0)}
-    found = fitted(targets, mask=there, **options).losses
-    want = fitted(jnp.repeat(targets[:, None], 5, 1), mask=last, **options).losses
-    np.testing.assert_allclose(found, want)
-
-
 def test_run_is_step_after_step():
     learner = ft.Learner(make_network(), rule=ft.ONLINE, optimizer=optax.sgd(0.1), loss=LOSS)
     rows = [(x, x) for x in XS[0]]

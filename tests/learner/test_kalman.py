@@ -10,12 +10,9 @@ import numpy as np
 import optax
 import pytest
 from cases import CELLS as CELLS_BY_NAME
-from hypothesis import given
-from hypothesis import strategies as st
-from tiers import fast, slow
+from tiers import fast
 
 import foretrace as ft
-from foretrace._covariance import is_lost, products
 from foretrace._engine.correction import corrected
 from foretrace._learner.error_moments import Errors, init_errors, noted
 from foretrace._learner.kalman import KalmanState
@@ -30,18 +27,13 @@ CELLS = (
     ft.SetReset.factory(state_size=1, products=False),
     ft.Rotation.factory(state_size=2, timescales=(2.0, 20.0)),
 )
-WIDE = (
-    ft.SetReset.factory(state_size=4),
-    ft.SetReset.factory(state_size=4, products=False),
-    ft.Rotation.factory(state_size=4),
-)
 RANDOM = np.random.default_rng(0)
 T = 40
 RATE = 0.1
 
 
-def modules(depth=1, outputs=2, cells=CELLS):
-    return ft.ModuleNetwork(3, outputs, cells=cells, depth=depth, key=jax.random.key(0))
+def modules(depth=1):
+    return ft.ModuleNetwork(3, 2, cells=CELLS, depth=depth, key=jax.random.key(0))
 
 
 def blocks(cell, outputs=2):
@@ -57,12 +49,12 @@ def make_learner(network=None, kind="numbers", optimizer=None, head=True, **opti
     return ft.Learner(network, optimizer=optimizer, head=head, **options)
 
 
-def stream(*front, kind="numbers", seed=0, outputs=2):
+def stream(*front, kind="numbers"):
     """Return rows, labels that depend on a product two rows back, weights and resets."""
-    random = np.random.default_rng(seed)
+    random = np.random.default_rng(0)
     xs = random.normal(size=(*front, 3))
     past = np.roll(xs[..., 0] * xs[..., 1], 2, axis=-1)
-    numbers = np.stack([past, xs[..., 2] + 0.1 * random.normal(size=front)], axis=-1)[..., :outputs]
+    numbers = np.stack([past, xs[..., 2] + 0.1 * random.normal(size=front)], axis=-1)
     ys = numbers if kind == "numbers" else (past > 0).astype(int)
     weights = np.where(random.random(front) < 0.7, random.uniform(0.5, 2, front), 0.0)
     return xs, ys, weights, random.random(front) < 0.05
@@ -199,10 +191,8 @@ CASES = {
     "numbers": {},
     "classes": {"kind": "classes", "batch_size": 2},
     "depth": {"network": ("mingru",), "rule": ft.ONLINE.with_depth(1), **WITHOUT_HEAD},
-    "streams": {"batch_size": 2, "rule": ft.RTRL},
     "probabilities": {"kind": "classes", **WITHOUT_HEAD},
     "modules": {"network": 2, "optimizer": UNCORRECTED, "head": False},
-    "lru": {"network": ("lru",), "batch_size": 2, **WITHOUT_HEAD},
     "gru": {"network": ("gru",), "rule": ft.RTRL, **WITHOUT_HEAD},
     "an Optax optimiser": {"optimizer": optax.sgd(RATE), "batch_size": 2},
 }
@@ -235,22 +225,20 @@ def test_a_row_is_learned_by_the_equations_in_numpy(name):
     assert max(jax.tree.leaves(moved)) > 1e-3
 
 
-@pytest.mark.parametrize("lengths", fast([[1] * T, [7, 1, 12, 20]]))
-def test_a_chunk_gives_what_its_rows_give(lengths):
+def test_a_chunk_gives_what_its_rows_give():
     learner, data = make_learner(), stream(T)
     want, outputs = steps(learner, learner.init(), data, [T])
-    got, in_parts = steps(learner, learner.init(), data, lengths)
+    got, in_parts = steps(learner, learner.init(), data, [1] * T)
     close(in_parts, outputs, 1e-12)
     close(got._replace(step=1), want, 1e-12)
-    assert int(got.step) == len(lengths)
+    assert int(got.step) == T
 
 
-@pytest.mark.parametrize("size", [1e2, 1e4, 1e7])
-def test_large_sensitivities_beside_small_errors_give_finite_steps_in_float32(size):
+def test_large_sensitivities_beside_small_errors_give_finite_steps_in_float32():
     """A module that never forgets: outputs depend on it in one direction, above all noise."""
     with jax.enable_x64(False):
         optimizer = ft.kalman(warmup=0)
-        J = size * (1 + 1e-3 * RANDOM.normal(size=(3, 1, 1))) * RANDOM.normal(size=(2, 5))
+        J = 1e7 * (1 + 1e-3 * RANDOM.normal(size=(3, 1, 1))) * RANDOM.normal(size=(2, 5))
         state, found = optimizer.init([jnp.zeros((2, 5))]), jnp.asarray([[0.02, -0.01, -0.01]])
         arguments = (found, filter_errors(found), jnp.zeros((1, 1)), jnp.ones(1, bool))
         for _ in range(3):
@@ -260,13 +248,13 @@ def test_large_sensitivities_beside_small_errors_give_finite_steps_in_float32(si
 
 
 EXACT = {
-    "modules": (modules, ft.ONLINE),
     "depth": (partial(blocks, "lru"), ft.ONLINE.with_depth(2)),
+    "modules": (modules, ft.ONLINE),
     "depth, dense": (partial(blocks, "gru"), ft.RTRL.with_depth(2)),
 }
 
 
-@pytest.mark.parametrize("name", fast(list(EXACT), 2))
+@pytest.mark.parametrize("name", fast(list(EXACT)))
 def test_the_corrected_state_is_that_of_the_new_parameters_to_first_order(name):
     make, rule = EXACT[name]
     network, xs = make(), jnp.asarray(stream(2, 20)[0])
@@ -286,13 +274,18 @@ def _largest(a, b):
     return max(float(abs(x - y).max()) for x, y in zip(*map(jax.tree.leaves, (a, b)), strict=True))
 
 
-def test_a_network_of_blocks_learns_with_the_filter_and_its_decoder():
-    """Every unit is a node; the encoder is frozen, as by default at every row."""
-    learner = make_learner(blocks("lru", 1), optimizer=ft.kalman(warmup=1), head=False)
-    state, _ = steps(learner, learner.init(), stream(T, outputs=1), [T])
-    sizes = {group.shape for group in state.opt_state.covariances}
+def test_every_unit_of_a_network_of_blocks_is_a_node():
+    learner = make_learner(blocks("lru", 1), optimizer=ft.kalman(warmup=0), head=False)
+    sizes = {group.shape for group in learner.init().opt_state.covariances}
     # Modules of an LRU, its readout and D, norms are held, rows of the GLU and of the decoder.
     assert sizes == {(6, 11, 11), (8, 7, 7), (16, 5, 5), (1, 5, 5)}
+
+
+@pytest.mark.full
+def test_the_filter_moves_blocks_and_decoder_and_freezes_the_encoder_by_default():
+    learner = make_learner(blocks("lru", 1), optimizer=ft.kalman(warmup=0), head=False)
+    data = np.ones((2, 3)), np.ones((2, 1)), np.ones(2), np.zeros(2, bool)
+    state, _ = steps(learner, learner.init(), data, [1, 1])
     moved = jax.tree.map(lambda p, q: bool((p != q).any()), state.network, learner.network)
     assert moved.blocks.cell.nu_log and moved.blocks.glu.linear.weight and moved.decoder.linear.bias
     assert not moved.encoder.weight and not moved.blocks.norm.scale
@@ -306,29 +299,19 @@ def collinear(past, key):
     return y, y[None, None], jnp.stack([z[4], z[5], z[4] + z[5]])[None], J[None]
 
 
-def nearly_equal(past, key):
-    """As full latches are: directions far below the rounding of the largest."""
-    slow, noise = jax.random.split(key)
-    z = 0.99 * past + 0.1 * jax.random.normal(slow, (3,))
-    mix = 3 * z @ jax.random.normal(jax.random.key(1), (3, 40))
-    f = 10 * jnp.tanh(mix + 1e-3 * jax.random.normal(noise, (40,)))[None]
-    return z, z[None, :1] + 0.1 * jax.random.normal(noise, (1, 1)), f, f[:, None]
-
-
-def drive(row, past, labels):
-    """Run filter and head alone; return them and the lowest eigenvalue of small covariances."""
-    optimizer, head = ft.kalman(warmup=0, delay=20), ft.heads.least_squares()
-    _, _, f, J = row(past, jax.random.key(0))
+def drive(labels):
+    """Run filter and head alone; return them and the lowest eigenvalue of the covariances."""
+    optimizer, head, past = ft.kalman(warmup=0, delay=20), ft.heads.least_squares(), jnp.zeros(())
+    _, _, f, J = collinear(past, jax.random.key(0))
 
     def one(state, key):
         nodes, squares, errors, past, lowest = state
-        past, y, f, J = row(past, key)
+        past, y, f, J = collinear(past, key)
         found, known = y - head.scores(squares, f), jnp.ones(1, bool)
         errors = noted(errors, found, known)
         _, nodes = optimizer.update(nodes, [J], found, errors, head.variance(squares, f), known)
         squares = head.learn(squares, f, found, jnp.ones(1))
-        if J.shape[-1] < 9:
-            lowest = jnp.minimum(lowest, jnp.linalg.eigvalsh(nodes.covariances[0]).min())
+        lowest = jnp.minimum(lowest, jnp.linalg.eigvalsh(nodes.covariances[0]).min())
         return (nodes, squares, errors, past, lowest), None
 
     nodes, squares = optimizer.init([jnp.zeros(J.shape[1:])]), head.init(f.shape[1], 1)
@@ -338,31 +321,18 @@ def drive(row, past, labels):
     return np.asarray(nodes.covariances[0]), jax.tree.map(np.asarray, squares), float(lowest)
 
 
-def assert_bounded(U, squares, lowest):
+@pytest.mark.parametrize("labels", fast([100_000, 1_000_000]))
+def test_covariances_stay_symmetric_bounded_and_positive_in_float32(labels):
+    with jax.enable_x64(False):
+        U, squares, lowest = drive(labels)
     P = squares.covariance
     assert U.dtype == P.dtype == np.float32
     assert np.array_equal(U, U.transpose(0, 2, 1)) and np.array_equal(P, P.T)
     assert np.diagonal(U, axis1=1, axis2=2).max() <= 10 * (1 + 1e-5)
     assert np.diag(P).max() <= 1 + 1e-5
     assert min(lowest, *(np.linalg.eigvalsh(np.float64(each)).min() for each in (*U, P))) > -1e-5
-
-
-@pytest.mark.parametrize("labels", [*fast([100_000, 1_000_000]), slow(10_000_000)])
-def test_covariances_stay_symmetric_bounded_and_positive_in_float32(labels):
-    with jax.enable_x64(False):
-        U, *found = drive(collinear, jnp.zeros(()), labels)
-    assert_bounded(U, *found)
     # What is excited is known, what is not is as unknown as at first.
     assert U[0, 0, 0] < 1 and abs(U[1, 2, 2] - 10) < 1e-4
-
-
-@pytest.mark.full
-def test_many_nearly_equal_features_leave_covariances_positive_in_float32():
-    with jax.enable_x64(False):
-        U, squares, lowest = drive(nearly_equal, jnp.zeros(3), 200_000)
-    assert_bounded(U, squares, lowest)
-    assert np.linalg.eigvalsh(np.float64(squares.covariance)).min() > -1e-6
-    assert np.abs(squares.weights).max() < 10
 
 
 def test_a_head_begins_again_where_its_covariance_is_none():
@@ -378,37 +348,3 @@ def test_a_head_begins_again_where_its_covariance_is_none():
         assert bool(info.accepted) and int(state.skipped) == 0
     assert np.linalg.eigvalsh(state.head.covariance).min() > 0
     assert float(info.loss) < 0.1
-
-
-@given(st.integers(0, 2**32 - 1), st.sampled_from([1e-6, 1e-3, 1.0]), st.integers(1, 3))
-def test_rounding_does_not_take_a_covariance_for_none(seed, size, rows):
-    """Of features of any sizes, of which some are nearly equal, and known to many digits."""
-    with jax.enable_x64(False):
-        random, n = np.random.default_rng(seed), 12
-        mix = random.normal(size=(3, n)) + size * random.normal(size=(3, n))
-        F = random.normal(size=(200, 3)) @ mix + size * random.normal(size=(200, n))
-        scale = 10 ** random.uniform(-6, 6, n)
-        P = np.linalg.inv(np.eye(n) + F.T @ F) / scale / scale[:, None]
-        f = jnp.asarray(F[:rows] * scale, jnp.float32)
-        P = jnp.asarray((P + P.T) / 2, jnp.float32)
-        assert not bool(is_lost(P, f, products(P, f)))
-        wrong = P.at[0, 1].set(3 * jnp.sqrt(P[0, 0] * P[1, 1]))
-        wrong = wrong.at[1, 0].set(wrong[0, 1])
-        f = jnp.zeros((1, n)).at[0, :2].set(jnp.array([1.0, -1.0]) / jnp.sqrt(jnp.diag(P)[:2]))
-        assert bool(is_lost(wrong, f, products(wrong, f)))
-
-
-@pytest.mark.full
-def test_columns_of_very_different_sizes_are_learned_for_ever_in_float32():
-    with jax.enable_x64(False):
-        learner = make_learner(modules(1, 1, WIDE), optimizer=ft.kalman())
-        state, random, value = learner.init(), np.random.default_rng(1), 0.0
-        for _ in range(150):
-            z, ys = random.normal(size=(1000, 3)).astype(np.float32), []
-            for row in z:
-                value = row[2] if row[0] > 1 and row[1] > 1 else value
-                ys.append([value])
-            xs = jnp.asarray(z * np.array([1e-6, 1, 1e6], np.float32))
-            state, info = learner.step(state, xs, jnp.asarray(ys, jnp.float32))
-            assert bool(info.accepted)
-        assert float(info.loss) / 1000 < 0.4

@@ -58,13 +58,10 @@ def test_accumulated_chunks_make_the_update_of_the_whole_sequence(rule, exact, d
             (ft.ONLINE, 2, {}, False),
             (ft.HYBRID, 2, {}, True),
             (ft.HYBRID, 1, {}, False),
-            (ft.ONLINE, 2, {"train_encoder": True}, True),
             (ft.HYBRID, 2, {"train_encoder": False}, False),
             (ft.ONLINE, 2, {"whole_sequences": True}, True),
             (ft.ONLINE, 2, {"accumulate": True}, True),
-            (ft.ONLINE.with_depth(1), 2, {}, False),
             (ft.ONLINE.with_depth(2), 2, {}, True),
-            (ft.BPTT, 1, {}, False),
         ],
         number=2,
     ),
@@ -98,28 +95,6 @@ def test_predict_advances_the_carry_as_learning_does_and_learns_nothing(rule):
     assert apart(after.carry.e, jax.tree.map(jnp.zeros_like, after.carry.e)) == 0
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("rule", ["online(depth=1)", "online(depth=1, modules=1, by_memory=True)"])
-def test_a_saved_state_is_the_state(tmp_path, rule):
-    learner = make_learner(rule, optimizer=ft.adamw(1e-2, steps=9), accumulate=True)
-    state, _ = learner.step(learner.init(jax.random.key(5)), *data(4))
-    ft.save(tmp_path / "state", state)
-    again = ft.load(tmp_path / "state", learner)
-    same = jax.tree.map(lambda a, b: a.dtype == b.dtype and (a == b).all(), again, state)
-    assert jax.tree.all(same)
-
-
-@pytest.mark.parametrize("sensitivity", [True, False])
-def test_predict_copies_nothing_that_it_leaves_as_it_is(sensitivity):
-    learner = make_learner(optimizer=optax.adam(1e-3))
-    state = learner.init()
-    after = learner.predict(state, data(4)[0], sensitivity=sensitivity)[1]
-    before, same = (
-        jax.tree.leaves((s.network, s.opt_state, s.step, s.key)) for s in (state, after)
-    )
-    assert all(old is new for old, new in zip(before, same, strict=True))
-
-
 def test_predict_of_whole_sequences_carries_nothing():
     xs, _ = data(4)
     learner = make_learner(whole_sequences=True)
@@ -134,7 +109,7 @@ def test_a_state_with_a_key_of_another_kind_is_its_own():
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("cell", fast(["lru", "linear", "gru"]))
+@pytest.mark.parametrize("cell", ["lru", "gru"])
 def test_untrained_parameters_are_those_with_zero_gradient(cell):
     """The names come from the trace; here they meet the numbers."""
     xs, ys = data(5)

@@ -1,6 +1,5 @@
 """Calls that are refused, and calls without a label: what they leave of the state."""
 
-import itertools
 import operator
 from functools import cache
 
@@ -72,8 +71,8 @@ def of_classes():
 def of_modules():
     cells = (ft.SetReset.factory(state_size=2),)
     network = ft.ModuleNetwork(2, 1, cells=cells, key=jax.random.key(0))
-    options = {"optimizer": ft.kalman(warmup=0), "head": ft.heads.least_squares()}
-    return make_learner(network, loss=ft.losses.squared_error, **options)
+    head, loss = ft.heads.least_squares(), ft.losses.squared_error
+    return make_learner(network, loss=loss, optimizer=optax.sgd(0.1), head=head)
 
 
 def _breaking(updates, params):
@@ -91,8 +90,6 @@ CASES = {
         {"y": HUGE},
     ),
     "a class": (of_classes, {"y": jnp.array([0, 3, 0])}),
-    "a class below": (of_classes, {"y": jnp.array([0, -1, 0])}),
-    "a row's number": (of_modules, {"y": jnp.zeros((3, 1)).at[1].set(jnp.nan)}),
     "a row's weight": (of_modules, {"mask": jnp.array([1, -0.5, 1])}),
     "sensitivities": (overflowing, OVERFLOW),
     "sensitivities in place": (lambda: overflowing(rule=DEEP), OVERFLOW),
@@ -100,7 +97,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("name", fast(list(CASES), 7))
+@pytest.mark.parametrize("name", fast(list(CASES), 5))
 def test_a_refused_call_leaves_the_state_as_it_was(name, monkeypatch):
     """Compiled, where no check sees the values; the next call is accepted."""
     make, wrong = CASES[name]
@@ -141,8 +138,7 @@ def test_a_refused_call_that_ends_a_sequence_ends_it_all_the_same(accumulate, dr
     assert_same(after, start._replace(network=before.network, opt_state=before.opt_state))
 
 
-@pytest.mark.parametrize("sensitivity", [True, False])
-@pytest.mark.parametrize("streams", fast([None, 2]))
+@pytest.mark.parametrize(("streams", "sensitivity"), fast([(2, False), (None, True)]))
 def test_a_prediction_that_overflows_leaves_the_carry_of_its_stream_as_it_was(streams, sensitivity):
     learner = make_learner(make_network("linear"), batch_size=streams)
     xs, ys = data(3) if streams is None else data(2, 3)
@@ -180,9 +176,7 @@ MODES = {
     "a head": {"head": ft.heads.least_squares()},
     "whole": {"whole_sequences": True},
 }
-FIRST = [*zip(OPTIMIZERS, MODES, strict=False)][:4]
-NEVER = {("bounded", "accumulate"), ("kalman", "accumulate"), ("kalman", "whole")}
-PAIRS = [*FIRST, *sorted({*itertools.product(OPTIMIZERS, MODES)} - NEVER - {*FIRST})]
+PAIRS = [*zip(OPTIMIZERS, MODES, strict=False), ("schedule", "accumulate"), ("bounded", "a stream")]
 
 
 @pytest.mark.parametrize(("name", "mode"), fast(PAIRS, 4))
@@ -216,7 +210,7 @@ def sequences():
     return make_learner(make_network("mingru", 1), optimizer=optimizer, accumulate=True)
 
 
-@pytest.mark.parametrize("labels", [*itertools.product([False, True], repeat=3)])
+@pytest.mark.parametrize("labels", [(False,) * 3, (False, True, False)])
 def test_a_sequence_learns_if_any_of_its_chunks_has_a_label(labels):
     """A last chunk without labels still applies the sum of the chunks before it."""
     learner = sequences()

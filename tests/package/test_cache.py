@@ -31,10 +31,17 @@ def programs(cache):
     return {path.name for path in cache.rglob("*-cache")}
 
 
-def test_the_second_process_compiles_nothing(tmp_path):
-    folder, kept = ran(tmp_path), programs(tmp_path)
-    assert folder.startswith(str(tmp_path)) and kept
-    assert ran(tmp_path) == folder and programs(tmp_path) == kept
+@pytest.fixture(scope="module")
+def cache(tmp_path_factory):
+    """Return a cache, the folder in it where a first process has kept programs, and these."""
+    cache = tmp_path_factory.mktemp("cache")
+    return cache, ran(cache), programs(cache)
+
+
+def test_the_second_process_compiles_nothing(cache):
+    cache, folder, kept = cache
+    assert folder.startswith(str(cache)) and kept
+    assert ran(cache) == folder and programs(cache) == kept
 
 
 def test_a_cache_that_jax_was_told_of_stays(tmp_path):
@@ -43,11 +50,11 @@ def test_a_cache_that_jax_was_told_of_stays(tmp_path):
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="Windows does not say who may write")
-def test_a_folder_that_others_can_write_to_is_not_used(tmp_path):
-    folder, before = ran(tmp_path), programs(tmp_path)
-    for place, mode in ((folder, 0o702), (folder, 0o720), (tmp_path, 0o777)):
+def test_a_folder_that_others_can_write_to_is_not_used(cache):
+    cache, folder, before = cache
+    for place, mode in ((folder, 0o720), (cache, 0o702)):
         os.chmod(place, mode)
-        assert ran(tmp_path) == "None" and programs(tmp_path) == before
+        assert ran(cache) == "None" and programs(cache) == before
         os.chmod(place, 0o700)
 
 

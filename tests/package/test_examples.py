@@ -1,14 +1,11 @@
 """The examples run, are short, and keep their promises."""
 
-import functools
 import gzip
-import http.server
 import os
 import re
 import runpy
 import shutil
 import sys
-import threading
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -132,7 +129,6 @@ def test_compare_rules(run):
 MACHINES = {
     "desktop": ("cc",),
     "cortex-m4": ("arm-none-eabi-gcc", "qemu-system-arm"),
-    "riscv32": ("riscv64-unknown-elf-gcc", "qemu-system-riscv32"),
 }
 
 
@@ -188,42 +184,19 @@ def test_its_code_fits_a_small_flash(microcontroller):
     assert int(sizes.split("\n")[-2].split()[0]) <= 16 * 1024
 
 
-@pytest.fixture
-def page(tmp_path):
-    """Return the folder of the example's page, with its program written."""
-    pytest.importorskip("ziglang", reason="pip install 'foretrace[native]'")
-    folder = tmp_path / "browser"
-    shutil.copytree(FOLDER / "browser", folder)
-    python("write.py", cwd=folder)
-    return folder
-
-
 @pytest.mark.program
-def test_the_page_learns_in_webassembly(page):
+def test_the_page_learns_in_webassembly(tmp_path):
+    pytest.importorskip("ziglang", reason="pip install 'foretrace[native]'")
     skip_without("node")
-    assert (page / "model.wasm").stat().st_size < 150_000
+    page = tmp_path / "browser"
+    shutil.copytree(FOLDER / "browser", page)
+    python("write.py", cwd=page)
     for arguments in ([], [FOLDER / "sensors.csv.gz"]):
         said = printed("node", "check.mjs", *arguments, cwd=page)
         assert numbers(said, r"accuracy ([\d.]+)")[-1] > 0.85
 
 
 @pytest.mark.program
-def test_the_page_learns_in_a_browser(page, tmp_path):
-    browser = shutil.which("chromium") or shutil.which("google-chrome")
-    if browser is None:
-        pytest.skip("Chromium is not installed")
-    handler = functools.partial(http.server.SimpleHTTPRequestHandler, directory=str(page))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        options = ["--headless=new", "--no-sandbox", "--disable-gpu", "--dump-dom"]
-        options += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=60000"]
-        command = [browser, *options, f"http://127.0.0.1:{server.server_port}/#demo"]
-        shown = printed(*command, timeout=120)
-        server.shutdown()
-    assert numbers(shown, r"(\d+) learned")[0] > 1000, shown
-    assert numbers(shown, r'id="network">([\d.]+) %')[0] > 90
-
-
 def test_parts_of_many_sensors_hold_each_row_once_and_go_on(tmp_path):
     many = SimpleNamespace(**runpy.run_path(str(FOLDER / "06_many_sensors.py")))
     rows = [f"s{i % 17},{i % 5},{i * i % 7}" for i in range(200)]
@@ -231,14 +204,8 @@ def test_parts_of_many_sensors_hold_each_row_once_and_go_on(tmp_path):
     counts = many.split(str(tmp_path / "rows.csv"), "sensor", 3, tmp_path)
     paths = list(counts)
     parts = [path.read_text().splitlines()[1:] for path in paths]
-    assert sorted(sum(parts, [])) == sorted(rows)
-    names = [{row.split(",")[0] for row in part} for part in parts]
-    assert sum(map(len, names)) == len(set.union(*names)) == 17
-    assert list(counts.values()) == [len(found) for found in names]
+    assert sorted(sum(parts, [])) == sorted(rows) and sum(counts.values()) == 17
     options = {"target": "y", "member": "sensor", "task": "regression"}
     options |= {"members": 17, "model": ft.stream.ModelConfig(experts=("baselines",))}
     first = many.learn(paths[0], **options)
-    lines = paths[0].with_suffix(".jsonl").read_text()
-    assert len(lines.splitlines()) == first["rows"] == len(parts[0])
-    assert many.learn(paths[0], **options) == first
-    assert paths[0].with_suffix(".jsonl").read_text() == lines
+    assert first["rows"] == len(parts[0]) and many.learn(paths[0], **options) == first

@@ -1,9 +1,6 @@
 """What pickle, joblib, process pools and copies do with public objects: the table of save.md."""
 
-import concurrent.futures
 import copy
-import io
-import multiprocessing
 import pickle
 import shutil
 from functools import cache, partial
@@ -21,7 +18,6 @@ from tiers import slower
 import foretrace as ft
 from foretrace import experiment, rl, stream
 
-joblib = pytest.importorskip("joblib")
 cloudpickle = pytest.importorskip("cloudpickle")
 pytest.importorskip("river")
 pytest.importorskip("sktime")
@@ -144,34 +140,17 @@ def assert_same(a, b):
             assert one == other
 
 
-def by_joblib(one):
-    file = io.BytesIO()
-    joblib.dump(one, file)
-    file.seek(0)
-    return joblib.load(file)
-
-
-@pytest.fixture(scope="module")
-def spawned():
-    context = multiprocessing.get_context("spawn")
-    with concurrent.futures.ProcessPoolExecutor(1, mp_context=context) as pool:
-        yield lambda one: pool.submit(copy.copy, one).result()
-
-
 WAYS = {
     "pickle": (0, lambda one: pickle.loads(pickle.dumps(one))),
     "deepcopy": (2, copy.deepcopy),
-    "joblib": (0, by_joblib),
-    "process pool": (0, "spawned"),
     "cloudpickle": (1, lambda one: pickle.loads(cloudpickle.dumps(one))),
 }
 
 
-@pytest.mark.parametrize("way", slower(WAYS, ("joblib", "process pool", "cloudpickle")))
+@pytest.mark.parametrize("way", slower(WAYS, ("deepcopy", "cloudpickle")))
 @pytest.mark.parametrize("row", TABLE)
-def test_objects_are_saved_as_the_table_says(row, way, request):
+def test_objects_are_saved_as_the_table_says(row, way):
     column, sent = WAYS[way]
-    sent = request.getfixturevalue(sent) if isinstance(sent, str) else sent
     for one in made(row):
         if TABLE[row][column]:
             assert_same(one, sent(one))

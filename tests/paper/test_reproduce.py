@@ -14,12 +14,12 @@ import pytest
 from foretrace import paper
 from foretrace._options.cells import LRU
 from foretrace._options.network import NetworkConfig
-from foretrace._runs.config_json import from_json, to_json
-from foretrace._runs.directory import RunError, create, run_in
+from foretrace._runs.config_json import to_json
+from foretrace._runs.directory import create, run_in
 from foretrace._runs.files import locked
 from foretrace._runs.metrics import MetricsLog
 from foretrace.cli import _main as cli
-from foretrace.experiment import _report, _train
+from foretrace.experiment import _train
 from foretrace.experiment._config import Config, OptimizerConfig
 from foretrace.experiment._program import shared
 from foretrace.paper import _reproduce as reproduce
@@ -97,14 +97,10 @@ def test_an_experiment_searches_its_rates_and_then_runs_its_seeds(whole):
     one = records[2]
     assert [point["step"] for point in one["curve"]] == [5, 10, 12]
     assert one["training_loss"] == one["curve"][-1]["training_loss"]
-    assert one["curve"][-1]["refused"] == 0
     assert all(len(point["alignment"]["layers"]) == 2 for point in one["curve"])
     assert "alignment" not in records[0]["curve"][0]
-    config = from_json(Config, one["config"])
-    assert config.seed == 0 and config.optimizer.learning_rate == one["rate"]
     assert one["surroundings"]["packages"]["jax"]
-    runs = list((whole / "runs").iterdir())
-    assert len(runs) == 6 and all((run / "checkpoint.safetensors").exists() for run in runs)
+    assert len(list((whole / "runs").iterdir())) == 6
 
 
 def stop_at(monkeypatch, calls):
@@ -120,7 +116,7 @@ def stop_at(monkeypatch, calls):
 
 
 @pytest.mark.program
-@pytest.mark.parametrize("calls", [1, 5, 12, None])
+@pytest.mark.parametrize("calls", [5, None])
 def test_a_stopped_experiment_goes_on_to_the_same_records(
     monkeypatch, tmp_path, capsys, whole, calls
 ):
@@ -197,17 +193,11 @@ def test_a_run_is_known_by_its_purpose_and_by_what_it_learns_from():
 
     assert lacking(EXPERIMENT) == [0, 0]
     assert lacking(REPLACED(EXPERIMENT, seeds=(7, 1))) == [1, 1]
-    assert lacking(EXPERIMENT, EXPERIMENT.with_rates((1e-3,)).entries) == [2, 2]
     longer = [REPLACED(e, config=REPLACED(e.config, steps=14)) for e in ENTRIES]
     assert lacking(EXPERIMENT, longer) == [2, 2]
     one = records[0]
     before = identity_of(one)
-    del one["config"]["network"]["cumulative_mean"]  # as before this setting was added
-    assert identity_of(one) == before
     one["config"]["an_option_that_is_gone"] = False
-    assert identity_of(one) != before
-    del one["config"]["an_option_that_is_gone"]
-    one["config"]["network"]["dropout"] = 0.2
     assert identity_of(one) != before
     # A run is the same wherever its data lie.
     table2 = paper.load("table2", "cpu")
@@ -243,17 +233,11 @@ def test_every_committed_record_is_one_of_the_runs_that_are_planned(folder):
 
 
 @pytest.mark.parametrize("name", paper.NAMES)
-def test_experiments_are_as_large_as_they_say(name):
+def test_every_scale_is_named_and_the_smallest_has_one_program_an_entry(name):
     for scale in paper.scales(name):
         experiment = paper.load(name, scale)
         assert experiment.name == name and experiment.scale == scale and experiment.note
         assert len({entry.name for entry in experiment.entries}) == len(experiment.entries)
-        for entry in experiment.entries:
-            epoch = entry.config.task.samples // entry.config.batch_size
-            # One epoch, all of a run at full length, is looked at four times.
-            looks = 4 if scale == "long" else 1
-            assert entry.config.steps % epoch == 0 and entry.config.evaluate_every == epoch // looks
-    assert paper.load(name, "paper").entries[0].config.steps >= 25 * 400
     smoke = paper.load(name, "smoke")
     assert 1 < len(smoke.entries) <= 3
     assert {entry.name for entry in smoke.entries} <= {e.name for e in paper.load(name).entries}
@@ -262,36 +246,26 @@ def test_experiments_are_as_large_as_they_say(name):
         assert len(found) <= 4 and len(set(map(shared, found))) == 1
 
 
-def test_long_sequences_are_those_of_the_paper():
-    whole = {entry.column: entry for entry in paper.load("table2", "paper").entries}
-    for long in paper.load("table2", "long").entries:
-        task = whole[long.column.removesuffix(", 3 epochs")].config.task
-        for field in ("pool", "max_length", "min_length"):
-            assert getattr(long.config.task, field, None) == getattr(task, field, None)
-    with pytest.raises(ValueError, match="no scale 'long' of table1; there are smoke, cpu, paper"):
-        paper.load("table1", "long")
+SIZES = {"LRU x 4": 268_430, "linear RNN x 4": 267_956, "GRU x 1": 269_488, "GRU x 4": 270_011}
+SIZES |= {"ListOps": 1_063_178, "sCIFAR, linear RNN": 1_068_086}
 
 
-@pytest.mark.full
 def test_published_cells_have_the_published_sizes():
-    sizes = {"LRU x 4": 268_430, "linear RNN x 4": 267_956, "GRU x 1": 269_488, "GRU x 4": 270_011}
-    sizes |= {"ListOps": 1_063_178, "sCIFAR, linear RNN": 1_068_086}
     tables = [paper.load(name, "paper").entries for name in ("table1", "table2", "table3")]
-    for entry in {entry.column: entry for entries in tables for entry in entries}.values():
-        task, network = entry.config.task, entry.config.network
+    entries = {entry.column: entry.config for entries in tables for entry in entries}
+    for column, count in SIZES.items():
+        task, network = entries[column].task, entries[column].network
         draw = partial(network.drawn, task.input_size, task.output_size)
         made = jax.eval_shape(draw, jax.random.key(0))
-        counted = sum(leaf.size for leaf in jax.tree.leaves(made))
-        assert counted == sizes.get(entry.column, counted)
+        assert sum(leaf.size for leaf in jax.tree.leaves(made)) == count
 
 
-def test_the_report_has_the_papers_number_beside_ours_and_a_row_for_every_run(tmp_path):
+def test_a_table_has_the_papers_number_beside_the_mean_of_ours(tmp_path):
     table1, entry = paper.load("table1", "paper"), paper.load("table1", "paper").entries[0]
     search, *reported = searches(table1, entry)[0], *reports(table1, entry, 1e-3)[:3]
-    dirty = {"cores": 2, "devices": "cpu", "commit": "ab-dirty"}
     losses = (0.01, 0.03, math.nan)
     records = [
-        record(table1, search, surroundings=dirty),
+        record(table1, search),
         *(record(table1, job, training_loss=x) for job, x in zip(reported, losses, strict=True)),
     ]
     with MetricsLog(tmp_path / RECORDS_FILE) as log:
@@ -301,22 +275,10 @@ def test_the_report_has_the_papers_number_beside_ours_and_a_row_for_every_run(tm
     (cell,) = [cell for cell in collect(found)[0].cells if cell.records]
     assert (cell.mean, cell.diverged, cell.values) == (pytest.approx(0.02), 1, [0.01, 0.03])
     assert cell.spread == pytest.approx(0.01 * math.sqrt(2)) and len(cell.searched) == 1
-    page, *figures = write_report(found, tmp_path / "out")
-    assert page == tmp_path / "out" / "report.md" and not figures
-    text = page.read_text()
+    text = markdown(found)
     assert "scale `paper`" in text and table1.note in text and "not run; paper 7.59e-06" in text
     about = "3 seeds, rate 0.001, whole sequences, 1 of 3 runs diverged, not in the mean"
     assert f"| **2.00e-02** ± 1.41e-02 ({about}); paper 8.44e-03 |" in text
-    row = f"| {entry.name} | search | 1000 | 0.001 | 10000 | 1.00e-02 | 0.5 |  |  | 1 |"
-    assert f"{row} ab-dirty, modified | 2 cores, cpu |" in text
-    row = f"| {entry.name} | report | 0 | 0.001 | 10000 | 1.00e-02 | 0.5 | 2.00e-02 | 100.00% |"
-    assert f"{row} 1 | 01234567 | 2 cores, cpu |" in text
-
-
-def test_a_bar_in_a_name_does_not_end_its_cell():
-    figure = paper.load("figure2cd", "cpu")
-    page = markdown([record(figure, reports(figure, figure.entries[0], 1e-3)[0])])
-    assert "\n| \\|lam\\| from 0 | **1.00e-02**" in page
 
 
 def test_the_page_on_the_reproduction_is_what_the_records_say(tmp_path):
@@ -325,13 +287,6 @@ def test_the_page_on_the_reproduction_is_what_the_records_say(tmp_path):
     assert page == (RESULTS / "paper" / "report.md").read_text()
     assert len(figures) == 3
     assert all(f"]({path.name})" in page and path.stat().st_size > 1000 for path in figures)
-
-
-def test_unknown_and_absent_records_are_named(tmp_path):
-    with pytest.raises(RunError, match="holds no records"):
-        read_all([tmp_path])
-    with pytest.raises(ValueError, match="table9"):
-        markdown([{"experiment": "table9", "scale": "cpu"}])
 
 
 def taken(folder, _):
@@ -354,8 +309,7 @@ def of(config):
 @pytest.mark.parametrize(
     ("before", "words", "message"),
     [
-        (None, "table9", "table9"),
-        (None, "table1 --scale tiny", "tiny"),
+        (None, "table1 --scale long", "no scale 'long' of table1; there are smoke, cpu, paper"),
         (None, "table1 --only lstm", "no entry of table1 contains lstm; there are: online, LRU"),
         (None, "table1 --rates -1.0", "none may be negative"),
         (None, "table2 --only sCIFAR", "absent"),
@@ -384,10 +338,6 @@ def test_what_cannot_begin_is_one_clear_message_and_changes_nothing(
     assert not list(tmp_path.rglob(RECORDS_FILE))
 
 
-def test_a_report_needs_a_folder(capsys):
-    assert cli.main(["report"]) == 2 and "report needs" in capsys.readouterr().err
-
-
 @pytest.mark.program
 def test_a_task_of_stored_sequences_keeps_its_best_network(tmp_path):
     task = ListOps(samples=12, held_out=7, min_length=3, max_length=12)
@@ -401,9 +351,3 @@ def test_a_task_of_stored_sequences_keeps_its_best_network(tmp_path):
         accuracies = [point["accuracy"] for point in found["curve"]]
         assert found["validation"]["accuracy"] == max(accuracies)
         assert found["best_step"] == 3 * (1 + accuracies.index(max(accuracies)))
-        # Seven sequences in batches of four: each counts once.
-        right = found["test"]["accuracy"] * 7
-        assert right == pytest.approx(round(right))
-        assert found["test"]["accuracy"] == found["test"]["sequences"]
-    table = _report.table(next((tmp_path / "runs").iterdir()))
-    assert "classified rightly" in [column.header for column in table.columns]

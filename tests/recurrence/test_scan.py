@@ -27,8 +27,8 @@ class Begun(ft.MinGRU):
 
 
 # A constant complex decay, a dense layer, two state dimensions; a spike and what else is a loop.
-STEPPED = ("lru", "begun", "gru", "lstm", "tanh", "linear", "indrnn", "lif")
-RESETS = {"a step": [0], "whole": [0] * 5, "inside": [0, 0, 0, 1, 0], "at once": [1, 0, 1, 0, 0]}
+STEPPED = ("lru", "begun", "gru", "lstm", "tanh", "lif")
+RESETS = {"at once": [1, 0, 1, 0, 0], "whole": [0] * 5, "a step": [0], "inside": [0, 0, 0, 1, 0]}
 
 
 def loop(cell, theta, h, xs, rule, reset):
@@ -54,7 +54,7 @@ def differentiated(function, *args):
     return jax.jit(both)(*args)
 
 
-@pytest.mark.parametrize("resets", list(RESETS))
+@pytest.mark.parametrize("resets", fast(list(RESETS), 2))
 @pytest.mark.parametrize("rule", fast([ft.BPTT, ft.HYBRID]), ids=str)
 @pytest.mark.parametrize("name", fast(STEPPED, 4))
 def test_value_and_derivative_are_those_of_the_loop(name, rule, resets, monkeypatch):

@@ -16,7 +16,6 @@ from test_values import NOTHING, TEXTS
 
 from foretrace._rows.encode import Encoder, EncodingError
 from foretrace._rows.schema import Column, check_column, infer_columns, infer_kind
-from foretrace._rows.target import ClassTarget
 from foretrace._rows.values import MAX_ABS_VALUE, as_number, as_text, as_time, is_absent, is_missing
 
 missing = st.sampled_from([*NOTHING, *TEXTS])
@@ -24,12 +23,7 @@ numbers = st.one_of(
     st.integers(-(10**6), 10**6),
     st.floats(-1e6, 1e6),
     st.booleans(),
-    st.floats(-60000, 60000, width=16).map(np.float16),
     st.floats(-1e6, 1e6, width=32).map(np.float32),
-    st.integers(-100, 100).map(np.int8),
-    st.decimals(-1000, 1000, places=2),
-    st.timedeltas(),
-    st.integers(0, 10**6).map(lambda n: np.timedelta64(n, "ms")),
     st.floats(-1e6, 1e6).map(lambda x: np.array([x])),
     st.floats(-1e6, 1e6).map(repr),
 )
@@ -37,7 +31,6 @@ times = st.one_of(
     st.datetimes(),
     st.dates(),
     st.datetimes(datetime.datetime(1700, 1, 1), datetime.datetime(2200, 1, 1)).map(pd.Timestamp),
-    st.integers(-(10**9), 10**10).map(lambda n: np.datetime64(n, "s")),
     st.integers(-(10**18), 10**18).map(lambda n: np.datetime64(n, "ns")),
     st.datetimes().map(lambda time: time.isoformat(" ")),
 )
@@ -191,14 +184,9 @@ X = [Column("x", "numeric")]
 REFUSED = [
     (lambda: infer_columns([{"a": 1, "b": 2, "e": 3}], {"e1": "numeric"}), "no column 'e1', only"),
     (lambda: check_column("e1", ["a", "e"]), "only a, e; did you mean 'e'"),
-    (lambda: check_column("x", [str(i) for i in range(40)]), "and 28 more"),
     (lambda: Encoder(X, width=1), "no room for column 'x'"),
     (lambda: Encoder(X, categories=1), "categories=1"),
     (lambda: Encoder(X).restore(Encoder().to_json()), r"columns=\[\] must be "),
-    (
-        lambda: ClassTarget(2).restore({"classes": list("abc"), "num_labels": 3, "counts": {}}),
-        "classes=.* must be ",
-    ),
     *(
         (lambda x=x: Encoder(X, stops=True).encode({"x": x}), "column 'x' holds .*--outliers clip")
         for x in LATER["numeric"]

@@ -106,15 +106,6 @@ REPLACED = {
         "x,y\n" + numbered("%d,1\n", 60, 71_032, 10**8),
         ROTATED,
     ),
-    "a.jsonl": (
-        numbered('{"x": %d, "y": 1}\n', 60, step=1000),
-        50,
-        numbered('{"x": %d, "y": 1}\n', 60, 71_032, 10**8),
-        ROTATED,
-    ),
-    "empty.csv": (FEW, 3, "", "shorter than the 16 bytes"),
-    "wrong header.csv": (FEW, 3, "x,x\n", "shorter than the 16 bytes"),
-    "bytes.csv": (FEW, 3, "\xff\n", "shorter than the 16 bytes"),
     "cut.csv": (FEW, 3, "x,y\n1,1\n", "shorter than the 16 bytes"),
     "repaired behind.csv": ("x,y\n1,1\n2,2\n3\n", 2, "x,y\n1,1\n2,2\n3,3\n4,4\n", ["3", "4"]),
     # A row that was skipped is under the digest, too.
@@ -146,8 +137,8 @@ def test_reading_is_lazy(monkeypatch):
         next(rows)
 
 
-@pytest.mark.parametrize("bad", [b'"5,6', b'5,"6', b'5,"6"x', b'"5,"6', b"\xff,2", b"3", b"3,4,5"])
-@pytest.mark.parametrize("closing", [b"", b'7,"8"\n', b'"7",8\n'])
+@pytest.mark.parametrize("bad", [b'"5,6', b'5,"6"x', b"\xff,2", b"3"])
+@pytest.mark.parametrize("closing", [b"", b'7,"8"\n'])
 def test_a_bad_row_costs_only_its_own_line(tmp_path, bad, closing):
     rows, path = range(1000), tmp_path / "a.csv"
     lines = [b"a,b\n1,2\n", bad, b"\n\n", *(b"%d,2\n" % i for i in rows), closing, b"9,9\n"]

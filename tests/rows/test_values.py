@@ -38,53 +38,21 @@ NOTHING = [
 TEXTS = ["", " ", "?", "-", "NA", "n/a", "NaN", "NaT", "<NA>", "null", "None"]
 """Texts that stand for no number and no time."""
 
-GROUPED = {",": "a comma", ".": "a point", " ": "a space", "'": "an apostrophe"}
-GROUPED["_"] = "an underscore"
-
-
-@given(
-    st.lists(st.integers(1000, 10**9), min_size=3, max_size=9),
-    st.sampled_from([*GROUPED, "\u00a0", "\u202f"]),
-    st.sampled_from(["", ".5", ",25"]),
-    st.sampled_from(["", "%", " %", "€", " EUR", "$"]),
-    st.booleans(),
-)
-def test_every_usual_way_to_write_a_number_is_named_or_read(
-    numbers, mark, decimals, sign, is_before
-):
-    if decimals[:1] == mark:
-        return
-    texts = [f"{number:,}".replace(",", mark) + decimals for number in numbers]
-    texts = [sign + text if is_before else text + sign for text in texts]
-    found = number_format(texts)
-    if all(as_number(text) is not None for text in texts):
-        assert found is None
-        return
-    assert found is not None and found.example in texts and "write them as 1234.5" in found.advice
-    assert ("percent" in found.how) == ("%" in sign)
-    assert ("currency" in found.how) == (sign.strip() in ("€", "EUR", "$"))
-    named = GROUPED.get(mark, "a space")
-    is_single = mark in ".," and not decimals and all(number < 10**6 for number in numbers)
-    assert is_single or named in found.how
-
 
 @pytest.mark.parametrize(
     ("texts", "how"),
     [
         (["1,5", "2"], "a decimal comma"),
-        (["-0,25"], "a decimal comma"),
         (["1,234", "7"], "a comma, for decimals or thousands"),
         (["1,234", "7,25"], "a decimal comma"),
-        (["1,234", "1,234,567"], "a comma between thousands"),
         (["1.234,5"], "a point between thousands and a decimal comma"),
         (["12 %", "3,5%"], "a percent sign"),
-        (["USD 5"], "a currency"),
+        (["USD 5", "USD 7"], "a currency"),
+        (["1\u202f234.5", "2\u202f000"], "a space between thousands"),
         (["1.5", "2", "-3e5"], None),
         (["red", "1,5"], None),
         (["1,5", "2,5", "unknown"], "a decimal comma"),
         (["10-20", "20-30"], None),
-        (["12,34,56"], None),
-        ([], None),
     ],
 )
 def test_a_way_to_write_numbers_is_told_from_texts(texts, how):
@@ -185,13 +153,3 @@ def test_room_for_many_classes_grows_only_while_they_repeat():
     for i in range(MANY):
         target.read(f"row {i}")
     assert target.read("one more") == MANY and target.output_size == 2 * MANY
-
-
-def test_a_class_without_room_is_told_once():
-    target = ClassTarget(2)
-    for label in "abcdcd":
-        target.read(label)
-    assert target.news == [
-        "the class 'c' is one more than the 2 there is room for, so it is neither learned nor "
-        "predicted, as are all later ones; raise `classes`"
-    ]

@@ -5,7 +5,6 @@ import os
 import pickle
 import subprocess
 import sys
-import threading
 import time
 
 import equinox as eqx
@@ -14,13 +13,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from cases import CELLS
 from safetensors.numpy import save_file
-from tiers import fast
 
 import foretrace as ft
 from foretrace._runs.checkpoint import _digest
-from foretrace._runs.files import appearing
 
 LOSS = ft.losses.softmax_cross_entropy
 
@@ -31,12 +27,8 @@ def make_network(cell):
     return ft.Network(2, 3, model_size=4, depth=2, cell=cell, dropout=0.3, key=jax.random.key(0))
 
 
-def make_learner(cell=None, optimizer=None, rule=ft.ONLINE, network=None, **options):
-    network = (
-        make_network(ft.LRU.factory(state_size=3) if cell is None else cell)
-        if network is None
-        else network
-    )
+def make_learner(optimizer=None, rule=ft.ONLINE, network=None, **options):
+    network = make_network(ft.LRU.factory(state_size=3)) if network is None else network
     optimizer = ft.adamw(1e-2, steps=50) if optimizer is None else optimizer
     return ft.Learner(network, rule=rule, optimizer=optimizer, loss=LOSS, **options)
 
@@ -68,17 +60,14 @@ def same(a, b):
     )
 
 
-@pytest.mark.parametrize(
-    "cell", fast([CELLS["lru"], CELLS["gru"], CELLS["lstm"]]), ids=["lru", "gru", "lstm"]
-)
-def test_a_resumed_run_is_bit_identical(tmp_path, cell):
-    learner = make_learner(cell=cell)
+def test_a_resumed_run_is_bit_identical(tmp_path):
+    learner = make_learner()
     state = learner.init(jax.random.key(7))
     for i in range(3):
         state, _ = learner.step(state, *chunk(i))
     path = tmp_path / "state.safetensors"
     ft.save(path, state, extra={"row": 12})
-    again = make_learner(cell=cell)
+    again = make_learner()
     resumed = ft.load(path, again)
     assert same(resumed, state)
     assert ft.read_extra(path) == {"row": 12}
@@ -88,32 +77,12 @@ def test_a_resumed_run_is_bit_identical(tmp_path, cell):
     assert same(resumed, state)
 
 
-def test_other_prng_implementations_survive(tmp_path):
+def test_keys_of_every_kind_survive(tmp_path):
     learner = make_learner()
-    state = learner.init(jax.random.key(7, impl="rbg"))
-    ft.save(tmp_path / "state", state)
-    key = ft.load(tmp_path / "state", learner).key
-    assert jax.random.key_impl(key) == jax.random.key_impl(state.key)
-
-
-def test_a_raw_key_is_wrapped(tmp_path):
-    learner = make_learner()
-    state = learner.init(jax.random.PRNGKey(7))
-    ft.save(tmp_path / "state", state)
-    assert ft.load(tmp_path / "state", learner).key == jax.random.key(7) == state.key
-
-
-def test_memory_order_does_not_matter(tmp_path):
-    learner = make_learner()
-    state = learner.init()
-    turned = np.asfortranarray(np.asarray(state.network.encoder.weight))
-    assert not turned.flags.c_contiguous
-    network = jax.tree.map(lambda x: x, state.network)
-    object.__setattr__(network.encoder, "weight", turned)
-    ft.save(tmp_path / "state", state._replace(network=network))
-    np.testing.assert_array_equal(
-        ft.load(tmp_path / "state", learner).network.encoder.weight, turned
-    )
+    for key in (jax.random.key(7, impl="rbg"), jax.random.PRNGKey(7)):
+        state = learner.init(key)
+        ft.save(tmp_path / "state", state)
+        assert ft.load(tmp_path / "state", learner).key == state.key
 
 
 def test_a_truncated_file_is_a_clear_error(tmp_path):
@@ -190,29 +159,6 @@ def test_what_a_killed_process_left_is_removed_an_hour_later(tmp_path):
     assert set(tmp_path.iterdir()) == {path, at_work}
 
 
-def test_threads_that_write_one_new_file_leave_it_whole(tmp_path):
-    path, barrier, found = tmp_path / "rows.csv", threading.Barrier(2), []
-
-    def write(line):
-        try:
-            with appearing(path) as file:
-                barrier.wait()
-                file.write(line * 1000)
-                barrier.wait()
-            found.append(line)
-        except FileExistsError:
-            pass
-
-    threads = [threading.Thread(target=write, args=(line,)) for line in ("a\n", "b\n")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert [path.read_text()] == [line * 1000 for line in found] and list(tmp_path.iterdir()) == [
-        path
-    ]
-
-
 class Bomb:
     def __reduce__(self):
         return os.system, ("touch exploded",)
@@ -243,7 +189,6 @@ def test_foreign_files_are_clear_errors_and_nothing_is_executed(tmp_path, monkey
         ({"cell": ft.LRU.factory(state_size=5)}, "nu_log"),
         ({"rule": ft.SPATIAL, "warn": False}, "carry.e"),
         ({"optimizer": optax.sgd(0.1)}, "opt_state"),
-        ({"batch_size": 2}, "carry"),
         ({"accumulate": True}, "grads"),
     ],
 )

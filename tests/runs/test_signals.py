@@ -1,7 +1,6 @@
 """Signals that are put off until work is whole, and requests to stop."""
 
 import signal
-import threading
 
 import pytest
 
@@ -25,44 +24,6 @@ def test_ctrl_c_waits_for_the_end_of_the_block():
         signal.raise_signal(signal.SIGINT)
         done.append("all of it")
     assert done and signal.getsignal(signal.SIGINT) is before
-
-
-def test_blocks_may_be_nested_and_a_time_limit_waits_as_well():
-    def limit(number, frame):
-        raise TimeoutError
-
-    before = signal.signal(signal.SIGALRM, limit)
-    done = []
-    try:
-        with pytest.raises(TimeoutError), Uninterrupted():
-            with Uninterrupted():
-                signal.raise_signal(signal.SIGALRM)
-                done.append("inside")
-            done.append("outside")
-        assert done == ["inside", "outside"]
-        assert signal.getsignal(signal.SIGALRM) is limit
-    finally:
-        signal.signal(signal.SIGALRM, before)
-
-
-def test_an_error_comes_out_and_handlers_are_back():
-    before = signal.getsignal(signal.SIGINT)
-    with pytest.raises(ValueError, match="own"), Uninterrupted():
-        raise ValueError("own")
-    assert signal.getsignal(signal.SIGINT) is before
-
-
-def test_other_threads_are_left_alone():
-    seen = []
-
-    def work():
-        with Uninterrupted():
-            seen.append(True)
-
-    thread = threading.Thread(target=work)
-    thread.start()
-    thread.join()
-    assert seen
 
 
 def test_a_stop_between_two_runs_is_that_of_the_next_one():

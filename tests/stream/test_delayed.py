@@ -48,7 +48,7 @@ def by_command(request, tmp_path_factory):
     return request.param, found
 
 
-@pytest.mark.parametrize("protocol", [DELAY, 1, lambda x, y: 1 + int(3 * x["x"] + x["z"]) % DELAY])
+@pytest.mark.parametrize("protocol", [DELAY, lambda x, y: 1 + int(3 * x["x"] + x["z"]) % DELAY])
 def test_predictions_are_those_of_the_command_however_early_labels_come(by_command, protocol):
     """Also if each row has a delay of its own: labels come in another order, and rows have ids."""
     task, expected = by_command
@@ -83,10 +83,7 @@ def num_taken(model):
     return int(model._intake.mixture.packing.unpack(model._state).turns[0])
 
 
-VALUES = [pd.NA, pd.NaT, float("nan"), np.ones(2), np.array(2.0), [1.0], None, "a"]
-
-
-@pytest.mark.parametrize("value", VALUES, ids=repr)
+@pytest.mark.parametrize("value", [pd.NA, np.ones(2), [1.0]], ids=repr)
 @pytest.mark.parametrize("named", [False, True])
 def test_rows_of_any_values_wait(value, named):
     """The same object is the same row, until it changes; an equal one is another."""
@@ -155,6 +152,7 @@ def test_members_have_their_own_late_rows_and_a_new_start_drops_them():
     model.learn_one({"m": "a", "x": 2.0}, 1.0, id=2)
     model.reset("b")
     model.predict_one({"m": "b", "x": 9.0}, id=9)
+    assert model._intake.streams.table.counts["labels dropped"] == model.delay
     with pytest.raises(ValueError, match="no row of the id 3 waits"):
         model.learn_one({"m": "b", "x": 3.0}, 1.0, id=3)
     model.learn_one({"m": "b", "x": 9.0}, 1.0)
@@ -165,12 +163,3 @@ def test_members_have_their_own_late_rows_and_a_new_start_drops_them():
         model.predict_one({"m": f"n{i}", "x": 0.0})
     waiting = model._intake.streams.table.members.values()
     assert sum(len(one.pending) for one in waiting) <= 2 * model.delay
-
-
-def test_rows_that_came_with_their_labels_may_be_learned_first():
-    (early, late), table = (make(), make()), [*rows("regression")]
-    early.learn_many(pd.DataFrame([x for x, _ in table]), [y for _, y in table])
-    for x, y in table:
-        late.predict_one(x)
-        late.learn_one(x, y)
-    assert early.predict_one({"x": 1.0, "z": 0}) == late.predict_one({"x": 1.0, "z": 0})

@@ -135,7 +135,7 @@ def folder(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("name", fast(list(STREAMS), 2))
+@pytest.mark.parametrize("name", fast(list(STREAMS)))
 def test_predictions_intervals_and_scores_are_those_that_were_frozen(folder, name):
     now = json.loads(json.dumps(found(folder, name)))
     lines = differences(json.loads(FILE.read_text())[name], now, TOLERANCE.get(name, 1e-9))

@@ -1,47 +1,31 @@
 """From rows to steps: an answer is about the row that was asked about."""
 
 import dataclasses
-import pickle
 import re
-from contextlib import nullcontext
 
 import jax
 import numpy as np
 import pytest
 from tiers import fast
 
-from foretrace import stream
-from foretrace._experts.mixture import network_in
 from foretrace._rows.encode import Encoder
 from foretrace._rows.schema import Column
 from foretrace._rows.slots import SlotTable
 from foretrace._rows.streams import Streams
-from foretrace._rows.target import ClassTarget, NumberTarget
+from foretrace._rows.target import ClassTarget
 from foretrace.stream._intake import Intake
 from foretrace.stream._model import resolve, shape_of
 from foretrace.stream._model_config import ModelConfig
 
 
-def make_intake(members, target=None, begun_with=None, delay=0, **model):
-    """Return an intake of rows of one number, whose target is a number unless told."""
-    encoder, target = Encoder([Column("x", "numeric")]), target or NumberTarget()
+def make_intake(target, members, delay, begun_with=None, **model):
+    """Return an intake of rows of one number."""
+    encoder = Encoder([Column("x", "numeric")])
     shape = shape_of(encoder, target, members=members, delay=delay)
     config, shape = resolve(ModelConfig(**model), shape)
     streams = Streams(encoder, target, SlotTable(shape.slots), delay=delay)
     shape = dataclasses.replace(shape, begun_with=begun_with)
     return Intake(streams, config, shape, member=None if members is None else "who")
-
-
-def test_members_with_a_label_are_counted_through_evictions():
-    intake = make_intake(2, experts=("baselines",))
-    state, most = intake.mixture.init(), 0
-    for i, who in enumerate("aabacbbca"):  # three members share two places
-        row = {"who": who, "x": 1.0}, None if i == 0 else float(i)
-        state, _ = intake.learn(state, [row])
-        count = np.isfinite(np.asarray(state.pasts.labels)[:2, 0]).sum()
-        assert float(state.members) == count
-        most = max(most, count)
-    assert most == 2
 
 
 def fed(intake, state, rows):
@@ -83,38 +67,3 @@ def test_room_for_classes_that_come_late_is_as_if_it_had_always_been_there(
     states = map(jax.tree.leaves, parts)
     for one, two in zip(*states, strict=True):
         np.testing.assert_allclose(one, two, atol=1e-2, rtol=1e-2)
-
-
-def test_a_network_with_more_room_predicts_as_before_and_keeps_its_moments():
-    target = ClassTarget(2, grows=True)
-    intake = make_intake(None, target, experts=("row", "network"), size="tiny", delay=2)
-    state, row = fed(intake, intake.mixture.init(), range(10))[0], {"who": "a", "x": 0.5}
-    before, old = np.exp(intake.predict(state, row).newest)[:2], network_in(state).learner
-    intake = pickle.loads(pickle.dumps(intake))
-    intake.target.output_size = 4
-    state = intake._grown(state)
-    new = network_in(state).learner
-    assert intake.shape.outputs == 4 and new.network.output_size == old.network.output_size + 2
-    np.testing.assert_allclose(np.exp(intake.predict(state, row).newest)[:2], before, atol=1e-4)
-    assert norm(new.opt_state) == pytest.approx(norm(old.opt_state), rel=1e-5) and norm(
-        new.opt_state
-    )
-    fed(intake, state, range(20, 40))
-    assert intake.shape.outputs == intake.target.output_size == 8
-
-
-def norm(tree):
-    return sum(float(np.abs(leaf).sum()) for leaf in jax.tree.leaves(tree))
-
-
-def test_an_estimator_makes_room_for_classes_that_come_late_unless_it_is_given():
-    pytest.importorskip("river")
-    few = ModelConfig(experts=("baselines",))
-    grows, fixed = stream.Classifier(model=few), stream.Classifier(model=few, classes=16)
-    for i in range(100):
-        for model, warned in ((grows, "room for 32, in a new"), (fixed, "16 there is room for")):
-            told = pytest.warns(UserWarning, match=warned) if i == 80 else nullcontext()
-            with told:
-                model.learn_one({"x": i // 5}, i // 5)
-    assert grows.predict_one({"x": 19}) == 19 and len(grows.predict_proba_one({"x": 19})) == 20
-    assert len(fixed.predict_proba_one({"x": 19})) == 16

@@ -1,4 +1,4 @@
-"""Members of a stream: who has which slot, what waits for them, and how many there may be."""
+"""Members of a stream: who has which slot, and how many there may be."""
 
 import json
 from collections import Counter
@@ -7,11 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from foretrace._rows.encode import Encoder
-from foretrace._rows.schema import Column
 from foretrace._rows.slots import NoFreeSlotError, SlotTable
-from foretrace._rows.streams import Streams
-from foretrace._rows.target import ClassTarget
 
 pytestmark = [pytest.mark.exact, pytest.mark.usefixtures("standard_promotion")]
 
@@ -23,6 +19,7 @@ ACTIONS = st.tuples(
 
 @given(st.integers(1, 4), st.sampled_from(["evict", "stop"]), st.lists(ACTIONS, max_size=40))
 @example(1, "stop", [("assign", 0), ("assign", 1), ("leave", 0), ("assign", 1)])
+@example(2, "evict", [("assign", 0), ("assign", 1), ("assign", 0), ("assign", 2)])
 def test_a_slot_table_is_its_definition(capacity, when_full, actions):
     """The definition: a list of (name, place, anew), the one that has been silent longest first."""
     table, there, counts = SlotTable(capacity, when_full=when_full), [], Counter()
@@ -69,29 +66,3 @@ def test_a_slot_table_is_its_definition(capacity, when_full, actions):
             counts["leaves"] += 1
         assert list(table.members) == [entry[0] for entry in there] and len(table) == len(there)
     assert +Counter(table.counts) == +counts
-
-
-def streams(*actions):
-    """Return streams with some rows: whose, its number, and whether it starts anew."""
-    encoder = Encoder([Column("x", "numeric")])
-    many = Streams(encoder, ClassTarget(10), SlotTable(2), delay=2)
-    for name, i, reset in actions:
-        many.push(name, {"x": i}, str(i), reset=reset)
-    return many
-
-
-def test_members_that_go_are_forgotten_and_the_rest_is_as_before():
-    rows = [("a", 0, False), ("b", 1, False), ("a", 2, False)]
-    evicted = streams(*rows, ("c", 3, False))  # b has been silent longest
-    assert list(evicted.table.members) == ["a", "c"] and evicted.table.counts["labels dropped"] == 1
-    assert evicted.table.members["a"] == streams(*rows).table.members["a"]
-    reset, other = streams(*rows, ("a", 3, True)), streams()
-    assert reset.table.members["a"].num_rows == 1 and reset.table.counts["labels dropped"] == 2
-    reset.table.leave("b")
-    assert "b" not in reset.table and reset.table.counts["labels dropped"] == 3
-    other.restore(json.loads(json.dumps(reset.to_json())))
-    for many in (reset, other):
-        many.push("b", {"x": 9}, "0")
-    assert reset.to_json() == other.to_json()
-    looked = reset.peek("new", {"x": 1.0})
-    assert (looked.slot, looked.is_new) == (2, True) and "new" not in reset.table

@@ -4,7 +4,6 @@ import json
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -30,19 +29,15 @@ def norm(tree):
     )
 
 
-@pytest.mark.parametrize("cell_name", ["lru", "gru"])
 @pytest.mark.exact
-def test_monitors_are_what_they_say(cell_name):
-    found, network, carry = measure({"lru": LRU, "gru": ft.GRU.factory()}[cell_name])
+def test_monitors_are_what_they_say():
+    found, network, carry = measure(LRU)
     assert found["sensitivity_norm"] == pytest.approx(norm(carry.e), rel=1e-8)
     assert found["update_ratio"] == pytest.approx(0.25 / norm(network), rel=1e-8)
     assert found["dead_units"] == 0
-    if cell_name == "lru":
-        moduli = np.exp(-np.exp(np.asarray(network.blocks.cell.nu_log)))
-        assert found["largest_modulus"] == pytest.approx(moduli.max(), rel=1e-8)
-        assert found["smallest_modulus"] == pytest.approx(moduli.min(), rel=1e-8)
-    else:
-        assert "largest_modulus" not in found
+    moduli = np.exp(-np.exp(np.asarray(network.blocks.cell.nu_log)))
+    assert found["largest_modulus"] == pytest.approx(moduli.max(), rel=1e-8)
+    assert found["smallest_modulus"] == pytest.approx(moduli.min(), rel=1e-8)
 
 
 def test_units_whose_gate_is_shut_are_dead():
@@ -72,14 +67,6 @@ def test_a_monitor_warns_once_until_it_came_back():
     for one in (restored(monitors), monitors):
         assert [len(one.warnings(values)) for values in [*seen, seen[0]]] == [0, 0, 0, 0, 1]
     assert "is nan" in monitors.warnings({"sensitivity_norm": float("nan")})[0]
-
-
-def test_a_broken_network_is_named_and_harms_nothing():
-    def break_it(network):
-        return jax.tree.map(lambda leaf: leaf * jnp.nan, network)
-
-    found, _, _ = measure(LRU, break_it)
-    assert np.isnan(found["largest_modulus"]) and len(Monitors().warnings(found)) >= 2
 
 
 def sums(rows, loss, **more):

@@ -33,19 +33,6 @@ def test_the_report_shows_the_simple_answers_and_the_groups_of_experts(files, tm
     )
 
 
-@pytest.mark.full
-def test_beside_a_network_the_experts_score_as_without_it(files, tmp_path):
-    found, options = [], {"target": "y", "horizon": 2, "delay": 3, "chunk": 4}
-    for experts in (SOME, (*SOME, "network")):
-        model = ModelConfig("tiny", experts=experts)
-        config = StreamConfig(str(files / "a.csv"), **options, model=model)
-        found.append(quiet(config, tmp_path / str(len(experts)), rows=160).experts)
-    without, beside = found
-    # Two programs, which round differently.
-    assert without == pytest.approx({name: beside[name] for name in without}, rel=1e-9)
-    assert "network" in beside.keys() - without.keys()
-
-
 def test_a_run_from_python_is_that_of_the_command(files, tmp_path, monkeypatch):
     config = StreamConfig(str(files / "a.csv"), target="y", model=FEW, log_every=50)
     result = stream.run(config, tmp_path / "python", rows=150)
@@ -97,7 +84,6 @@ COIN = np.where(DRAW.uniform(size=600) < 0.7, "heads", "tails")
 WORSE = {
     "coin": (COIN, ["majority_"], "is not better than the most frequent class ("),
     "walk": (WALK, ["no_change_"], "is not better than the last one known ("),
-    "copy": (XS, [], "not better"),
 }
 
 
@@ -112,16 +98,9 @@ def test_what_is_no_better_than_a_baseline_is_said(tmp_path, name):
         _report.page(run).renderables[0].caption,
     )
     assert last["kind"] == "result" and last["not_better_than"] == baselines
-    assert (words in caption) == bool(baselines)
-    assert ("try more rows, other inputs, or" in caption) == bool(baselines)
+    assert words in caption and "try more rows, other inputs, or" in caption
     assert caption.startswith("The accuracy, ") == (name == "coin")
-    if name == "copy":
-        total = last.get("total", last)
-        best = min(total["no_change_mae"], total["mean_mae"], last["experts"]["season"])
-        less = f"{1 - total['mae'] / best:.0%} less than by the best simple answer"
-        assert caption.startswith(f"The mean absolute error: {less}, ")
-    else:
-        assert ("the last one known" in caption) == (name == "walk")
+    assert ("the last one known" in caption) == (name == "walk")
 
 
 @pytest.mark.parametrize(
@@ -132,3 +111,17 @@ def test_a_picture_has_dates_where_rows_have_them_in_order(days, what):
     title, places = _figure._places(lines)
     assert title == what and len(places) == len(lines) and places == sorted(places)
     assert what == "date" or places == [0, 10, 20, 30]
+
+
+def test_a_column_that_changes_its_level_is_told_with_the_row_by_which_it_was_seen(tmp_path):
+    a, b = np.random.default_rng(0).normal(size=(2, 900))
+    a[640:] += 400.0
+    options = {"task": "regression", "model": ModelConfig(experts=("row",)), "log_every": 100}
+    frame = pd.DataFrame({"a": a, "b": b, "y": b})
+    run = stream.run(frame, tmp_path / "run", target="y", **options).run_dir
+    *lines, last = read_metrics(run / "metrics.jsonl")
+    row, before, _, now, _ = last["changes"].pop("a")
+    assert row == 700 and abs(before) < 0.3 and abs(now - 400) < 1 and not last["changes"]
+    told = [line for line in lines if "warnings" in line]
+    assert [line["step"] for line in told] == [700] and "'a'" in told[0]["warnings"][0]
+    assert f"Columns that changed: a from {before:.3g}" in _report.page(run).renderables[0].caption

@@ -32,12 +32,12 @@ def test_sktimes_own_checks(monkeypatch):
     """They are about the estimator, and say nothing of its experts."""
     from sktime.utils.estimator_checks import check_estimator
 
-    cheap = [{"model": BASELINES}, {"horizon": 30, "model": BASELINES, "features": 8}]
+    cheap = [{"horizon": 30, "model": BASELINES, "features": 8}]
     monkeypatch.setattr(SktimeForecaster, "get_test_params", lambda parameter_set="default": cheap)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = check_estimator(SktimeForecaster, raise_exceptions=False, verbose=False)
-    assert len(found) > 500 and {k: v for k, v in found.items() if v != "PASSED"} == {}
+    assert len(found) > 250 and {k: v for k, v in found.items() if v != "PASSED"} == {}
 
 
 def said(model):
@@ -66,13 +66,12 @@ def test_fit_and_update_are_one_stream_bit_for_bit():
     assert said(whole.fit(y, X)) == said(parts)  # begins anew
 
 
-@pytest.mark.parametrize("columns", [1, 2])
 @pytest.mark.parametrize("index", ["numbers", "hours"])
-@pytest.mark.parametrize("older", [slice(30, 50), slice(30, 31), slice(0, 60), slice(0, 70)])
-def test_older_values_are_named_and_leave_cutoff_and_forecast(columns, index, older):
+@pytest.mark.parametrize("older", [slice(30, 50), slice(0, 70)])
+def test_older_values_are_named_and_leave_cutoff_and_forecast(index, older):
     """Those of 10 to 59 were learned; 60 to 69 are new."""
     y = series().reset_index(drop=True) if index == "numbers" else series()
-    y = y if columns == 1 else pd.DataFrame({"a": y, "b": 2 * y})
+    y = pd.DataFrame({"a": y, "b": 2 * y})
     model, same = (make(model=BASELINES).fit(y[10:60]) for _ in range(2))
     passed = min(older.stop, 60) - older.start
     words = f"passes over {passed} values up to {y.index[59]}, the last one that was learned"
@@ -87,22 +86,12 @@ def test_older_values_are_named_and_leave_cutoff_and_forecast(columns, index, ol
     assert model.fit(y[:20]).cutoff[0] == y.index[19]
 
 
-def test_windows_of_update_predict_are_one_stream():
-    y = series()
-    fitted = make(model=BASELINES).fit(y[:40], fh=[1])
-    found = fitted.update_predict(y[40:60])
-    assert fitted.cutoff[0] == y.index[39]
-    for at, value in found.items():
-        assert value == make(model=BASELINES).fit(y[y.index < at]).predict([1]).item()
-
-
 X = pd.DataFrame({"x": np.arange(80.0)}, index=series().index)
 
 
-@pytest.mark.parametrize("rows", [slice(0, 50), slice(10, 60)])
-def test_exogenous_variables_are_those_of_the_index(rows):
+def test_exogenous_variables_are_those_of_the_index():
     y = series()
-    longer = make().fit(y[10:40], X[rows]).update(y[40:50], X)
+    longer = make().fit(y[10:40], X[:50]).update(y[40:50], X)
     exact = make().fit(y[10:50], X[10:50])
     assert longer.predict([1, 4]).tolist() == exact.predict([1, 4]).tolist()
 
@@ -121,7 +110,6 @@ BAD = [
     (lambda model, y: make().fit(y[10:40], X[:39]), "indices .* are not contained"),
     (lambda model, y: make().fit(y[:30], X.iloc[[0, *range(30)]]), "X has 31 rows and y 30; give"),
     (lambda model, y: model.update(y.iloc[[41, 41]]), "the index of y repeats|input data type"),
-    (lambda model, y: model.update(y.iloc[[42, 41]]), "the index of y repeats|input data type"),
 ]
 
 
@@ -139,25 +127,6 @@ def test_errors_leave_the_model_as_it_was():
     assert model.predict([1, 2]).tolist() == before
     with pytest.warns(UserWarning, match="update_params=False has no effect"):
         model.update(y[40:50], update_params=False)
-
-
-@pytest.mark.full
-def test_after_an_error_each_value_is_still_learned_once(monkeypatch):
-    y, model = series(12), make(model=BASELINES)
-    learn = NextSteps.learn_one
-
-    def failing(self, value, x=None):
-        if value == y.iloc[8]:
-            raise KeyboardInterrupt
-        learn(self, value, x)
-
-    model.fit(y[:5])
-    monkeypatch.setattr(NextSteps, "learn_one", failing)
-    with pytest.raises(KeyboardInterrupt):
-        model.update(y[5:])
-    monkeypatch.undo()
-    whole = make(model=BASELINES).fit(y)
-    assert model.update(y[5:]).predict([1, 4]).tolist() == whole.predict([1, 4]).tolist()
 
 
 def test_known_values_of_the_next_rows_count_in_a_run_in_river_and_in_sktime(tmp_path):

@@ -1,12 +1,9 @@
 """A run that is stopped before its first row, without its files, or while its pipe is silent."""
 
 import dataclasses
-import json
 import shutil
 import signal
 import sys
-import threading
-import time
 from pathlib import Path
 
 import pytest
@@ -27,9 +24,7 @@ from foretrace._rows.streams import Streams
 from foretrace._runs.directory import RunError
 from foretrace._runs.follow import Program
 from foretrace.cli import _main as cli
-from foretrace.stream import _first_look
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._run import follow
 
 ROWS = 60
 PAIR = "1,0\n2,1\n"
@@ -60,19 +55,6 @@ def piped(ended):
     return dataclasses.replace(ended[0], source="-", format="csv", checkpoint_seconds=0.3)
 
 
-@pytest.fixture
-def feed(piped, run, tmp_path, monkeypatch):
-    """Return a function that follows a text as standard input."""
-
-    def feed(text, end=quiet, **options):
-        (tmp_path / "in").write_text(text)
-        with open(tmp_path / "in") as file, monkeypatch.context() as patch:
-            patch.setattr(sys, "stdin", file)
-            return end(piped, run, **options)
-
-    return feed
-
-
 def begin(config, run):
     """Begin a run, and kill it before its first checkpoint."""
     kill_behind(config, run, 0)
@@ -80,13 +62,10 @@ def begin(config, run):
         (run / name).unlink()
 
 
-@pytest.mark.parametrize("torn", [False, True])
-def test_a_record_without_its_checkpoint_is_not_erased(ended, run, capsys, torn):
+def test_a_record_without_its_checkpoint_is_not_erased(ended, run, capsys):
     config, expected = ended
     shutil.copytree(expected, run)
     (run / "checkpoint.safetensors").unlink()
-    if torn:
-        (run / "metrics.jsonl").write_text('{"kind": "str')
     before = bytes_of(run)
     words = "record but no checkpoint.*back.*new run.*remove metrics.jsonl"
     with pytest.raises(RunError, match=words):
@@ -106,35 +85,23 @@ def test_without_a_checkpoint_the_plan_stays_that_of_the_configuration(ended, ru
     (tmp_path / "a.csv").write_text("x,y\n" + PAIR + "".join(f"a,{i}\n" for i in range(18)))
     for _ in range(2):  # the second time from its own checkpoint
         assert quiet(config, run, resume=True).position.row == 20
-    for name in ("checkpoint.safetensors", "metrics.jsonl"):
-        (run / name).unlink()
-    data = json.loads((run / "config.json").read_text())
-    (run / "config.json").write_text(json.dumps(data | {"plan": {"columns": [1]}}))
-    with pytest.raises(ValueError, match="must be Plan"):
-        quiet(config, run, resume=True)
 
 
-def test_a_pipe_goes_on_only_with_the_columns_of_the_run(feed, run):
+def test_a_pipe_goes_on_only_with_the_columns_of_the_run(piped, run, tmp_path, monkeypatch):
     """Where its first rows are lost, its columns must be named."""
+
+    def feed(text, end=quiet, **options):
+        (tmp_path / "in").write_text(text)
+        with open(tmp_path / "in") as file, monkeypatch.context() as patch:
+            patch.setattr(sys, "stdin", file)
+            return end(piped, run, **options)
+
     feed("x,y\n" + PAIR * 15, begin)
     before = bytes_of(run)
     with pytest.raises(SourceError, match="has other columns"):
         feed("71,0\n2,1\n" * 15, resume=True)
     assert bytes_of(run) == before
     assert feed("x,y\n" + PAIR * 15, resume=True).position.row == 30
-
-
-def test_nothing_of_a_pipe_of_other_columns_gets_into_the_checkpoint(piped, run, pipe):
-    config, rows = dataclasses.replace(piped, format="jsonl"), b'{"x": 1, "y": 0}\n' * 30
-    pipe.write(rows)
-    quiet(config, run, rows=30)
-    pipe.write(b'{"a": 1, "b": 2}\n')
-    with pytest.raises(SourceError, match="has other columns"):
-        quiet(config, run, resume=True)
-    pipe.write(rows)
-    pipe.close()
-    # As after a kill, the first bytes may be the rest of a row.
-    assert quiet(config, run, resume=True).position.row == ROWS - 1
 
 
 def test_an_error_in_the_middle_of_a_step_keeps_the_checkpoint_before_it(ended, run, monkeypatch):
@@ -158,14 +125,13 @@ def test_an_error_in_the_middle_of_a_step_keeps_the_checkpoint_before_it(ended, 
     assert_same_run(run, expected)
 
 
-@pytest.mark.parametrize("first", [0, 25])
 def test_a_resumed_pipe_that_is_stopped_while_it_waits_loses_nothing(
-    ended, piped, run, pipe, monkeypatch, first
+    ended, piped, run, pipe, monkeypatch
 ):
     data, expected = Path(ended[0].source).read_bytes(), ended[1]
     whole = data.index(b"\n", 100) + 1  # behind the 25th row
     pipe.write(data[:whole])
-    assert quiet(piped, run, rows=first).position.row == first
+    assert quiet(piped, run, rows=25).position.row == 25
     in_file, waits = [], iter([False, True])
 
     def select(numbers, *_):
@@ -186,74 +152,15 @@ def test_a_resumed_pipe_that_is_stopped_while_it_waits_loses_nothing(
     assert_same_state(run, expected)
 
 
-def when(condition, action):
-    """Do something as soon as something is true; in a thread."""
+def test_rows_of_a_pipe_are_saved_while_it_is_silent(piped, run, pipe, monkeypatch):
+    save = Program.save
 
-    def watch():
-        end = time.monotonic() + 120
-        while not condition() and time.monotonic() < end:
-            time.sleep(0.01)
-        action()
-
-    thread = threading.Thread(target=watch)
-    thread.start()
-    return thread
-
-
-def test_rows_of_a_pipe_are_saved_while_it_is_silent(piped, run, pipe):
-    seen = []
-    pipe.write(b"x,y\n" + PAIR.encode() * 15 + b"1,")  # and the begin of a row
-
-    def all_are_saved():
-        if (run / "checkpoint.safetensors").exists():
-            seen.append(rows_in(run))
-        return seen[-1:] == [30]
-
-    thread = when(all_are_saved, pipe.close)
-    result = quiet(piped, run)
-    thread.join()
-    assert seen[-1] == 30 and result.position.row == 31 and result.position.is_torn
-
-
-def test_an_error_of_saving_while_a_pipe_is_silent_is_not_called_one_of_the_pipe(
-    piped, run, pipe, monkeypatch
-):
-    save, told = Program.save, []
-
-    def fail(self, last=False):
-        if self.step:
-            told.append(self.step)
-            raise OSError(28, "No space left on device")
+    def save_and_close(self, last=False):
         save(self, last)
+        if rows_in(run) == 30:
+            pipe.close()
 
-    monkeypatch.setattr(Program, "save", fail)
-    pipe.write(b"x,y\n" + PAIR.encode() * 15)
-    with pytest.raises(OSError, match="No space left") as error:
-        quiet(piped, run)
-    assert not isinstance(error.value, SourceError) and told
-
-
-@pytest.mark.parametrize("is_slow", [True, False])
-def test_a_slow_pipe_is_told_once_what_the_run_waits_for(
-    piped, run, pipe, monkeypatch, capsys, is_slow
-):
-    monkeypatch.setattr(_first_look, "PATIENCE", 0.1 if is_slow else 60.0)
-    said, say = threading.Event(), _first_look.ProgressBar.say
-    monkeypatch.setattr(
-        _first_look.ProgressBar, "say", lambda self, text: (say(self, text), said.set())
-    )
-    pipe.write(b"x,y\n" + PAIR.encode() * 6)
-
-    def write_more():
-        for pairs in (1, 5):
-            pipe.write(PAIR.encode() * pairs)
-            time.sleep(0.3)  # long enough to be told again
-        pipe.close()
-
-    thread = when(said.is_set if is_slow else lambda: True, write_more)
-    follow(piped, run)
-    thread.join()
-    err = capsys.readouterr().err
-    words = "waiting for the first 20 rows of standard input, of which 12 have come"
-    assert err.count(words) == err.count("waiting") == is_slow
-    assert ("--look-ahead" in err) == is_slow
+    monkeypatch.setattr(Program, "save", save_and_close)
+    pipe.write(b"x,y\n" + PAIR.encode() * 15 + b"1,")  # and the begin of a row
+    position = quiet(piped, run).position
+    assert position.row == 31 and position.is_torn

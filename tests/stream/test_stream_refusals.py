@@ -16,10 +16,8 @@ pd = pytest.importorskip("pandas")
 TWO_ROLES = "has two roles: name it once"
 
 COMMANDS = {
-    "stream": "STR",
     "stream a.csv": "--target COLUMN",
     "stream a.csv --target kk": "no column 'kk', only t, a, b, c, who, start, empty, y, k; did you",
-    "stream a.csv --target k --time colour": "no column 'colour'",
     "stream a.csv --target k --time a --numeric a": f"'a' {TWO_ROLES}",
     "stream a.csv --target k --horizon 2 --task classification": "--horizon predicts numbers",
     "stream a.csv --target y --forecast": "--horizon",
@@ -29,19 +27,14 @@ COMMANDS = {
     "stream a.csv --target y --horizon 2 --known a --numeric a": f"'a' {TWO_ROLES}",
     "stream - --format csv --target y --horizon 2 --known a": "known: the next rows of standard in",
     "stream a.csv --target k --chunk 0": "chunk=0",
-    "stream a.csv --target k --delay -1": "delay=-1",
     "stream a.csv --target k --rule spatial(depth=1)": "use it with ONLINE",
     "stream a.csv --target y --delay 100000000": "delay=100000000",
     "stream absent.csv --target k": "absent.csv cannot be read: No such file",
     "stream - --target k": "--format csv",
-    "stream bad.csv --target b": "bad.csv, line 3: 3 fields",
-    "stream header.csv --target b": "header.csv has no rows",
     "stream a.csv --target k --rule other": "other",
     "stream a.csv --target k --size tiny --cell lstm": "elementwise-lstm",
     "stream a.csv --target k --cell gru": "cell=gru is an option of the network, which takes no pa",
-    "stream a.csv --target k --member whom": "no column 'whom'",
     "stream a.csv --target k --member k": f"'k' {TWO_ROLES}",
-    "stream a.csv --target k --member who --categorical who": f"'who' {TWO_ROLES}",
     "stream a.csv --target k --member who --members 0": "members=0 must be at least 1",
     "stream a.csv --target k --member who --members 100000000": "there is room for",
     "predict absent a.csv": "no run at absent",
@@ -52,8 +45,6 @@ COMMANDS = {
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     frozen.write_files(tmp_path)
-    (tmp_path / "bad.csv").write_text("a,b\n1,2\n1,2,3\n")
-    (tmp_path / "header.csv").write_text("a,b\n")
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -76,49 +67,38 @@ OPTIONS = [
     (lambda: StreamConfig("a.csv", target="y", predictions="out.txt"), "expected a file NAME.csv"),
     *(
         (lambda alarm=alarm: StreamConfig("a.csv", alarm=alarm), "expected CLASS=PROBABILITY")
-        for alarm in (("up",), ("=0.5",), ("up=0",), ("up=nan",), ("up=1.5",), ("a=.1", "a=.2"))
+        for alarm in (("up",), ("up=nan",), ("a=.1", "a=.2"))
     ),
     (lambda: StreamConfig("a.csv", target="y", id="y"), f"'y' {TWO_ROLES}"),
     (lambda: StreamConfig("a.csv", target="y", text=("y",)), f"'y' {TWO_ROLES}.*--task says"),
-    (lambda: StreamConfig("a.csv", target="y", id="x", numeric=("x",)), f"'x' {TWO_ROLES}"),
     (lambda: StreamConfig("a.csv", text=("x",), words=0), r"text=.*words=0 leaves no input"),
     (
         lambda: StreamConfig("a.csv", at_least=math.nan),
         "at_least=nan, expected a number, such as 0",
     ),
-    (lambda: stream.Regressor(at_least=math.inf), "at_least=inf, expected a number, such as 0"),
     (lambda: StreamConfig("a.csv", words=-1), "words=-1 must be at least 0"),
     (lambda: StreamConfig("a.csv", text=("x",), ignore=("x",)), f"'x' {TWO_ROLES}"),
-    *(
-        (
-            lambda seconds=seconds: StreamConfig("a.csv", checkpoint_seconds=seconds),
-            "checkpoint_seconds=.* must be positive",
-        )
-        for seconds in (0.0, -1.0, float("nan"))
+    (
+        lambda: StreamConfig("a.csv", checkpoint_seconds=math.nan),
+        "checkpoint_seconds=.* must be positive",
+    ),
+    (
+        lambda: StreamConfig("a.csv", target="y", categories=10_000_000),
+        "categories=10000000 must be at most",
     ),
     (lambda: StreamConfig(pd.DataFrame({"a": [1.0]})), "source is a DataFrame, .*Classifier"),
     (lambda: ModelConfig(depth=2), f"depth=2 {NO_NETWORK}"),
     (lambda: ModelConfig(experts=("else",)), "must name some of baselines"),
     (lambda: ModelConfig("tiny", cell="lstm"), "cell='lstm' must be one of lru, linear-rnn, gru"),
     (lambda: ModelConfig("huge"), "size='huge' must be one of auto, fast, tiny"),
-    (lambda: stream.Classifier(model=ModelConfig(cell="gru")), f"cell=gru {NO_NETWORK}"),
-    (lambda: stream.Classifier(size="huge"), "size='huge' must be one of auto"),
     (
         lambda: stream.Classifier(size="tiny", model=FEW),
         r"size='tiny' beside a model.*ModelConfig\(size='tiny', …\)",
     ),
     (lambda: stream.Classifier(model="tiny"), r"model='tiny', expected a ModelConfig"),
-    (lambda: stream.Classifier(model={"size": "tiny"}), "expected a ModelConfig"),
     (lambda: stream.Classifier(classes=1), f"classes{WHOLE}"),
-    (lambda: stream.Regressor(features=-1), f"features{WHOLE}"),
-    (lambda: stream.Regressor(member="who", members=0), f"members{WHOLE}"),
-    (lambda: stream.Regressor(delay=-1), f"delay{WHOLE}"),
-    (lambda: stream.Regressor(words=-1), f"words{WHOLE}"),
-    (lambda: stream.Regressor(delay=1.5), f"delay{WHOLE}"),
     (lambda: stream.Forecaster(horizon=0), f"horizon{WHOLE}"),
     (lambda: stream.Forecaster(known=["x"], member="who"), "take one model for each member"),
-    (lambda: stream.Forecaster(horizon=1.5), f"horizon{WHOLE}"),
-    (lambda: stream.Forecaster(words=-1), f"words{WHOLE}"),
 ]
 
 
@@ -137,7 +117,6 @@ RUNS = [
         "one member more than the 2 slots; raise --members",
     ),
     ("a.csv", {"rows": -1}, "rows=-1 must not be negative"),
-    ("a.csv", {"resume": True}, "no run at"),
     ("row.csv", {"id": "row"}, "two columns 'row'.*another name"),
     ("dates.csv", {"time": ("on",)}, BAD_TIME),
     (
@@ -146,7 +125,6 @@ RUNS = [
         "is a date as %Y/%m/%d, such as '11.01.2025'",
     ),
     ("dates.csv", {"time": ("on=%Q%d",)}, "'%Q%d' is no format of a date"),
-    ("dates.csv", {"time": ("off",)}, "no column 'off'"),
     ("none.csv", {"look_ahead": 10}, "the first 10 rows have no value of 'y'.*--task"),
     (
         "texts.csv",
@@ -155,7 +133,6 @@ RUNS = [
     ),
     ("texts.csv", {"at_least": 0.0}, "at_least=0.0 bounds numbers, and the target is a class"),
     ({"y": [1.0]}, {"target": None}, "no target is given.*a frame in memory"),
-    ({"y": [1.0]}, {"target": "z"}, "no column 'z', only y"),
     ({"x": [], "y": []}, {}, "a frame in memory has no rows"),
     ({0: [1], "y": [2]}, {}, "column 0 of the frame is named by a int"),
     (pd.DataFrame([[1, 2]], columns=["y", "y"]), {}, "two columns 'y'"),

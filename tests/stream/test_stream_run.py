@@ -1,14 +1,9 @@
-"""A run on a stream: errors in rows, other columns, kill -9, and what a directory may hold."""
+"""A run on a stream: errors in rows, other columns, and what a directory may hold."""
 
 import dataclasses
-import signal
-import subprocess
-import sys
-import time
 
 import pytest
 from streams import FEW, TINY, assert_same_run, quiet, rows_in
-from tiers import fast
 
 from foretrace._rows.lines import ReplacedError, SourceError
 from foretrace._runs.directory import RunError
@@ -23,14 +18,12 @@ OFTEN = {"log_every": 50, "checkpoint_every": 70}
 
 BAD = [
     ("too,few", "line 84: 2 fields", {"chunk": 4, "delay": 2}),
-    ("1,1e9,3", r"1e\+09", {"chunk": 4, "delay": 2}),
-    ("1,2,1e9", r"1e\+09", {"chunk": 4}),
-    ("too,few", "line 84: 2 fields", {}),
     ("1,1e9,3", r"1e\+09", {}),
+    ("1,2,1e9", r"1e\+09", {"chunk": 4}),
 ]
 
 
-@pytest.mark.parametrize(("bad", "words", "more"), fast(BAD, 3))
+@pytest.mark.parametrize(("bad", "words", "more"), BAD)
 def test_an_error_in_a_row_saves_the_state_before_it(bad, words, more, tmp_path):
     """A run goes on with the row repaired, or left out where it cannot be read."""
     path, rows = tmp_path / "a.csv", [f"{i % 5},{i % 7},{(i * 5) % 11}" for i in range(120)]
@@ -76,71 +69,15 @@ def test_other_columns_are_refused_with_the_difference(files, tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("labelled", [100, 80])
-def test_a_network_that_diverges_says_so(labelled, tmp_path):
-    """Also where the last rows before a checkpoint have no label."""
-    rows = [f"{i * i % 7},{i * 5 % 11 / 7 if i % 100 < labelled else ''}" for i in range(300)]
+def test_a_network_that_diverges_says_so(tmp_path):
+    """The last rows before a checkpoint have no label."""
+    rows = [f"{i * i % 7},{i * 5 % 11 / 7 if i % 100 < 80 else ''}" for i in range(300)]
     (tmp_path / "a.csv").write_text("\n".join(["x,y", *rows]) + "\n")
     model = dataclasses.replace(TINY, learning_rate=1e38, clip=None)
     config = StreamConfig(str(tmp_path / "a.csv"), "y", task="regression", model=model, **OFTEN)
     words = r"\d\d steps in a row, up to row \d+; .*--learning-rate \(now 1e\+38"
     with pytest.raises(DivergenceError, match=words):
         quiet(config, tmp_path / "bad")
-
-
-# What a shell or nohup may have set for everything that it starts is undone: signals that are
-# ignored stay ignored. Not with `preexec_fn`, which forks a process in which JAX's threads run.
-HEAR_SIGNALS = """
-import os, signal, sys
-for number in (signal.SIGINT, signal.SIGHUP):
-    signal.signal(number, signal.SIG_DFL)
-os.execv(sys.argv[1], sys.argv[1:])
-"""
-OPTIONS = "--target=k --ignore t who empty y start --size=tiny --log-every=50 --checkpoint-every=70"
-PATIENCE = 500
-"""Seconds that a process may take: it compiles, and other tests and programs may share its core."""
-
-
-def started(folder, words):
-    """Start the command in a folder."""
-    command = [sys.executable, "-c", HEAR_SIGNALS, sys.executable, "-m", "foretrace"]
-    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
-    return subprocess.Popen([*command, *words.split()], cwd=folder, text=True, **pipes)
-
-
-def finish(process, code=0):
-    """Wait for the end of a process, and return its output."""
-    out, err = process.communicate(timeout=PATIENCE)
-    assert process.returncode == code, err
-    return out
-
-
-def wait_for_checkpoint(run, process):
-    """Wait for a checkpoint with some more rows."""
-    path, end = run / "checkpoint.safetensors", time.monotonic() + PATIENCE
-    before = rows_in(run) if path.exists() else 0
-    while not path.exists() or rows_in(run) <= before:
-        assert process.poll() is None, process.communicate()[1]
-        assert time.monotonic() < end, "no checkpoint"
-        time.sleep(0.05)
-
-
-@pytest.mark.program
-def test_kill_9_loses_nothing_but_rows_since_the_checkpoint(files, tmp_path):
-    header, *lines = (files / "a.csv").read_text().splitlines(keepends=True)
-    (tmp_path / "a.csv").write_text("".join([header, *lines * 30]))
-    finish(started(tmp_path, f"stream a.csv --run-dir=whole {OPTIONS}"))
-    process = started(tmp_path, f"stream a.csv --run-dir=killed {OPTIONS}")
-    for number in (signal.SIGKILL, signal.SIGINT):
-        wait_for_checkpoint(tmp_path / "killed", process)
-        time.sleep(0.3)
-        process.send_signal(number)
-        out = finish(process, code=-9 if number == signal.SIGKILL else 130)
-        assert number == signal.SIGKILL or "foretrace resume killed" in out
-        process = started(tmp_path, "resume killed")
-    assert "the most frequent class" in finish(process)
-    assert_same_run(tmp_path / "whole", tmp_path / "killed")
-    assert (tmp_path / "killed" / "curves.png").stat().st_size > 10_000
 
 
 def test_a_run_is_not_shared_and_a_directory_is_looked_at_before_the_source(files, tmp_path):
@@ -156,11 +93,3 @@ def test_a_run_is_not_shared_and_a_directory_is_looked_at_before_the_source(file
     with locked(run), in_use:
         quiet(config, run, resume=True)
     assert {path.name: path.read_bytes() for path in run.iterdir()} == before
-
-
-@pytest.mark.full
-def test_tensorboard_gets_the_numbers(files, tmp_path):
-    config = StreamConfig(str(files / "a.csv"), target="k", model=TINY, **OFTEN)
-    quiet(config, tmp_path / "run", rows=60, tensorboard=True)
-    (events,) = (tmp_path / "run" / "tensorboard").iterdir()
-    assert b"total/log_loss" in events.read_bytes() and b"largest_modulus" in events.read_bytes()

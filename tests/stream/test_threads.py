@@ -3,6 +3,7 @@
 import copy
 import pickle
 import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -19,22 +20,10 @@ BATCH = [one, two, three]
 
 def in_threads(*works):
     """Run functions at once, and raise the first error."""
-    errors, start = [], threading.Barrier(len(works))
-
-    def run(work):
-        start.wait()
-        try:
-            work()
-        except BaseException as error:
-            errors.append(error)
-
-    threads = [threading.Thread(target=run, args=[work]) for work in works]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    if errors:
-        raise errors[0]
+    start = threading.Barrier(len(works))
+    with ThreadPoolExecutor(len(works)) as pool:
+        for done in [pool.submit(lambda work=work: (start.wait(), work())) for work in works]:
+            done.result()
 
 
 def ask(model):

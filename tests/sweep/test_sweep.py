@@ -2,6 +2,7 @@
 
 import contextlib
 import io
+import math
 import os
 import signal
 import subprocess
@@ -88,8 +89,6 @@ def test_a_grid_ends_with_its_trials_best_first_by_validation_alone(whole):
     assert out.index("3e-2") < out.index("1e-4") and best.params == trials[best.number].params
     assert f"best: optimizer.learning-rate=3e-2; more: foretrace report {folder}/trials/" in out
     assert said("report", str(folder))[:2] == (0, out)
-    code, out, _ = said("report", str(folder / best.user_attrs["run"]))
-    assert code == 0 and "1200 of 1200" in out
     code, out, _ = said("check", str(folder))
     assert code == 0 and out.count("checkpoint.safetensors: whole") == 2
 
@@ -154,25 +153,21 @@ def test_a_stopped_search_goes_on_as_one_that_was_not(swept):
     def stopped(config):
         if config not in begun:
             begun.append(config)
-            if len(begun) in (3, 12):  # the first ten trials are random
+            if len(begun) == 11:  # the first ten trials are random
                 raise KeyboardInterrupt
         return score(config)
 
-    begun, asked = [], Sweep(SMALL, search=SEARCH, trials=14)
+    begun, asked = [], Sweep(SMALL, search=SEARCH, trials=12)
     found = swept(asked, score)
     rates = [trial.params["optimizer.learning-rate"] for trial in found.trials]
     assert found.best_params["network.depth"] == 1
     assert 1e-4 < found.best_params["optimizer.learning-rate"] < 1e-2
     # In magnitudes.
     assert all(1e-5 <= rate <= 1e-1 for rate in rates) and sum(rate < 1e-3 for rate in rates) > 3
-    other = Sweep(applied(SMALL, {"seed": "1"}), search=SEARCH, trials=1)
-    other = swept(other, score, folder="other")
-    assert other.trials[0].params != found.trials[0].params
-    for resume in (False, True):
-        with pytest.raises(KeyboardInterrupt):
-            swept(asked, stopped, folder="stopped", resume=resume)
+    with pytest.raises(KeyboardInterrupt):
+        swept(asked, stopped, folder="stopped")
     again = swept(asked, stopped, folder="stopped", resume=True)
-    assert len(begun) == 14 and results(again.trials) == results(found.trials)
+    assert len(begun) == 12 and results(again.trials) == results(found.trials)
 
 
 def test_a_trial_that_fails_says_why_and_is_not_the_end(swept):
@@ -203,13 +198,14 @@ def lines(asked, found):
     return [line.split() for line in text.splitlines()[3:-1]]
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), float("-inf")])
-def test_the_best_score_may_be_the_largest_and_is_a_number(swept, value):
+def test_the_best_score_may_be_the_largest_and_is_a_number(swept):
     asked = Sweep(SMALL, grid=("network.depth=1,3,2,4",), score="accuracy")
-    found = swept(asked, lambda config: {4: value}.get(config.network.depth, config.network.depth))
+    found = swept(
+        asked, lambda config: {4: math.inf}.get(config.network.depth, config.network.depth)
+    )
     assert found.best_params == {"network.depth": "3"}
     (failed,) = [trial for trial in found.trials if trial.state.name == "FAIL"]
-    assert f"no finite accuracy in {{'loss': {value}" in failed.user_attrs["reason"]
+    assert "no finite accuracy in {'loss': inf" in failed.user_attrs["reason"]
     assert [line[0] for line in lines(asked, found)] == ["3", "2", "1", "4"]
 
 
@@ -256,12 +252,11 @@ def test_who_comes_later_adds_nothing_but_more_trials(swept):
         swept(longer)
 
 
+@pytest.mark.full
 def test_a_study_may_be_in_a_database(swept, tmp_path, monkeypatch):
     monkeypatch.setenv(STORAGE, f"sqlite:///{tmp_path / 'a.db'}")
     for folder in ("one", "two"):  # each has a study of its own
         assert len(swept(Sweep(SMALL, grid=ONE), folder=folder).trials) == 2
-    code, out, _ = said("report", str(tmp_path / "one"))
-    assert code == 0 and out.count("0.5") == 4
     monkeypatch.delenv(STORAGE)
     code, _, err = said("report", str(tmp_path / "one"))
     assert code == 2 and STORAGE in err
@@ -285,22 +280,9 @@ def test_values_are_those_of_the_options():
     assert applied(SMALL, {"network.cell": "lru"}) == SMALL
     other = applied(SMALL, {"network.timescales": "1 9", "network.cell": "min-gru", "chunk": "3"})
     assert other.network.cell == MinGRU(timescales=(1.0, 9.0)) and other.chunk == 3
-    rules = Sweep(SMALL, grid=("rule=online(depth=1, groups=1), bptt",))
-    assert rules.dimensions["rule"].choices == ("online(depth=1,groups=1)", "bptt")
     found = Sweep(SMALL, search=("chunk=log:2:8", "optimizer.clip=1:2")).dimensions
     assert found["chunk"].high == 8 and type(found["chunk"].high) is int and found["chunk"].log
     assert type(found["optimizer.clip"].high) is float
-
-
-def test_short_names_of_options_are_searched_like_long_ones():
-    short = Sweep(grid=("lr=1e-3,2e-3", "--depth=1,2", "cell=gru,lru"))
-    assert list(short.dimensions) == ["lr", "depth", "cell"] and short.planned == 8
-    values = {"lr": "1e-3", "depth": "2", "cell": "gru"}
-    long = {"optimizer.learning-rate": "1e-3", "network.depth": "2", "network.cell": "gru"}
-    assert applied(SMALL, values) == applied(SMALL, long)
-
-
-NO_DATABASE = "must be the address of a database that can be opened"
 
 
 @pytest.mark.parametrize(
@@ -312,17 +294,10 @@ NO_DATABASE = "must be the address of a database that can be opened"
             "--grid learning-rate=1: Unrecognized options: --learning-rate, 1; Perhaps you meant: "
             "--lr, --optimizer.learning-rate",
         ),
-        (
-            "--grid network.depth=1,two",
-            "--grid network.depth=1,two: Error parsing --depth/--network.depth: "
-            "invalid literal for int() with base 10: 'two'",
-        ),
         ("--grid rule=online,bptt2", "rule='bptt2' is unknown; choose one of BPTT, HYBRID"),
-        ("--grid network.cell=lru,lstm", "invalid choice 'lstm'"),
         ("--grid network.depth=1:4", "for --search"),
         ("--grid network.depth=1,1", "the same value twice"),
         ("--grid network.depth", "expected OPTION=VALUES"),
-        ("--grid rule=bptt --grid rule=rtrl", "--grid rule=rtrl: this option is named twice"),
         ("--grid lr=1,2 --grid optimizer.learning-rate=3,4", "this option is named twice"),
         (
             "--grid network.depth=1,0",
@@ -330,10 +305,7 @@ NO_DATABASE = "must be the address of a database that can be opened"
         ),
         ("--search optimizer.learning-rate=1e-2:1e-4", "from a smaller to a larger number"),
         ("--search optimizer.learning-rate=log:0:1", "`low > 0` must hold"),
-        ("--search network.depth=1:2:3", "invalid literal for int() with base 10: '1:2:3'"),
         ("--search network.depth=1:2.5", "invalid literal for int() with base 10: '2.5'"),
-        ("--search network.dropout=0:1", "network.dropout=1.0 cannot run"),
-        ("--search rule=online --grid network.depth=1,2", "--grid excludes --search"),
         ("--grid rule=online --trials 3", "--grid excludes --search and --trials"),
         ("--search network.depth=1:2 --trials 0", "trials=0"),
         ("--grid rule=online --workers 0", "workers=0"),
@@ -349,22 +321,14 @@ def test_bad_input_is_one_clear_message(tmp_path, monkeypatch, arguments, messag
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
-@pytest.mark.parametrize(
-    ("address", "optuna", "message"),
-    [
-        ("nonsense", sys, NO_DATABASE),
-        ("sqlite:////absent/folder/file.db", sys, NO_DATABASE),
-        ("postgresql+absent://me:secret@host/name", sys, NO_DATABASE),
-        ("sqlite:///a.db", None, "pip install 'foretrace[sweep]'"),
-    ],
-)
-def test_what_a_sweep_lacks_is_named_without_a_password(
-    tmp_path, monkeypatch, address, optuna, message
-):
+def test_what_a_sweep_lacks_is_named_without_a_password(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv(STORAGE, address)
-    if optuna is None:
-        monkeypatch.setitem(sys.modules, "optuna", None)
-    code, _, err = said("sweep", "copy", *TINY, "--grid", "rule=bptt")
-    assert code == 2 and message in err and "secret" not in err
-    assert optuna is not None or not list(tmp_path.iterdir())
+    monkeypatch.setenv(STORAGE, "postgresql+absent://me:secret@host/name")
+    line = ["sweep", "copy", *TINY, "--grid", "rule=bptt", "--run-dir"]
+    code, _, err = said(*line, "one")
+    assert code == 2 and "secret" not in err
+    assert "must be the address of a database that can be opened" in err
+    monkeypatch.setitem(sys.modules, "optuna", None)
+    code, _, err = said(*line, "two")
+    assert code == 2 and "pip install 'foretrace[sweep]'" in err
+    assert not (tmp_path / "two").exists()

@@ -3,13 +3,12 @@
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from stored import TEST, cifar_images, mnist_images, real_data, write_idx
+from stored import TEST, cifar_images, mnist_images, write_idx
 
 from foretrace.tasks import _files
-from foretrace.tasks.images import SequentialCIFAR10, SequentialMNIST
 
 
-@pytest.mark.parametrize("suffix", ["", ".gz", ".xz"])
+@pytest.mark.parametrize("suffix", ["", ".xz"])
 def test_idx_files_are_read_however_compressed(data, suffix):
     task = data.mnist(suffix)
     assert task.sizes == {"training": 36, "validation": 4, "test": TEST}
@@ -66,27 +65,3 @@ def test_other_files_are_decoded_anew_and_a_damaged_cache_too(data, tmp_path):
     write_idx(data.root / "mnist" / "train-images-idx3-ubyte", mnist_images(40)[0] + 1)
     _files.Source.load.cache_clear()
     np.testing.assert_array_equal(mnist.rows("training", 0, 0, 36).symbols, before.symbols + 1)
-
-
-REAL = {
-    "mnist": (SequentialMNIST, (54_000, 6_000, 10_000), [0.1307], [0.3081]),
-    "cifar10": (
-        SequentialCIFAR10,
-        (45_000, 5_000, 10_000),
-        [0.4914, 0.4822, 0.4465],
-        [0.2470, 0.2435, 0.2616],
-    ),
-}
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("folder", REAL)
-def test_real_images_have_the_statistics_that_inputs_are_normalised_by(folder):
-    kind, sizes, mean, deviation = REAL[folder]
-    pytest.importorskip("pyarrow", reason="reading parquet needs the extra `data`")
-    task = kind(data_dir=real_data(folder))
-    assert (*task.sizes.values(),) == sizes
-    pixels = np.asarray(task.split("training").symbols).reshape(-1, task.input_size)
-    pixels = pixels.astype(np.float64) / 255
-    np.testing.assert_allclose(pixels.mean(axis=0), mean, atol=1e-4)
-    np.testing.assert_allclose(pixels.std(axis=0), deviation, atol=1e-4)

@@ -8,9 +8,6 @@ import numpy as np
 import pytest
 from stored import LABELS, LENGTHS, RANDOM, XS, write_parquet
 
-from foretrace import experiment
-from foretrace.cli import _main as cli
-from foretrace.experiment._config import TASKS
 from foretrace.tasks.own import OwnSequences
 
 
@@ -85,26 +82,3 @@ def test_test_sequences_of_the_file_are_the_test(data):
     assert task.sizes == {"training": 18, "validation": 2, "test": 4}
     members, batch = every_row(dataclasses.replace(task, standardise=False), "test")
     np.testing.assert_array_equal(batch.xs, XS[:4] + 1)
-
-
-def test_the_command_line_takes_the_file_and_short_names():
-    line = "train --data my.npz --lr 0.1 --depth 3 --cell gru --steps 5"
-    config = cli._parse(line.split()).config
-    assert config.task == OwnSequences("my.npz")
-    assert (config.optimizer.learning_rate, config.network.depth, config.steps) == (0.1, 3, 5)
-    assert type(config.network.cell).__name__ == "GRU"
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("name", ["class", "numbers"])
-def test_an_experiment_on_it_has_scores(data, tmp_path, name):
-    small = experiment.NetworkConfig(depth=1, model_size=4, cell=experiment.LRU(state_size=2))
-    config = dataclasses.replace(
-        TASKS["own"],
-        task=data.own(xs=XS, ys=ASKED[name][0]).pinned(),
-        network=small,
-        steps=4,
-        batch_size=4,
-    )
-    result = experiment.train(config, tmp_path / "run", show_progress=False)
-    assert result.scores is not None and np.isfinite(result.scores).all()

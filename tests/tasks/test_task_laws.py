@@ -112,11 +112,3 @@ def test_batch_sizes_are_checked(task, size):
     if not size:
         with pytest.raises(ValueError, match="a batch of 0 sequences"):
             task.evaluation("validation", 0, 0, 0)
-
-
-def test_fewer_samples_are_the_first_of_the_training_sequences(data):
-    every, few = data.mnist(), data.mnist(samples=6)
-    assert every.sizes == {"training": 36, "validation": 4, "test": 13}
-    assert few.sizes == {"training": 6, "validation": 4, "test": 13}
-    first = every.split("training").members[:6]
-    np.testing.assert_array_equal(few.split("training").members, first)
