@@ -58,7 +58,7 @@ class Gradient(AbstractExpert):
         """Return the state after a label."""
         (weights, squares), features = state, lesson.features
         f = self._features(features)
-        error = self.answer.targets(lesson.label, features) - self._scores(state, features)
+        error = self.answer.targets(lesson.label, features)[None] - self._scores(state, features)
         error = jnp.clip(error, -_CLIP, _CLIP)[:, None]
         slope, size = jnp.where(lesson.known, f[None, :, None] * error, 0.0), f @ f
         if self.of_words:
