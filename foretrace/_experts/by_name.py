@@ -4,15 +4,13 @@ from foretrace._experts.answer import Classes, answer_of
 from foretrace._experts.baselines import ClassBaselines, NumberBaselines
 from foretrace._experts.contexts import ORDERS, Contexts
 from foretrace._experts.distant import distant
-from foretrace._experts.events import OfEvents
 from foretrace._experts.expert import AbstractExpert
-from foretrace._experts.gradient import ClassGradient, NumberGradient
+from foretrace._experts.gradient import Gradient
 from foretrace._experts.least_squares import RAW_PRIORS, RawSquares, Squares
 from foretrace._experts.memory import memory
 from foretrace._experts.neighbours import Neighbours
 from foretrace._experts.network import RecurrentNetwork
 from foretrace._experts.shape import LABELS, WIDE, Shape
-from foretrace._experts.words import Words
 from foretrace._learner.learner import Learner
 
 SETS = ("row", "short", "lags", "wide", "waves", "steps")
@@ -38,6 +36,9 @@ EXPERTS = (
 )
 """Names of the groups of experts."""
 
+OF_CLASSES = ("contexts", "gradient")
+"""Groups that predict classes alone."""
+
 
 def experts_of(
     shape: Shape, wanted: tuple[str, ...], network: Learner | None = None
@@ -62,8 +63,8 @@ def experts_of(
     groups: dict[str, tuple[AbstractExpert, ...]] = dict.fromkeys(SETS, ())
     if not shape.has_steps:
         del groups["steps"]
-    of_events = Squares(("events", "wide_events"), (sizes["events"], WIDE), answer)
-    groups["events"] = (OfEvents(of_events),)
+    of_events = ("events", "wide_events"), (sizes["events"], WIDE)
+    groups["events"] = (Squares(*of_events, answer, of_events=True),)
     if shape.has_raw:
         names = tuple(RAW_PRIORS)[: 2 if shape.raw_depth else 1]
         raws = tuple(sizes[name.removeprefix("raw_")] for name in names)
@@ -76,13 +77,13 @@ def experts_of(
         groups["contexts"] = (
             Contexts(outputs, ORDERS if shape.previous else 0, 18 if first > 32 else 16),
         )
-        groups["gradient"] = (ClassGradient(sizes["lags"], outputs),)
+        groups["gradient"] = (Gradient("softmax", sizes["lags"], answer, (0.3, 2.0)),)
         found: list[AbstractExpert] = [ClassBaselines(outputs)]
     else:
-        groups["gradient"] = (NumberGradient(sizes["lags"], answer),)
         found = [NumberBaselines(outputs, LABELS)]
     if shape.words:
-        groups["words"] = (Words(shape.network_inputs, answer),)
+        size, rates = 1 + shape.network_inputs, (0.2, 0.6)
+        groups["words"] = (Gradient("words", size, answer, rates, of_words=True),)
     chosen: list[str] = []
     left_out: list[str] = []
     for name in EXPERTS:

@@ -106,7 +106,7 @@ class Distant(AbstractExpert):
     @property
     def directions(self) -> Float[np.ndarray, "J O"]:
         """Combinations of the errors that are correlated with the inputs: two for classes."""
-        outputs = self.readout.outputs
+        outputs = self.readout.answer.outputs
         if not self.readout.classes:
             return np.eye(1, outputs, dtype=np.float32)
         classes = np.arange(outputs)

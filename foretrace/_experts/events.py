@@ -6,12 +6,10 @@ newer ones take their place. Where unusual rows are frequent, they are not what 
 their features are zero, and nothing is computed.
 """
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax.numpy as jnp
-from jax import lax
 
-from foretrace._experts.expert import AbstractExpert, Features, Lesson
 from foretrace._experts.shape import Shape
 from foretrace._types import Array, Bool, Float
 
@@ -93,32 +91,3 @@ def remember(events: Events, row: Float[Array, "I"], unusual: Bool[Array, ""]) -
     return Events(
         jnp.where(unusual, rows, events.rows), jnp.where(unusual, newest, ages), share, count
     )
-
-
-class OfEvents(AbstractExpert):
-    """Experts that see unusual rows, and learn only while there are some.
-
-    Args:
-        experts: these experts; on features that are zero, each predicts as before its first label.
-    """
-
-    experts: AbstractExpert
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Name of each expert."""
-        return self.experts.names
-
-    def init(self) -> Any:
-        """Return the state before the first row."""
-        return self.experts.init()
-
-    def predict(self, state: Any, features: Features) -> Float[Array, "E O"]:
-        """Return what each expert predicts."""
-        return self.experts.predict(state, features)
-
-    def learn(self, state: Any, lesson: Lesson) -> Any:
-        """Return the state after a label."""
-        known = lesson.known & lesson.features.has_events
-        now = lesson._replace(known=known)
-        return lax.cond(known, lambda: self.experts.learn(state, now), lambda: state)

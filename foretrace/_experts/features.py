@@ -29,7 +29,7 @@ from foretrace._experts.events import (
 )
 from foretrace._experts.expert import Features
 from foretrace._experts.shape import FOLDED, LABELS, STEPS, WIDE, Shape, category_codes, codes
-from foretrace._types import Array, Bool, Float, Int
+from foretrace._types import Array, Bool, Float
 
 _BOUND = 5.0
 """Greatest absolute value of a number among the features, in standard deviations.
@@ -297,7 +297,7 @@ def expand(shape: Shape, maps: Maps, seen: Seen) -> Features:
         seen.inputs,
         seen.has_events,
         seen.labels.astype(jnp.int32) if classes else seen.labels,
-        _count(seen) if classes else jnp.zeros((), jnp.int32),
+        seen.moments[0].astype(jnp.int32) if classes else jnp.zeros((), jnp.int32),
         *_raw(shape, seen),
         seen.moments,
     )
@@ -335,7 +335,3 @@ def _projected(projection: Any, x: Array) -> Array:
 def _narrow(function: Callable[[Array], Array], x: Any) -> Any:
     """Return a function of x, computed in float32: in float64 it is a call for each number."""
     return function(x.astype(jnp.float32)).astype(x.dtype)
-
-
-def _count(seen: Seen) -> Int[Array, ""]:
-    return seen.moments[0].astype(jnp.int32)

@@ -1,91 +1,79 @@
-"""Linear models learned by gradient descent: cheap, and quick to follow a change.
+"""Linear models learned by gradient descent at several rates, for classes by softmax regression.
 
-numbers    W <- W + rate f psi(y - f W) / |f|^2          psi: the error, clipped at some mean errors
-classes    W <- W + rate f (onehot(y) - softmax(f W)) / |f|^2
+    W <- W + rate g / s            g: f (onehot(y) - softmax(f W)), or f (y - f W)
+
+On the lags, s = |f|^2. The words of a row, which no other expert sees, have steps of their own:
+
+    s <- sqrt((1 - 1 / MEMORY) s^2 + g^2)
+
+This is AdaGrad: a rare word that tells much is learned at its first rows. Source: Duchi, Hazan and
+Singer, JMLR 2011.
 """
 
 import equinox as eqx
 import jax.numpy as jnp
 
-from foretrace._experts.answer import Numbers, probabilities_of_seen
-from foretrace._experts.error_scale import ErrorScale, learned_error, new_error_scale
-from foretrace._experts.expert import AbstractExpert, Features, Lesson
+from foretrace._experts.answer import Answer, Classes, probabilities_of_seen
+from foretrace._experts.expert import MEMORY, AbstractExpert, Features, Lesson
 from foretrace._types import Array, Float
 
-_CLIP = 2.0
+_CLIP = 3.0
+"""Greatest error of a number that is learned, in standard deviations."""
 
 
-class NumberGradient(AbstractExpert):
-    """Normalised stochastic gradient descent on the lags, from the mean and from the last number.
+class Gradient(AbstractExpert):
+    """Softmax or linear regression, an expert for each rate.
 
     Args:
+        name: beginning of the names of the experts.
         size: number of features.
-        answer: numbers at the steps ahead.
-        rate: learning rate.
+        answer: what is predicted.
+        rates: learning rates.
+        of_words: whether the features are all inputs of a row; else they are the lags.
     """
 
+    name: str = eqx.field(static=True)
     size: int = eqx.field(static=True)
-    answer: Numbers
-    rate: float = eqx.field(static=True, default=0.05)
+    answer: Answer
+    rates: tuple[float, ...] = eqx.field(static=True)
+    of_words: bool = eqx.field(static=True, default=False)
 
     @property
     def names(self) -> tuple[str, ...]:
         """Name of each expert."""
-        return self.answer.names("gradient")
+        titles = (f"{self.name} {rate:g}" for rate in self.rates)
+        return tuple(name for title in titles for name in self.answer.names(title))
 
-    def init(self) -> tuple[Float[Array, "F O"], ErrorScale]:
-        """Return the weights and the scale of the error of each output."""
-        width = self.answer.width
-        return jnp.zeros((self.size, width)), new_error_scale(jnp.ones(width))
+    def init(self) -> tuple[Float[Array, "E F W"], Float[Array, "..."]]:
+        """Return the weights at each rate, and of words the sums of squares of their gradients."""
+        zeros = jnp.zeros((len(self.rates), self.size, self.answer.width))
+        return zeros, zeros if self.of_words else jnp.zeros(())
 
-    def predict(self, state: tuple[Array, ErrorScale], features: Features) -> Float[Array, "E O"]:
-        """Return the numbers for each step ahead."""
-        return self.answer.read(features.lags @ state[0], features)
+    def predict(self, state: tuple[Array, Array], features: Features) -> Float[Array, "E O"]:
+        """Return the probabilities of the classes, or the numbers for each step ahead."""
+        found = self._scores(state, features)
+        return found if isinstance(self.answer, Classes) else self.answer.read(found, features)
 
-    def learn(self, state: tuple[Array, ErrorScale], lesson: Lesson) -> tuple[Array, ErrorScale]:
+    def learn(self, state: tuple[Array, Array], lesson: Lesson) -> tuple[Array, Array]:
         """Return the state after a label."""
-        weights, scale = state
-        f, taken = lesson.features.lags, lesson.known.astype(weights.dtype)
-        error = self.answer.targets(lesson.label, lesson.features) - f @ weights
-        size = jnp.abs(error)
-        step = (
-            jnp.sign(error) * jnp.minimum(size, _CLIP * scale.size) * (self.rate * taken / (f @ f))
-        )
-        return weights + f[:, None] * step[None], learned_error(
-            scale, size, 5.0, 0.01 * taken, jnp.array(True)
-        )
+        (weights, squares), features = state, lesson.features
+        f = self._features(features)
+        error = self.answer.targets(lesson.label, features)[None] - self._scores(state, features)
+        error = jnp.clip(error, -_CLIP, _CLIP)[:, None]
+        slope, size = jnp.where(lesson.known, f[None, :, None] * error, 0.0), f @ f
+        if self.of_words:
+            kept = jnp.where(lesson.known, 1 - 1 / MEMORY, 1.0)
+            squares = kept * squares + slope**2
+            size = jnp.sqrt(jnp.maximum(squares, 1e-12))
+        return weights + jnp.asarray(self.rates)[:, None, None] * slope / size, squares
 
+    def _features(self, features: Features) -> Float[Array, "F"]:
+        if self.of_words:
+            return jnp.concatenate([jnp.ones(1), features.inputs])
+        return features.lags
 
-class ClassGradient(AbstractExpert):
-    """Softmax regression on the lags at several rates.
-
-    Args:
-        size: number of features.
-        classes: maximum number of classes.
-        rates: learning rates, one for each expert.
-    """
-
-    size: int = eqx.field(static=True)
-    classes: int = eqx.field(static=True)
-    rates: tuple[float, ...] = eqx.field(static=True, default=(0.3, 2.0))
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Name of each expert."""
-        return tuple(f"softmax {rate:g}" for rate in self.rates)
-
-    def init(self) -> Float[Array, "F E O"]:
-        """Return the weights at each rate."""
-        return jnp.zeros((self.size, len(self.rates), self.classes))
-
-    def predict(self, state: Float[Array, "F E O"], features: Features) -> Float[Array, "E O"]:
-        """Return the probabilities of the classes."""
-        logits = (features.lags @ state.reshape(self.size, -1)).reshape(state.shape[1:])
-        return probabilities_of_seen(logits, features.num_classes)
-
-    def learn(self, state: Float[Array, "F E O"], lesson: Lesson) -> Float[Array, "F E O"]:
-        """Return the state after a label."""
-        f = lesson.features.lags
-        rates = jnp.asarray(self.rates)[:, None] * (lesson.known.astype(f.dtype) / (f @ f))
-        step = (lesson.label[None] - self.predict(state, lesson.features)) * rates
-        return state + f[:, None, None] * step[None]
+    def _scores(self, state: tuple[Array, Array], features: Features) -> Float[Array, "E W"]:
+        """Return probabilities of the classes, or targets of numbers, at each rate."""
+        scores = self._features(features) @ state[0]
+        is_class = isinstance(self.answer, Classes)
+        return probabilities_of_seen(scores, features.num_classes) if is_class else scores

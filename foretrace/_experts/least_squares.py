@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from foretrace._covariance import forgotten, products
 from foretrace._experts.answer import Answer, Numbers
@@ -179,11 +180,14 @@ class Squares(AbstractExpert):
         sets: sets of features, fields of `Features`.
         sizes: number of features of each.
         answer: what is predicted.
+        of_events: whether labels count only while unusual rows are known; without them the features
+            are zero, and each expert predicts as before its first label.
     """
 
     sets: tuple[str, ...] = eqx.field(static=True)
     sizes: tuple[int, ...] = eqx.field(static=True)
     answer: Answer
+    of_events: bool = eqx.field(static=True, default=False)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -209,8 +213,12 @@ class Squares(AbstractExpert):
     def learn(self, state: SquaresState, lesson: Lesson) -> SquaresState:
         """Return the state after a label."""
         targets = self.answer.targets(lesson.label, lesson.features)
-        fs = _sets(self.sets, lesson.features)
-        return self.recursion.learn(state, fs, targets, lesson.known, lesson.members)
+        fs, known = _sets(self.sets, lesson.features), lesson.known
+        if not self.of_events:
+            return self.recursion.learn(state, fs, targets, known, lesson.members)
+        known = known & lesson.features.has_events
+        given = fs, targets, known, lesson.members
+        return lax.cond(known, lambda: self.recursion.learn(state, *given), lambda: state)
 
 
 class RawState(NamedTuple):

@@ -109,9 +109,8 @@ class Memory(AbstractExpert):
         """Return the state after a label, with the carry behind its row."""
         now, carry, features = state.learned, state.carry, lesson.features
         head = self.readout.head
-        steering = (
-            min(self.readout.outputs, _STEERING) if self.readout.classes else self.readout.outputs
-        )
+        outputs = self.readout.answer.outputs
+        steering = min(outputs, _STEERING) if self.readout.classes else outputs
 
         def predicted(network: Any) -> tuple[Array, Any]:
             f, after = self._pass(network, carry, features)

@@ -84,12 +84,17 @@ class ClassMixture(eqx.Module):
         )
 
     def predict(
-        self, state: ClassWeights, predicted: Float[Array, "E O"], num_classes: Int[Array, ""]
+        self,
+        state: ClassWeights,
+        predicted: Float[Array, "E O"],
+        moments: Float[Array, "2"],
+        is_clipped: Bool[Array, ""],
     ) -> tuple[Float[Array, "O"], Float[Array, "T O"]]:
         """Return the logarithms of the mixed probabilities, and the candidates of the top.
 
-        Classes never seen share a small rest.
+        Classes never seen share a small rest. The first of the moments is the number of classes.
         """
+        num_classes = moments[0].astype(jnp.int32)
         seen = jnp.arange(self.classes, dtype=jnp.int32) < num_classes
         candidates = self._candidates(state, predicted, num_classes)[1]
         p = jax.nn.softmax(state.top) @ candidates
@@ -109,7 +114,8 @@ class ClassMixture(eqx.Module):
         candidates: Float[Array, "T O"],
         label: Float[Array, "O"],
         known: Bool[Array, ""],
-        num_classes: Int[Array, ""],
+        moments: Float[Array, "2"],
+        is_clipped: Bool[Array, ""],
     ) -> ClassWeights:
         """Return the state after a label; as it was if it is not known, or was never seen before.
 
@@ -119,8 +125,10 @@ class ClassMixture(eqx.Module):
             candidates: what `predict` returned with them.
             label: class as a one-hot vector.
             known: whether it is known.
-            num_classes: number of classes that had been seen when the row was predicted.
+            moments: number of classes that had been seen when the row was predicted, and 1.
+            is_clipped: as for numbers; it does not count.
         """
+        num_classes = moments[0].astype(jnp.int32)
         logs, now = self._candidates(state, predicted, num_classes)
         known = known & (jnp.argmax(label).astype(num_classes.dtype) < num_classes)
         of_label = logs @ label

@@ -154,7 +154,7 @@ class NumberMixture(eqx.Module):
         self,
         state: NumberWeights,
         predicted: Float[Array, "E O"],
-        deviation: Float[Array, ""],
+        moments: Float[Array, "2"],
         is_clipped: Bool[Array, ""],
     ) -> tuple[Float[Array, "O"], Float[Array, "T O"]]:
         """Return the mixed prediction for each step ahead, and the candidates, the top's last.
@@ -162,15 +162,17 @@ class NumberMixture(eqx.Module):
         Args:
             state: present state.
             predicted: predictions of the experts in standard deviations.
-            deviation: standard deviation of now.
+            moments: mean and standard deviation of now.
             is_clipped: whether a number is clipped among the features.
         """
+        mean, deviation = moments
         reach = self._reach(state, deviation)
         candidates = self._candidates(state, predicted.T, reach, is_clipped)
         chosen = _mean(state.top[:, None], candidates, reach)
         averaged = jnp.concatenate([chosen, predicted.T], axis=1)
         made = jnp.concatenate([candidates, chosen], axis=1)
-        return _mean(state.last[:, None], averaged, reach)[:, 0], made.T
+        mixed = _mean(state.last[:, None], averaged, reach)[:, 0]
+        return mean + deviation * mixed, made.T
 
     def _reach(self, state: NumberWeights, deviation: Array) -> Float[Array, "O"]:
         """Return the distance up to which a prediction moves a mean, in standard deviations."""
@@ -207,7 +209,7 @@ class NumberMixture(eqx.Module):
         candidates: Float[Array, "T O"],
         label: Float[Array, "O"],
         known: Bool[Array, "*O"],
-        deviation: Float[Array, "*O"],
+        moments: Float[Array, "*O 2"],
         is_clipped: Bool[Array, "*O"],
     ) -> NumberWeights:
         """Return the state after labels; as it was for a step ahead whose label is not known.
@@ -219,10 +221,10 @@ class NumberMixture(eqx.Module):
             candidates: what `predict` returned with them.
             label: label of each step ahead, likewise.
             known: whether it is known.
-            deviation: standard deviation, as it was when the row was predicted.
+            moments: mean and standard deviation, as they were when the row was predicted.
             is_clipped: whether a number of the row was clipped.
         """
-        predicted, candidates = predicted.T, candidates.T
+        predicted, candidates, deviation = predicted.T, candidates.T, moments[..., 1]
         candidates, chosen = candidates[:, :-1], candidates[:, -1:]
         known = jnp.broadcast_to(known, label.shape)
         rates, shares = self.settings

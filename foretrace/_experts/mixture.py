@@ -155,7 +155,7 @@ class Report(NamedTuple):
         line: sums since the last line of the record.
         block: sums since the last block.
         weights: weight of each expert, the mean over the steps ahead.
-        scales: running deviation of each number of a row; 0 before some differed.
+        units: running mean and deviation of each number of a row; 0 before some differed.
         outliers: number of outliers so far, of columns and of labels.
         tallies: counts of each class; None for numbers.
         of_members: errors of the members, by their slots; None without members or intervals.
@@ -166,7 +166,7 @@ class Report(NamedTuple):
     line: dict[str, float]
     block: dict[str, float]
     weights: Any
-    scales: Any
+    units: Any
     outliers: Any
     tallies: Any
     of_members: MemberErrors | None
@@ -232,10 +232,6 @@ class Mixture:
         self._margins = compiled(taking(self._traced_margins))
 
     @property
-    def _has_own_errors(self) -> bool:
-        return self.intervals is not None and self.shape.slots > 1
-
-    @property
     def reach(self) -> int:
         """Number of rows that the lags reach back; 0 if no expert sees an earlier row as it is."""
         shape = self.shape
@@ -265,6 +261,7 @@ class Mixture:
                 jnp.zeros(2),
                 jnp.zeros((2, 0 if self.intervals is None else self.shape.outputs)),
             )
+            has_own_errors = self.intervals is not None and self.shape.slots > 1
             experts = tuple(expert.init() for expert in self.experts)
             carries = self._new_carries(experts)
             if self.shape.members is not None:
@@ -272,7 +269,7 @@ class Mixture:
             return MixtureState(
                 self.arrivals.init(),
                 None if self.intervals is None else self.intervals.init(),
-                MemberErrors(*jnp.zeros((3, count))) if self._has_own_errors else None,
+                MemberErrors(*jnp.zeros((3, count))) if has_own_errors else None,
                 in_slots(new_past(self.shape), count),
                 carries,
                 carries if self.ring.delay else None,
@@ -392,10 +389,11 @@ class Mixture:
 
     def _traced_report(self, state: MixtureState) -> tuple[Any, ...]:
         weights = self.mixture.weights(state.weights).reshape(len(self.names), -1).mean(axis=1)
-        scales = settled_scale(state.arrived.columns)
+        moments = state.arrived.columns
+        units = jnp.stack([moments.all.mean, settled_scale(moments)])
         health = None if (network := network_in(state)) is None else network.health
         counts = state.arrived.outliers, state.tallies
-        return state.sums, weights, scales, *counts, state.of_members, health
+        return state.sums, weights, units, *counts, state.of_members, health
 
     def _traced_margins(self, state: MixtureState, slot: Array) -> Array:
         scale: Any = state.arrived.target
@@ -452,12 +450,8 @@ class Mixture:
             expert.predict(now, features) for expert, now in zip(self.experts, experts, strict=True)
         ]
         found = jnp.concatenate(predicted)
-        if self.shape.classes:
-            mixed, candidates = self.mixture.predict(state.weights, found, features.num_classes)
-        else:
-            scale = row.moments[1], seen.is_clipped
-            mixed, candidates = self.mixture.predict(state.weights, found, *scale)
-            mixed = row.moments[0] + row.moments[1] * mixed
+        units = row.moments, seen.is_clipped
+        mixed, candidates = self.mixture.predict(state.weights, found, *units)
         margins = jnp.zeros((2, 0 if self.shape.classes else self.shape.outputs))
         if state.intervals is not None:
             margins = self.intervals.in_use(state.intervals, row.moments[1])
@@ -619,11 +613,8 @@ class Mixture:
         carries = tuple(one.carry for one in parts), tuple(one.ahead for one in parts)
         state = state._replace(experts=tuple(one.learned for one in parts))
         if self.shape.first_delay is None:
-            scale_of: tuple[Array, ...] = (features.num_classes,)
-            if not self.shape.classes:
-                scale_of = old.seen.moments[1], old.seen.is_clipped
-            made = predicted, old.candidates.T
-            weights = self.mixture.learn(state.weights, *made, label, known, *scale_of)
+            made, units = (predicted, old.candidates.T), (old.seen.moments, old.seen.is_clipped)
+            weights = self.mixture.learn(state.weights, *made, label, known, *units)
             state = state._replace(weights=weights)
         scores = jnp.where(row.is_scored, scores, jnp.nan)
         if state.sums is not None:
@@ -663,14 +654,13 @@ class Mixture:
     ) -> MixtureState:
         """Return the state after a row's number, another row's label at each step ahead."""
         moments, num_labels, is_clipped, predicted, candidates = waited
-        mean, scale = moments.T
         known = jnp.isfinite(row.came) & (row.slot < self.shape.slots)
         known = known & (jnp.asarray(self.shape.delays, jnp.int32) <= turn)
         known = known & (num_labels >= SETTLED)
-        scale = jnp.where(known, scale, 1.0)
-        label = jnp.where(known, (row.came - mean) / scale, 0.0)
-        made = predicted.T, candidates.T
-        weights = self.mixture.learn(state.weights, *made, label, known, scale, is_clipped)
+        moments = jnp.where(known[:, None], moments, 1.0)
+        label = jnp.where(known, (row.came - moments[:, 0]) / moments[:, 1], 0.0)
+        made, units = (predicted.T, candidates.T), (moments, is_clipped)
+        weights = self.mixture.learn(state.weights, *made, label, known, *units)
         return state._replace(weights=weights)
 
     def _check_memory(self) -> None:
@@ -683,6 +673,8 @@ class Mixture:
             each = of_members / (self.shape.slots + 1)
             room = int((MAX_BYTES - size + of_members) / each) - 1
             there = f"with this delay there is room for {max(room, 0)} members"
+            if self.network is not None:  # the default rule depends on the number of members
+                there += f' under --rule "{self.network.rule}"'
             if self.shape.members is None and self.ring.delay:
                 # Nearly all is what waits, as long as the delay.
                 there = f"the delay can be {self.shape.delay * MAX_BYTES // size} rows"

@@ -49,19 +49,14 @@ class Readout(eqx.Module):
         return LeastSquares()
 
     @property
-    def outputs(self) -> int:
-        """Number of steps ahead, or of classes."""
-        return self.answer.outputs
-
-    @property
     def classes(self) -> bool:
         """Whether classes are predicted."""
         return isinstance(self.answer, Classes)
 
     def init(self, size: int) -> ReadoutState:
         """Return the state before the first label, for a number of features."""
-        head = self.head.init(size, self.outputs, jnp.float32)
-        return ReadoutState(head, init_errors(1, self.outputs, jnp.float32))
+        head = self.head.init(size, self.answer.outputs, jnp.float32)
+        return ReadoutState(head, init_errors(1, self.answer.outputs, jnp.float32))
 
     def predict(
         self, state: ReadoutState, f: Float[Array, "F"], features: Features
@@ -81,15 +76,17 @@ class Readout(eqx.Module):
             found = jnp.clip(label, -RANGE, RANGE) - scores
             return clipped(state.errors, jnp.where(lesson.known, found, 0.0)[None])
         count = jnp.maximum(lesson.features.num_classes, 1)
-        seen = (jnp.arange(self.outputs, dtype=jnp.int32) < count) | (label > 0)
+        seen = (jnp.arange(self.answer.outputs, dtype=jnp.int32) < count) | (label > 0)
         found = label - 1 / count.astype(scores.dtype) - scores
         return clipped(state.errors, jnp.where(seen & lesson.known, found, 0.0)[None])
 
     def noted(self, state: ReadoutState, error: Float[Array, "1 O"], lesson: Lesson) -> Errors:
         """Return the moments of the errors after one more row: means over the seen classes."""
         if self.classes:
-            count = jnp.clip(lesson.features.num_classes, 1, self.outputs).astype(error.dtype)
-            error = error * jnp.sqrt(self.outputs / count)
+            count = jnp.clip(lesson.features.num_classes, 1, self.answer.outputs).astype(
+                error.dtype
+            )
+            error = error * jnp.sqrt(self.answer.outputs / count)
         return noted(state.errors, error, lesson.known[None])
 
     def learn(

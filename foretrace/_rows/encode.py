@@ -16,10 +16,11 @@ import math
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any, Literal, NamedTuple, Self
+from typing import Any, Literal, Self
 
 import numpy as np
 
+from foretrace._experts.rows import RawRow
 from foretrace._rows.learned import Counting, check_fits
 from foretrace._rows.schema import Column, Kind, infer_kind
 from foretrace._rows.values import (
@@ -71,18 +72,6 @@ class EncodingError(ValueError):
     """A value that the policy for outliers refuses."""
 
 
-class Encoded(NamedTuple):
-    """A row as numbers.
-
-    Args:
-        x: the vector of the row.
-        is_number: which places hold numbers as they are.
-    """
-
-    x: np.ndarray
-    is_number: np.ndarray
-
-
 @dataclasses.dataclass(init=False, eq=False)
 class Encoder(Counting):
     """Turn rows into vectors of a fixed width, learning columns and categories as it goes.
@@ -99,6 +88,7 @@ class Encoder(Counting):
             it is missing.
         adopt: whether columns that appear later are added, as long as there is room.
         ignore: columns that are never added.
+        unlagged: columns whose earlier values are in other columns of the row.
 
     Attributes:
         columns: kind of each column, and its first place in the vector of a row.
@@ -128,6 +118,7 @@ class Encoder(Counting):
         stops: bool = False,
         adopt: bool = False,
         ignore: Iterable[Any] = (),
+        unlagged: Iterable[Any] = (),
     ):
         if categories < 2:
             raise ValueError(
@@ -140,6 +131,7 @@ class Encoder(Counting):
         self.stops = stops
         self.adopt = adopt
         self.ignore = frozenset(ignore)
+        self.unlagged = frozenset(unlagged)
         self.given = list(columns)
         self.columns, self.words, self.used = {}, {}, 0
         self.num_words = hashed * sum(column.kind == "text" for column in self.given)
@@ -151,7 +143,7 @@ class Encoder(Counting):
                     f"width={width} has no room for column {column.name!r}; make it larger"
                 )
 
-    def encode(self, row: Mapping[Any, Any], *, learn: bool = True) -> Encoded:
+    def encode(self, row: Mapping[Any, Any], *, learn: bool = True) -> RawRow:
         """Return a row as numbers.
 
         Args:
@@ -179,7 +171,7 @@ class Encoder(Counting):
             else:
                 out[at + 1] = 1.0
                 self.counts["missing"] += 1
-        return Encoded(np.array(out), self._is_number)
+        return RawRow(np.array(out), self._is_number)
 
     def _draft(self) -> Self:
         """Return a copy that learns without changing this encoder, and refuses nothing."""
@@ -199,8 +191,9 @@ class Encoder(Counting):
 
     @property
     def number_places(self) -> tuple[int, ...]:
-        """Places of the numbers in a row's vector, and of what may turn out to be one."""
-        return tuple(at for kind, at in self.columns.values() if kind in ("numeric", "undecided"))
+        """Places of the numbers with lags in a row's vector, and of what may turn out to be one."""
+        lagged = (kind for name, kind in self.columns.items() if name not in self.unlagged)
+        return tuple(at for kind, at in lagged if kind in ("numeric", "undecided"))
 
     @property
     def category_places(self) -> tuple[tuple[int, int], ...]:
@@ -211,24 +204,28 @@ class Encoder(Counting):
     def _adopt(self, row: Mapping[Any, Any]) -> None:
         # Sorted by name: the order of the row's keys must not matter.
         for name in sorted(row.keys() - self.columns.keys() - self.ignore, key=str):
-            column = Column(name, infer_kind([row[name]]))
-            # A column without a value loses nothing yet.
-            if not self._add(column) and column.kind != "undecided":
-                self._tell_no_room(name)
+            self._add(Column(name, infer_kind([row[name]])))
 
     def _decide(self, name: Any, value: Any) -> None:
         """Give an undecided column the kind of its first value; a number stays in place."""
         kind = infer_kind([value])
-        at = self.columns[name][1] if kind == "numeric" else self._take(kind)
-        if at is None:
-            self._tell_no_room(name)
-        else:
-            self._place(Column(name, kind), at)
+        self._add(Column(name, kind), self.columns[name][1] if kind == "numeric" else None)
 
-    def _add(self, column: Column) -> bool:
-        at = self._take(column.kind)
+    def _add(self, column: Column, at: int | None = None) -> bool:
+        """Return whether there is room for a column; `at` is its place if it has one."""
+        name, kind = column
+        at = self._take(kind) if at is None else at
         if at is not None:
-            self._place(column, at)
+            self.columns[name] = (kind, at)
+            if kind == "categorical":
+                self.words[name] = {}
+            self._look_up()
+        elif kind != "undecided":  # a column without a value loses nothing yet
+            self._tell(
+                "values of columns without room",
+                f"{shown(name)} finds no room in {self.width} inputs and is left out, as is every "
+                "later column that needs more; raise `features`",
+            )
         return at is not None
 
     def _take(self, kind: Kind) -> int | None:
@@ -242,26 +239,12 @@ class Encoder(Counting):
         self.used += size
         return at
 
-    def _place(self, column: Column, at: int) -> None:
-        name, kind = column
-        self.columns[name] = (kind, at)
-        if kind == "categorical":
-            self.words[name] = {}
-        self._look_up()
-
     def _look_up(self) -> None:
         """Note what each row asks of the columns; a copy goes on with what it was."""
         kinds = {name: kind for name, (kind, _) in self.columns.items()}
         self.undecided = [name for name, kind in kinds.items() if kind == "undecided"]
         self._is_number = np.zeros(self.width)
         self._is_number[[at for kind, at in self.columns.values() if kind == "numeric"]] = 1.0
-
-    def _tell_no_room(self, name: Any) -> None:
-        self._tell(
-            "values of columns without room",
-            f"{shown(name)} finds no room in {self.width} inputs and is left out, as is every "
-            "later column that needs more; raise `features`",
-        )
 
     def _number(self, name: Any, value: Any) -> float:
         """Return a number; NaN if it is missing, or none."""

@@ -3,8 +3,9 @@
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from foretrace._rows.lines import SourceError, check_flat, check_width
-from foretrace._rows.source import Position, Row, Source
+from foretrace._rows.ahead import Ahead
+from foretrace._rows.lines import Position, Row, SourceError, check_flat, check_width
+from foretrace._rows.source import Source
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -18,7 +19,7 @@ class FrameSource(Source):
 
     Args:
         frame: frame with one row for each row of the stream; its index is not read.
-        times: as for `Source`.
+        times, ahead: as for `Source`.
 
     Raises:
         SourceError: names of columns are no texts, or repeat, or there are too many.
@@ -29,8 +30,13 @@ class FrameSource(Source):
     [{'x': 1}, {'x': 2}]
     """
 
-    def __init__(self, frame: "pd.DataFrame", times: Mapping[str, str] | None = None):
-        super().__init__(FRAME, "parquet", times=times)
+    def __init__(
+        self,
+        frame: "pd.DataFrame",
+        times: Mapping[str, str] | None = None,
+        ahead: Ahead | None = None,
+    ):
+        super().__init__(FRAME, "parquet", times=times, ahead=ahead)
         self.frame = frame
         names = list(frame.columns)
         if bad := [name for name in names if not isinstance(name, str)]:

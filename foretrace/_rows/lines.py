@@ -7,11 +7,12 @@ import zlib
 from collections import deque
 from collections.abc import Mapping, Sized
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 
 from foretrace._rows.pipe import Pipe
 
 Encoding = Literal["utf-8", "latin-1"]
+Row = dict[str, Any]
 
 MAX_LINE = 2**20
 """Maximum number of bytes of a row; reading a gigabyte without a line break ends here."""
@@ -22,6 +23,28 @@ MAX_COLUMNS = 1024
 STDIN = "-"
 _GZIP = b"\x1f\x8b"
 _BLOCK = 2**20
+
+
+class Position(NamedTuple):
+    """Where reading goes on.
+
+    Args:
+        row: number of rows read.
+        line: number of lines read, including the header.
+        offset: number of bytes read, of the decompressed text.
+        bad: number of rows that were skipped because they could not be read.
+        is_torn: whether the last row has no line break, so that it may not be complete; reading
+            must not go on here.
+        digest: SHA-256 of the content read of a file: its bytes, or the rows of a parquet file.
+            Reading goes on only in a file that begins with them.
+    """
+
+    row: int = 0
+    line: int = 0
+    offset: int = 0
+    bad: int = 0
+    is_torn: bool = False
+    digest: str = ""
 
 
 class SourceError(ValueError):

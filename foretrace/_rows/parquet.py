@@ -59,12 +59,8 @@ def _check(path: str, schema: Any) -> list[str]:
 def _is_text(kind: Any) -> bool:
     from pyarrow import types
 
-    return (
-        types.is_string(kind)
-        or types.is_binary(kind)
-        or types.is_large_string(kind)
-        or types.is_large_binary(kind)
-    )
+    kinds = types.is_string, types.is_binary, types.is_large_string, types.is_large_binary
+    return any(is_kind(kind) for is_kind in kinds)
 
 
 def _check_texts(path: str, metadata: Any) -> None:

@@ -2,7 +2,7 @@
 
 import dataclasses
 from collections import Counter, OrderedDict, deque
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable
 from typing import Any, Literal, NamedTuple
 
 from foretrace._rows.learned import Learned, check_fits
@@ -87,10 +87,6 @@ class SlotTable(Learned):
 
     def __contains__(self, name: Hashable) -> bool:
         return name in self.members
-
-    def __iter__(self) -> Iterator[Hashable]:
-        """Yield the names; the member seen least recently comes first."""
-        return iter(self.members)
 
     @property
     def latest(self) -> Hashable:

@@ -11,15 +11,18 @@ import hashlib
 import json
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
+from foretrace._rows.ahead import Ahead
 from foretrace._rows.formats import read_date
 from foretrace._rows.lines import (
     STDIN,
     BadRow,
     Encoding,
     Lines,
+    Position,
     ReplacedError,
+    Row,
     SourceError,
     check_flat,
     check_width,
@@ -28,7 +31,6 @@ from foretrace._rows.pipe import Pipe
 
 Format = Literal["auto", "csv", "tsv", "jsonl", "parquet", "text"]
 BadRows = Literal["stop", "skip"]
-Row = dict[str, Any]
 
 MAX_IN_A_ROW = 2**20
 """Maximum number of consecutive blank lines or bad rows, since a source may have no end."""
@@ -44,28 +46,6 @@ _SUFFIXES: dict[str, Format] = {
 }
 
 
-class Position(NamedTuple):
-    """Where reading goes on.
-
-    Args:
-        row: number of rows read.
-        line: number of lines read, including the header.
-        offset: number of bytes read, of the decompressed text.
-        bad: number of rows that were skipped because they could not be read.
-        is_torn: whether the last row has no line break, so that it may not be complete; reading
-            must not go on here.
-        digest: SHA-256 of the content read of a file: its bytes, or the rows of a parquet file.
-            Reading goes on only in a file that begins with them.
-    """
-
-    row: int = 0
-    line: int = 0
-    offset: int = 0
-    bad: int = 0
-    is_torn: bool = False
-    digest: str = ""
-
-
 class Source:
     r"""A file or standard input as rows: dictionaries from column to text, number, truth or None.
 
@@ -79,9 +59,11 @@ class Source:
         times: format of `strptime` of some columns, whose texts become dates where it fits.
         hand_on: whether bytes of standard input are kept in `pipe` until they are released, for a
             run that goes on.
+        ahead: columns whose values are known in advance, for which rows of a file are read ahead.
 
     Raises:
-        SourceError: the name does not tell the format, or the delimiter is not one character.
+        SourceError: the name does not tell the format, the delimiter is not one character, or rows
+            of standard input would be read ahead.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.csv"
@@ -102,7 +84,14 @@ class Source:
         bad_rows: BadRows = "stop",
         times: Mapping[str, str] | None = None,
         hand_on: bool = False,
+        ahead: Ahead | None = None,
     ):
+        if ahead is not None and path == STDIN:
+            raise SourceError(
+                "known: the next rows of standard input are not there yet when a row is predicted; "
+                "give a file, with the rows to come behind the last one that has a target"
+            )
+        self.ahead = ahead
         self.times = dict(times or {})
         self.path = path
         self.pipe = Pipe(is_kept=hand_on) if path == STDIN else None
@@ -128,11 +117,16 @@ class Source:
             SourceError: the source cannot be read.
             ReplacedError: the rows up to `after` are not those that were read before.
         """
-        for row, position in self._rows(after or Position(), columns):
-            for name, form in self.times.items():
-                if isinstance(text := row.get(name), str):
-                    row[name] = read_date(text, form) or text
-            yield row, position
+        rows = self._rows(after or Position(), columns)
+        rows = map(self._dated, rows) if self.times else rows
+        return rows if self.ahead is None else self.ahead.rows(rows)
+
+    def _dated(self, item: tuple[Row, Position]) -> tuple[Row, Position]:
+        """Return a row whose texts are dates where they fit their format, and its position."""
+        for name, form in self.times.items():
+            if isinstance(text := item[0].get(name), str):
+                item[0][name] = read_date(text, form) or text
+        return item
 
     def _rows(self, after: Position, columns: Sequence[str]) -> Iterator[tuple[Row, Position]]:
         """Yield rows as they are written."""
@@ -192,11 +186,6 @@ class Source:
             return dict(zip(columns, fields, strict=True))
 
         yield from self._good_rows(lines, after, read_row)
-
-    @property
-    def has_quotes(self) -> bool:
-        """Whether a quoted field may hold line breaks."""
-        return self.format in ("csv", "tsv")
 
     def _fields(self, reader: Any, lines: Lines) -> list[str] | None:
         lines.begin_row()

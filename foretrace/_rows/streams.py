@@ -6,8 +6,6 @@ from collections import deque
 from collections.abc import Hashable, Mapping
 from typing import Any
 
-import numpy as np
-
 from foretrace._experts.rows import RawRow
 from foretrace._rows.encode import Encoder
 from foretrace._rows.learned import Learned, check_fits
@@ -130,8 +128,8 @@ class Streams(Learned):
             row = {**row, name: gap(times.get(name), now)}
             if now is not None:
                 times[name] = now
-        x, is_number = self.encoder.encode(row, learn=learn)
-        return RawRow(x, is_number, np.nan, slot.number, slot.is_new)
+        found = self.encoder.encode(row, learn=learn)
+        return found._replace(slot=slot.number, is_new=slot.is_new)
 
     def _restored(self) -> None:
         for member in self.table.members.values():

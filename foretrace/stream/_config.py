@@ -9,6 +9,7 @@ import tyro
 from tyro.conf import Positional
 
 from foretrace._experts.intervals import check_at_least, check_coverage
+from foretrace._rows.ahead import Ahead
 from foretrace._rows.encode import WORDS, Outliers
 from foretrace._rows.formats import check_date_format
 from foretrace._rows.lines import Encoding
@@ -20,7 +21,12 @@ from foretrace.stream._conditions import Needs, NoEffect, without_effect
 from foretrace.stream._model_config import ModelConfig
 
 MOST = {"look_ahead": 100_000, "categories": 2**16, "words": 2**16, "classes": 2**16}
+MOST |= {"horizon": 1000}
 """Upper limits of the options that decide how much is kept in memory."""
+
+LEAST = {"horizon": 0, "delay": 0, "words": 0}
+LEAST |= dict.fromkeys(("chunk", "members", "look_ahead", "log_every", "checkpoint_every"), 1)
+"""Lower limits of options."""
 
 STDOUT = "-"
 """Name of standard output, where predictions may go."""
@@ -78,6 +84,9 @@ class StreamConfig:
             20 different whole numbers in the first rows and no others.
         horizon: number of rows ahead whose targets are predicted; 0 predicts the target of the row
             itself.
+        known: columns of numbers that are known in advance, such as a promotion: a forecast sees
+            their values in the rows that it is for. Rows at the end of the file without a target
+            are rows to come: they only tell these values.
         delay: number of rows after which a label becomes known. A row is learned when its label
             comes.
         chunk: number of rows that are computed in one call: faster, with the same predictions, row
@@ -141,6 +150,7 @@ class StreamConfig:
     target: str | None = None
     task: Task = "auto"
     horizon: int = 0
+    known: tuple[str, ...] = ()
     delay: int = 0
     chunk: int | None = None
     previous: bool = True
@@ -179,17 +189,14 @@ class StreamConfig:
         if self.chunk is None:
             fast = self.model.size == "fast"
             object.__setattr__(self, "chunk", FAST_CHUNK if fast else 1)
-        for name in ("chunk", "members", "look_ahead", "log_every", "checkpoint_every"):
-            if getattr(self, name) < 1:
-                raise ValueError(f"{name}={getattr(self, name)} must be at least 1")
+        for name, least in LEAST.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least {least}")
         for name, most in MOST.items():
             if (value := getattr(self, name)) is not None and value > most:
                 raise ValueError(
                     f"{name}={value} must be at most {most}: what it counts is kept in memory"
                 )
-        for name in ("horizon", "delay", "words"):
-            if getattr(self, name) < 0:
-                raise ValueError(f"{name}={getattr(self, name)} must not be negative")
         if not self.bound > 0:
             raise ValueError(f"bound={self.bound} must be a positive number of standard deviations")
         if not self.checkpoint_seconds > 0:
@@ -197,7 +204,6 @@ class StreamConfig:
         check_coverage(self.coverage)
         check_at_least(self.at_least)
         self._check_columns()
-        self._check_members()
         self._check_predictions()
 
     def _check_source(self) -> None:
@@ -212,31 +218,25 @@ class StreamConfig:
         object.__setattr__(self, "source", os.fspath(self.source))
 
     def _check_columns(self) -> None:
-        for field in ("numeric", "categorical", "time", "text", "ignore", "alarm"):
+        for field in ("known", "numeric", "categorical", "time", "text", "ignore", "alarm"):
             object.__setattr__(self, field, tuple(getattr(self, field)))  # JSON has lists
         _ = self.alarms  # reports wrong ones
         if self.text and not self.words:
             raise ValueError(f"text={self.text}: words=0 leaves no input for texts; raise --words")
         for name, form in self.time_formats.items():
             check_date_format(form, f"time={name}={form}")
-        for name in self.columns_of_given_kind:
-            if self.columns_of_given_kind.count(name) > 1:
-                raise ValueError(
-                    f"column {name!r} is named twice among numeric, categorical, time, text and "
-                    "ignore"
-                )
-
-    def _check_members(self) -> None:
-        roles = (self.target, self.member, self.reset, self.id)
-        special = [name for name in roles if name is not None]
-        for name in special:
-            if special.count(name) > 1 or (
-                name != self.target and name in self.columns_of_given_kind
-            ):
-                raise ValueError(
-                    f"column {name!r} cannot be the --member, the --reset or the --id and have "
-                    "another role"
-                )
+        target = () if self.target is None else (self.target,)
+        named = [*target, *self.roles, *self.columns_of_given_kind]
+        if twice := [name for name in named if named.count(name) > 1]:
+            raise ValueError(
+                f"column {twice[0]!r} has two roles: name it once, as --target, --member, --reset, "
+                "--id, --known, --numeric, --categorical, --time, --text or --ignore; --task says "
+                "whether the target is a number"
+            )
+        if self.known and not self.horizon:
+            raise ValueError(
+                f"known={self.known} needs a --horizon: values of the next rows are for forecasts"
+            )
 
     def _check_predictions(self) -> None:
         if self.predictions not in (None, STDOUT):
@@ -280,14 +280,27 @@ class StreamConfig:
     def columns_of_given_kind(self) -> tuple[str, ...]:
         """Columns whose kind is given."""
         times = tuple(_named(column)[0] for column in self.time)
-        return self.numeric + self.categorical + times + self.text + self.ignore
+        return self.known + self.numeric + self.categorical + times + self.text + self.ignore
+
+    @property
+    def ahead(self) -> Ahead | None:
+        """Reader of the values that are known in advance; None without such columns."""
+        if not self.known:
+            return None
+        members = 1 if self.member is None else self.members
+        return Ahead(self.known, self.horizon, self.member, self.target, members)
+
+    @property
+    def unlagged(self) -> tuple[str, ...]:
+        """Columns that hold values of the next rows."""
+        return () if self.ahead is None else tuple(self.ahead.places)
 
     @property
     def kinds(self) -> dict[str, Kind | None]:
         """Kind of each column whose kind is given; None for one that is left out."""
         times = [_named(column)[0] for column in self.time]
         given: dict[str, Kind | None] = dict.fromkeys((*self.ignore, *self.roles))
-        given |= dict.fromkeys(self.numeric, "numeric")
+        given |= dict.fromkeys((*self.numeric, *self.known, *self.unlagged), "numeric")
         given |= dict.fromkeys(self.categorical, "categorical")
         given |= dict.fromkeys(self.text, "text")
         return given | dict.fromkeys(times, "time")

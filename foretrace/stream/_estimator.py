@@ -4,7 +4,7 @@ import copy
 import dataclasses
 import warnings
 from collections import deque
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -27,7 +27,7 @@ from foretrace.stream._config import StreamConfig
 from foretrace.stream._intake import Intake, State, member_name
 from foretrace.stream._model import resolve, shape_of
 from foretrace.stream._model_config import ModelConfig, Size
-from foretrace.stream._saved import copy_state, first_state
+from foretrace.stream._saved import copy_state
 
 MIN_FEATURES = 64
 """Default minimum number of inputs, with room for features that appear later."""
@@ -57,6 +57,10 @@ class Asked(Awaited):
     id: Hashable
     answer: Mixed
     is_labelled: bool = False
+
+    def give(self, y: Any) -> None:
+        """Give the row its label."""
+        self.value, self.is_labelled = y, True
 
 
 class OnlineEstimator:
@@ -124,6 +128,11 @@ class OnlineEstimator:
         """Number of steps ahead; 0 to predict the target of a row."""
         return 0
 
+    @property
+    def _unlagged(self) -> Collection[Hashable]:
+        """Features that hold values of the next rows."""
+        return ()
+
     def _check_options(self) -> None:
         check_at_least(self.at_least)
         for name, least in _LEAST.items():
@@ -173,7 +182,7 @@ class OnlineEstimator:
         if self._intake is not None and self._state is not None:
             return self._intake, self._state
         intake = self._new_intake(x, labels)
-        return intake, first_state(intake.mixture)
+        return intake, intake.mixture.packing.pack(intake.mixture.init())
 
     def _new_intake(self, x: Row, known: Sequence[Any]) -> Intake:
         ignore = () if self.member is None else (self.member,)
@@ -183,7 +192,8 @@ class OnlineEstimator:
         texts = [column for column in columns if column.kind == "text"]
         width = self._width([column for column in columns if column.kind != "text"])
         width += self.words * len(texts)
-        encoder = Encoder(texts, width=width, hashed=self.words, adopt=True, ignore=ignore)
+        names: dict[str, Any] = {"ignore": ignore, "unlagged": self._unlagged}
+        encoder = Encoder(texts, width=width, hashed=self.words, adopt=True, **names)
         # Earlier values of the numbers of the first row are features of the experts.
         encoder.look_at(x)
         target = self._new_target(known)
@@ -227,12 +237,9 @@ class OnlineEstimator:
         """
         # The old state is donated: without the new one in its place the model would be lost.
         with Uninterrupted():
-            return self._step(x, y, labels)
-
-    def _step(self, x: Row, y: Any, labels: Sequence[Any]) -> Mixed:
-        intake, state = self._begun(x, labels)
-        self._state, mixed = intake.learn(state, [(x, y)])
-        self._intake = intake
+            intake, state = self._begun(x, labels)
+            self._state, mixed = intake.learn(state, [(x, y)])
+            self._intake = intake
         return jax.tree.map(lambda part: np.asarray(part)[0], Mixed(*mixed[:3]))
 
     def _take(self, x: Row, id: Hashable = None, labels: Sequence[Any] = ()) -> Asked:
@@ -245,7 +252,7 @@ class OnlineEstimator:
         elif rows and rows[-1].x is x and rows[-1].text == _text(x):
             return rows[-1]
         with Uninterrupted():
-            answer = self._step(x, None, labels)
+            answer = self._learn(x, None, labels)
             row = self._waiting(name)[-1] = Asked(x, _text(x), id, answer)
         return row
 
@@ -272,7 +279,7 @@ class OnlineEstimator:
             )
         if id is None and not self._has_warned:
             self._warn_of_another_order(_text(x), [row.text for row in found])
-        _give(found[0], y)
+        found[0].give(y)
 
     def _warn_of_another_order(self, text: str, waiting: Sequence[str]) -> None:
         if text != waiting[0] and text in waiting:
@@ -298,7 +305,7 @@ class OnlineEstimator:
         known = [*targets, *labels]
         for x, y in zip(rows, targets, strict=True):
             if self.delay:
-                _give(self._take(x, labels=known), y)
+                self._take(x, labels=known).give(y)
             else:
                 self._learn(x, y, known)
         self._say_news()
@@ -344,36 +351,29 @@ class OnlineEstimator:
         )
         # Compiled programs are not pickled; equal models find theirs again. Arrays are pickled as
         # NumPy's.
-        leaves = jax.tree.leaves(self._state)
         state["_state"] = None
-        if self._state is not None:
-            state["_state"] = [
-                np.asarray(jax.random.key_data(leaf) if is_key(leaf) else leaf) for leaf in leaves
-            ]
+        if self._intake is not None and self._state is not None:
+            leaves = jax.tree.leaves(self._intake.mixture.packing.unpack(self._state))
+            plain = (jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in leaves)
+            state["_state"] = [np.asarray(leaf) for leaf in plain]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__ = dict(state)
-        if (intake := self._intake) is not None and state["_state"] is not None:
-            mixture = intake.mixture
-            with jax.enable_x64(True):  # parts of a state are in float64 in any mode
-                like, tree = jax.tree.flatten(jax.eval_shape(mixture.packing.pack, mixture.like))
-            as_saved = [
-                jax.eval_shape(jax.random.key_data, leaf) if is_key(leaf) else leaf for leaf in like
-            ]
-            if [(a.shape, a.dtype) for a in state["_state"]] != [
-                (a.shape, a.dtype) for a in as_saved
-            ]:
-                raise ValueError(
-                    f"this {type(self).__name__} was pickled by a version of foretrace that kept "
-                    "its state in other arrays, or with another jax_enable_x64; unpickle it as it "
-                    "was pickled, or learn again"
-                )
+        if (intake := self._intake) is None or state["_state"] is None:
+            return
+        like, tree = jax.tree.flatten(intake.mixture.like)
+        try:
             pairs = zip(state["_state"], like, strict=True)
-            leaves = [
-                jax.random.wrap_key_data(leaf) if is_key(one) else leaf for leaf, one in pairs
-            ]
-            self._state = copy_state(jax.tree.unflatten(tree, leaves))
+            leaves = (jax.random.wrap_key_data(a) if is_key(b) else a for a, b in pairs)
+            kept = copy_state(jax.tree.unflatten(tree, leaves))
+            self._state = intake.mixture.packing.pack(kept)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"this {type(self).__name__} was pickled by a version of foretrace that kept its "
+                "state in other arrays, or with another jax_enable_x64; unpickle it as it was "
+                "pickled, or learn again"
+            ) from error
 
 
 def _config_of(size: Size | None, model: ModelConfig | None) -> ModelConfig:
@@ -394,11 +394,6 @@ def _of_id(rows: Iterable[Asked], id: Hashable) -> list[Asked]:
     """
     check_hashable(id, "id")
     return [row for row in rows if row.id in {id}]  # some values have no `==`
-
-
-def _give(row: Asked, y: Any) -> None:
-    """Give a row that waits its label."""
-    row.value, row.is_labelled = y, True
 
 
 def _text(x: Row) -> str:

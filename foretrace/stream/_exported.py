@@ -18,6 +18,7 @@ from foretrace._rows.target import ClassTarget
 from foretrace._rows.values import MAX_ABS_VALUE
 from foretrace._types import Array
 from foretrace.stream._config import StreamConfig
+from foretrace.stream._first_look import KINDS
 from foretrace.stream._in_c import with_key
 from foretrace.stream._intake import Intake, State
 from foretrace.stream._plan import Plan
@@ -119,17 +120,11 @@ def _check(path: Path, config: StreamConfig, plan: Plan) -> None:
 
 
 def _check_kinds(path: Path, intake: Intake) -> None:
-    what = {
-        "categorical": "texts or categories",
-        "text": "texts",
-        "time": "dates",
-        "undecided": "no value so far",
-    }
     for name, (kind, _) in intake.encoder.columns.items():
         if kind != "numeric":
             raise ValueError(
-                f"{path} cannot be exported: column {str(name)[:80]!r} holds {what[kind]}, and a C "
-                "program takes numbers alone; begin a run with --ignore "
+                f"{path} cannot be exported: column {str(name)[:80]!r} is one of {KINDS[kind]}, "
+                "and a C program takes numbers alone; begin a run with --ignore "
                 f"{str(name)[:80]}, or write the column as numbers and say --numeric"
             )
 

@@ -3,18 +3,15 @@
 import os
 from typing import Any
 
+import numpy as np
+
 from foretrace._rows.scores import BASELINES, SCORES
+from foretrace._rows.values import as_time
 from foretrace._runs.escape import for_plot
 from foretrace._runs.figures import draw, new_page
+from foretrace._runs.saved import read_run
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._report import (
-    OWN_NAME,
-    by_group,
-    main_score,
-    read,
-    simple_answers,
-    title,
-)
+from foretrace.stream._report import OWN_NAME, by_group, main_score, simple_answers, title
 
 _OWN, _BASELINE, _EXPERT = "tab:blue", "tab:orange", "0.65"
 _NAMED = 0.03
@@ -32,7 +29,9 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
         RunError: there is no run, or it has no measurement yet.
         OSError: the file cannot be written.
     """
-    config, records = read(run_dir)
+    from matplotlib import rc_context
+
+    config, records = read_run(run_dir, StreamConfig)
     # A stream with fewer rows than --log-every has no line but its result: points instead of
     # curves.
     lines = [record for record in records if record["kind"] == "stream"] or records[-1:]
@@ -43,44 +42,57 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
     experts = bool(last.get("experts"))
     columns = min(len(others), 1 if experts else 3) + 2 * experts
     page = new_page(13.2, 8.4)
-    top, below = page.subfigures(2, 1, height_ratios=(1.1, 1))
-    _draw_score(top.subplots(), score, lines, config)
-    lower = list(below.subplots(1, columns, squeeze=False)[0])
-    if experts:
-        _draw_ranking(lower.pop(0), last, total)
-        _draw_weights(lower.pop(0), lines)
-    for axes, name in zip(lower, reversed(others), strict=False):
-        _draw_score(axes, name, lines, config)
+    with rc_context({"date.converter": "concise"}):  # whole dates would cover each other
+        top, below = page.subfigures(2, 1, height_ratios=(1.1, 1))
+        _draw_score(top.subplots(), score, lines, config)
+        lower = list(below.subplots(1, columns, squeeze=False)[0])
+        if experts:
+            _draw_ranking(lower.pop(0), last, total)
+            _draw_weights(lower.pop(0), lines)
+        for axes, name in zip(lower, reversed(others), strict=False):
+            _draw_score(axes, name, lines, config)
     page.suptitle(for_plot(title(config)))
     return draw(page, run_dir)
 
 
 def _draw_score(axes: Any, name: str, lines: list[dict[str, Any]], config: StreamConfig) -> None:
-    curves = {
-        prefix: [(line["step"], line[prefix + name]) for line in lines if prefix + name in line]
-        for prefix in ("", *BASELINES)
-    }
+    what, xs = _places(lines)
+    curves = {}
+    for prefix in ("", *BASELINES):
+        pairs = zip(xs, lines, strict=True)
+        curves[prefix] = [(x, line[prefix + name]) for x, line in pairs if prefix + name in line]
     for prefix, points in curves.items():
         if points:
             color, width = ("0.6", 1) if prefix else (_OWN, 2)
             marker = "o" if len(lines) == 1 else None
             axes.plot(*zip(*points, strict=True), color=color, lw=width, marker=marker)
             if any(curves[other] for other in curves if other != prefix):
-                what = f" {BASELINES.get(prefix, OWN_NAME)}"
-                axes.annotate(what, points[-1], color=color, va="center", annotation_clip=False)
+                title = f" {BASELINES.get(prefix, OWN_NAME)}"
+                axes.annotate(title, points[-1], color=color, va="center", annotation_clip=False)
     if name == "coverage":
         axes.axhline(config.coverage, color=_BASELINE, lw=1, label="the share asked for")
         axes.set_ylim(min(0.5, *axes.get_ylim()), 1)
         axes.legend(loc="lower right")
     axes.margins(x=0.01)
-    axes.set(title=SCORES[name].title, xlabel=f"row; a point is {config.log_every} rows")
+    axes.set(title=SCORES[name].title, xlabel=f"{what}; a point is {config.log_every} rows")
     axes.grid(alpha=0.3)
+
+
+def _places(lines: list[dict[str, Any]]) -> tuple[str, list[Any]]:
+    """Return what the axis of rows shows, and the place of each line: its date where rows have one.
+
+    Dates that do not follow each other, as those of one member after another, are no axis.
+    """
+    dates = [as_time(line.get("date")) for line in lines]
+    if None in dates or dates != sorted(dates):  # type: ignore[type-var]
+        return "row", [line["step"] for line in lines]
+    return "date", [np.datetime64(round(date), "s") for date in dates if date is not None]
 
 
 def _draw_weights(axes: Any, lines: list[dict[str, Any]]) -> None:
     """Draw the weights of the groups of experts over the rows, or of the only line."""
-    found = [by_group(line) for line in lines if line.get("weights")]
-    steps = [line["step"] for line in lines if line.get("weights")]
+    lines = [line for line in lines if line.get("weights")]
+    found, (what, steps) = [by_group(line) for line in lines], _places(lines)
     groups = sorted(found[-1], key=lambda group: sum(line[group][0] for line in found))
     areas = [[line[group][0] for line in found] for group in groups]
     if len(steps) == 1:
@@ -93,7 +105,7 @@ def _draw_weights(axes: Any, lines: list[dict[str, Any]]) -> None:
                 middle = steps[-1], below + values[-1] / 2
                 axes.annotate(f" {group}", middle, va="center", annotation_clip=False)
             below += values[-1]
-        axes.set(xlabel="row", ylim=(0, 1), xlim=(steps[0], steps[-1]))
+        axes.set(xlabel=what, ylim=(0, 1), xlim=(steps[0], steps[-1]))
     axes.set(title="weights: what the stream needed")
 
 

@@ -1,14 +1,14 @@
 """The first rows of a stream: the notice until they come, kinds of columns, likely mistakes."""
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import islice, repeat
 from typing import Any
 
-from foretrace._experts.distant import REACH
 from foretrace._rows.formats import date_formats, number_format
+from foretrace._rows.lines import Position, Row
 from foretrace._rows.schema import Column, listed
-from foretrace._rows.source import SYMBOL, Position, Row, Source
+from foretrace._rows.source import SYMBOL, Source
 from foretrace._rows.values import as_label, is_absent, is_missing
 from foretrace._runs.escape import for_terminal
 from foretrace._runs.progress import ProgressBar
@@ -22,13 +22,14 @@ PATIENCE = 2.0
 MIN_ROWS = 20
 """Number of rows from which a column is called constant or unique."""
 
-_KINDS = {
+KINDS = {
     "numeric": "numbers",
     "categorical": "categories",
     "time": "times",
     "text": "texts",
     "undecided": "without a value so far",
 }
+"""Words for the columns of each kind."""
 
 
 def first_rows(
@@ -70,23 +71,19 @@ def _notice(
 
     The other arguments are those of `first_rows`.
     """
-    due: float | None = time.monotonic() + PATIENCE
 
-    def notice() -> float | None:
-        nonlocal due
-        if due is None:
-            return None
-        if (left := due - time.monotonic()) > 0:
-            return left
-        due = None
+    def notices() -> Iterator[float | None]:
+        due = time.monotonic() + PATIENCE
+        while (left := due - time.monotonic()) > 0:
+            yield left
         show.say(
             f"waiting for the first {count} rows of {name}, of which {len(found)} have come; they "
             "decide the kinds of the columns and of the target, and are then learned like all "
             "later rows; a smaller --look-ahead begins earlier"
         )
-        return None
+        yield from repeat(None)
 
-    return notice
+    return notices().__next__
 
 
 def describe(config: StreamConfig, plan: Plan) -> list[str]:
@@ -94,7 +91,7 @@ def describe(config: StreamConfig, plan: Plan) -> list[str]:
     if plan.names == [SYMBOL] and not plan.columns:
         return [f"input: the last character; target: the next one, of at most {plan.classes}"]
     lines = []
-    for kind, title in _KINDS.items():
+    for kind, title in KINDS.items():
         names = [str(column.name) for column in plan.columns if column.kind == kind]
         if names:
             lines.append(f"inputs, {title}: {listed(names)}")
@@ -111,18 +108,6 @@ def describe(config: StreamConfig, plan: Plan) -> list[str]:
     return [for_terminal(line) for line in lines]
 
 
-def reach(rows: int, groups: Sequence[str]) -> str:
-    """Return how far back the experts see the rows, as a line.
-
-    Args:
-        rows: number of rows that the lags reach back.
-        groups: names of the groups of experts.
-    """
-    single = f"single values up to {REACH:,} rows back are searched by the expert `distant`"
-    unseen = "no expert sees the inputs of an ordinary row further back"
-    return f"the lags reach back {rows} rows; {single if 'distant' in groups else unseen}"
-
-
 def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a line for each column of the first rows that looks like a mistake.
 
@@ -133,6 +118,8 @@ def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]
     """
     lines = []
     for column in plan.columns:
+        if column.name in config.unlagged:
+            continue
         values = _present(rows, column.name)
         if (line := _unread(config, column, values)) is not None:
             lines.append(line)

@@ -24,7 +24,7 @@ from foretrace._experts.rows import unpack, width
 from foretrace._graph.step import Graph, check_learner, traced_graph
 from foretrace._native.compiler import compiled
 from foretrace._native.context import Context
-from foretrace._native.program import Program, stream_program
+from foretrace._native.program import stream_program
 from foretrace._types import Array
 
 _NAME = "model"
@@ -42,23 +42,6 @@ class _Kept(NamedTuple):
     key: Any
 
 
-class _Packing:
-    """Turn a state into the memory of a context, and back."""
-
-    def __init__(self, program: Program):
-        self._program = program
-
-    def pack(self, state: MixtureState) -> _Kept:
-        """Return a state in the memory of a new context."""
-        network = network_in(state)
-        key = None if network is None else network.learner.key
-        return _Kept(Context(self._program, with_key(state, None)), key)
-
-    def unpack(self, kept: _Kept) -> MixtureState:
-        """Return a copy of the arrays of a state."""
-        return with_key(kept.context.state(), kept.key)
-
-
 class NativeMixture:
     """A mixture whose learning step is a compiled C program.
 
@@ -71,16 +54,12 @@ class NativeMixture:
     """
 
     def __init__(self, mixture: Mixture):
-        shape = mixture.shape
         if mixture.network is not None:
             check_learner(mixture.network)
-        self.mixture, self.shape, self.network = mixture, shape, mixture.network
-        self.names, self.groups, self.left_out = mixture.names, mixture.groups, mixture.left_out
-        self.reach, self.init, self.network_of = mixture.reach, mixture.init, mixture.network_of
-        self.scores, self.sums = mixture.scores, mixture.sums
+        self.mixture = mixture
         graph = _graph(mixture)
-        program = stream_program(_NAME, graph, None)
-        self.packing = _Packing(program)
+        self._program = program = stream_program(_NAME, graph, None)
+        self.packing = self
         self._step: Callable[..., None] = getattr(
             compiled(program.source, program.header, _NAME), f"{_NAME}_step"
         )
@@ -88,6 +67,20 @@ class NativeMixture:
             (name, var.aval.shape, var.aval.dtype)
             for name, var in zip(graph.results, graph.closed.jaxpr.outvars, strict=False)
         ]
+
+    def __getattr__(self, name: str) -> Any:
+        """Return what is the same in C, such as the names of the experts."""
+        return getattr(self.mixture, name)
+
+    def pack(self, state: MixtureState) -> _Kept:
+        """Return a state in the memory of a new context."""
+        network = network_in(state)
+        key = None if network is None else network.learner.key
+        return _Kept(Context(self._program, with_key(state, None)), key)
+
+    def unpack(self, kept: _Kept) -> MixtureState:
+        """Return a copy of the arrays of a state."""
+        return with_key(kept.context.state(), kept.key)
 
     def step(self, kept: _Kept, rows: np.ndarray) -> tuple[_Kept, Mixed]:
         """Predict each row, and learn the row whose label came with it, in place."""
@@ -104,20 +97,20 @@ class NativeMixture:
 
     def newest(self, kept: _Kept, slots: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """Return predictions of the last waiting rows of streams, and their margins."""
-        return self.mixture.newest(self.packing.unpack(kept), slots)
+        return self.mixture.newest(self.unpack(kept), slots)
 
     def outliers(self, kept: _Kept, rows: np.ndarray) -> Any:
         """Return which numbers of rows are outliers; nothing changes."""
-        return self.mixture.outliers(self.packing.unpack(kept), rows)
+        return self.mixture.outliers(self.unpack(kept), rows)
 
     def report(self, kept: _Kept) -> Report:
         """Return what a line of the record tells of a state."""
-        return self.mixture.report(self.packing.unpack(kept))
+        return self.mixture.report(self.unpack(kept))
 
     def ended(self, kept: _Kept, *, block: bool) -> _Kept:
         """Return a state whose sums since the last line begin again, and since the last block."""
-        state = jax.tree.map(jnp.asarray, self.packing.unpack(kept))
-        return self.packing.pack(self.mixture.ended(state, block=block))
+        state = jax.tree.map(jnp.asarray, self.unpack(kept))
+        return self.pack(self.mixture.ended(state, block=block))
 
 
 def _graph(mixture: Mixture) -> Graph:

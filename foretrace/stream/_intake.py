@@ -26,7 +26,8 @@ LABELS = 100
 """Number of labels of a member from which the share in its intervals is told."""
 
 CHANGED = 10.0
-"""Factor by which the scale of a column changes before it is told."""
+"""Number of deviations by which the mean of a column has moved, or factor of its deviation, from
+which the column has changed."""
 
 Row = Mapping[Any, Any]
 State = MixtureState | Packed
@@ -53,9 +54,8 @@ class Parts:
 
     def microseconds(self, rows: int) -> dict[str, float]:
         """Return the microseconds a row of each part since the last call, and begin again."""
-        found = {
-            part: round(1e6 * value / max(rows, 1), 1) for part, value in self._seconds.items()
-        }
+        each = 1e6 / max(rows, 1)
+        found = {part: round(each * value, 1) for part, value in self._seconds.items()}
         self._seconds = {}
         return found
 
@@ -77,11 +77,14 @@ class Intake(Learned):
             name is then "".
 
     Attributes:
-        scales: first deviation of each column of numbers; 0 once its change was reported.
+        units: mean and deviation of each column of numbers behind its last change.
+        changes: last change of each column: the row by which it was seen, and its units before and
+            then.
     """
 
     streams: Streams
-    scales: dict[str, float]
+    units: dict[str, tuple[float, float]]
+    changes: dict[str, tuple[int, float, float, float, float]]
 
     def __init__(
         self,
@@ -106,7 +109,7 @@ class Intake(Learned):
         self.chunk = chunk
         self.as_text = as_text
         self.parts = Parts()
-        self.scales = {}
+        self.units, self.changes = {}, {}
         self.backend: Callable[[Mixture], Mixture] | None = None
         if isinstance(self.target, ClassTarget):
             self.target.has_room = self._has_room
@@ -217,20 +220,29 @@ class Intake(Learned):
         newest = self.mixture.newest(state, list(slots.values()))
         yield from zip(slots, *newest, strict=True)
 
-    def changed_scales(self, scales: np.ndarray) -> list[str]:
-        """Return a sentence for each column whose scale has newly changed by `CHANGED`."""
+    def changed_units(self, units: np.ndarray, row: int) -> list[str]:
+        """Return a sentence for each column that has changed for the first time; note all changes.
+
+        Args:
+            units: means and deviations of the places of a row.
+            row: number of the last row.
+        """
         found = []
         for name, (kind, at) in self.encoder.columns.items():
-            if kind != "numeric" or not (now := float(scales[at])):
+            mean, scale = now = float(units[0, at]), float(units[1, at])
+            if kind != "numeric" or name in self.encoder.unlagged or not scale:
                 continue
-            first = self.scales.setdefault(str(name), now)
-            if first and not 1 / CHANGED <= now / first <= CHANGED:
-                self.scales[str(name)] = 0.0
+            before, unit = self.units.setdefault(str(name), now)
+            is_scale = max(scale, unit) <= CHANGED * min(scale, unit)
+            if is_scale and abs(mean - before) <= CHANGED * unit:
+                continue
+            if str(name) not in self.changes:
                 found.append(
-                    f"the numbers of {str(name)[:80]!r} had a deviation of {first:.3g} at first, "
-                    f"and have one of {now:.3g} now: is it another unit? What depends on it other "
+                    f"the numbers of {str(name)[:80]!r} were {before:.3g} ± {unit:.3g}, and are "
+                    f"{mean:.3g} ± {scale:.3g} now: is it another unit? What depends on it other "
                     "than linearly is learned anew"
                 )
+            self.units[str(name)], self.changes[str(name)] = now, (row, before, unit, *now)
         return found
 
     def _check_outliers(self, state: State, packed: np.ndarray) -> None:
@@ -254,15 +266,8 @@ class Intake(Learned):
         Of a member without rows, by those of all members.
         """
         slot = self.streams.table.find(name)
-        if slot is None or slot.is_new:
-            return self.mixture.margins(state, coverage, self.shape.slots)
-        return self.mixture.margins(state, coverage, slot.number)
-
-    @property
-    def newest_slot(self) -> int:
-        """Slot of the member seen last; 0 before the first row."""
-        slot = self.streams.table.find(self.streams.table.latest)
-        return 0 if slot is None else slot.number
+        at = self.shape.slots if slot is None or slot.is_new else slot.number
+        return self.mixture.margins(state, coverage, at)
 
     def worst_held(self, members: Any) -> dict[str, Any]:
         """Return the member whose intervals held least of its labels; none before `LABELS` each.

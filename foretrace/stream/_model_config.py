@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 import tyro
 
 from foretrace._cells.abstract import AbstractCell
-from foretrace._experts.by_name import EXPERTS
+from foretrace._experts.by_name import EXPERTS, OF_CLASSES
 from foretrace._options.cells import BY_NAME, CellName
 from foretrace._options.rule import RuleText
 from foretrace._rule import rule_text
@@ -53,16 +53,19 @@ _SIZE = Needs(
     lambda known, size: size in OF_SIZE or "network" in known.experts,
     "the experts are named; add network to them",
 )
-_EXPERTS = Needs(
-    lambda known, experts: known.classes or "contexts" not in experts,
-    "it predicts classes, and the target is a number",
-    part="contexts",
-)
-_RAW = Needs(
-    lambda known, experts: not known.classes or "raw" not in experts,
-    "it predicts numbers, and the target is a class",
-    part="raw",
-)
+
+
+def _predicts(part: str, classes: bool) -> Needs:
+    """Return the condition of an expert that predicts classes alone, or numbers alone."""
+    kinds = ("classes", "a number") if classes else ("numbers", "a class")
+    return Needs(
+        lambda known, experts: known.classes == classes or part not in experts,
+        "it predicts {}, and the target is {}".format(*kinds),
+        part=part,
+    )
+
+
+_OF_KIND = *(_predicts(name, True) for name in OF_CLASSES), _predicts("raw", False)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,10 +82,10 @@ class ModelConfig:
             alone). Least squares: on the row, on few or many earlier rows and labels (row, short,
             lags), on numbers as they are, in no unit (raw, for numbers), on random features (wide,
             waves), on soft steps of the row's numbers (steps), and on the last unusual rows
-            (events). Others: nearest neighbours, gradient descent (gradient), the words of texts
-            (words), trained modules (memory), single values of up to 1,000 rows ago (distant), the
-            recurrent network (network). Default: all but network for auto, the ones before events
-            for fast, the network for other sizes.
+            (events). Others: nearest neighbours, gradient descent (gradient, for classes), the
+            words of texts (words), trained modules (memory), single values of up to 1,000 rows ago
+            (distant), the recurrent network (network). Default: all but network for auto, the ones
+            before events for fast, the network for other sizes.
         cell: recurrent layer of the network, by the names of `foretrace train`. The cells
             linear-rnn and gru are dense: only the rule rtrl gives them the exact gradient through
             time. Default: lru.
@@ -107,7 +110,7 @@ class ModelConfig:
     """
 
     size: Annotated[Size, _SIZE] = "auto"
-    experts: Annotated[tuple[ExpertName, ...] | None, _EXPERTS, _RAW] = None
+    experts: Annotated[tuple[ExpertName, ...] | None, *_OF_KIND] = None
     cell: Annotated[CellName | None, NETWORK] = None
     depth: Annotated[int | None, NETWORK] = None
     model_size: Annotated[int | None, NETWORK] = None

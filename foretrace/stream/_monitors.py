@@ -64,6 +64,8 @@ class Monitors:
 
     Args:
         coverage: share of labels that intervals are to hold.
+
+    `recent` has the share of the last labels in their intervals, none before `LABELS`.
     """
 
     def __init__(self, coverage: float = 0.9) -> None:
@@ -100,10 +102,6 @@ class Monitors:
                 "was learned is lost"
             )
         return True
-
-    def recent_coverage(self) -> dict[str, float]:
-        """Return the share of the last labels in their intervals, none before `LABELS`."""
-        return dict(self.recent)
 
     def measure(
         self, network: Network, carry: Carry, update_norm: float | None, inputs: np.ndarray | None

@@ -1,12 +1,17 @@
 """The next steps of a series, learned value by value, for river and sktime."""
 
-from collections.abc import Hashable, Sequence
+import copy
+from collections import deque
+from collections.abc import Collection, Hashable, Sequence
 from typing import Any
 
 import numpy as np
 
 from foretrace._experts.intervals import bounded, check_coverage
+from foretrace._rows.ahead import Ahead
 from foretrace._rows.target import NumberTarget
+from foretrace._rows.values import check_number
+from foretrace._runs.signals import Uninterrupted
 from foretrace._runs.thread_lock import locked
 from foretrace.stream._arrays import Row
 from foretrace.stream._config import StreamConfig
@@ -21,7 +26,12 @@ class NextSteps(OnlineEstimator):
 
     Args:
         horizon: number of steps ahead that are learned; no more can be asked for.
-        size, model, features, member, members, at_least: as for `OnlineEstimator`.
+        size, model, features, member, members, at_least, words: as for `OnlineEstimator`.
+        known: features that are known in advance. A value of the series is then learned `horizon`
+            values later, with the features of the values behind it.
+
+    Raises:
+        ValueError: there are both a member and features that are known in advance.
     """
 
     def __init__(
@@ -33,25 +43,31 @@ class NextSteps(OnlineEstimator):
         member: Hashable | None = None,
         members: int = StreamConfig.members,
         at_least: float | None = None,
+        known: Sequence[Hashable] | None = None,
+        words: int = StreamConfig.words,
     ):
+        if known and member is not None:
+            raise ValueError(
+                f"known={known!r} beside member={member!r}: take one model for each member, or a "
+                "run on a file (ft.stream.run), which has both"
+            )
         self.horizon = horizon
-        super().__init__(
-            size,
-            model,
-            features=features,
-            previous=True,
-            member=member,
-            members=members,
-            at_least=at_least,
-        )
+        self.known = known
+        super().__init__(size, model, features, True, member, members, 0, words, at_least)
 
     def _forget(self) -> None:
         super()._forget()
         self._answers: dict[int, Any] = {}  # newest forecast of the member in a slot
+        self._late: deque[tuple[Row, Any]] = deque()  # values that are learned later
+        self._ahead_of = Ahead(self.known or (), self.horizon)
 
     @property
     def _ahead(self) -> int:
         return self.horizon
+
+    @property
+    def _unlagged(self) -> Collection[Hashable]:
+        return self._ahead_of.places
 
     def _new_target(self, labels: Sequence[Any]) -> NumberTarget:
         return NumberTarget(self.horizon, strict=True, at_least=self.at_least)
@@ -67,10 +83,30 @@ class NextSteps(OnlineEstimator):
         """
         x = {} if x is None else x
         self._check([x], [y])
-        answer = self._learn(x, y)
+        for name in self.known or ():
+            check_number(x.get(name), str(name))
+        with Uninterrupted():
+            self._late.append((x, y))
+            if len(self._late) > (self.horizon if self.known else 0):
+                self._learn_oldest()
+        self._say_news(4)
+
+    def _learn_oldest(self, xs: Sequence[Row] = ()) -> None:
+        """Learn the oldest value that waits; `xs` are features behind the last one."""
+        x, y = self._late.popleft()
+        later = [*(other for other, _ in self._late), *xs]
+        answer = self._learn(self._ahead_of.row(x, later), y)
         if (slot := self._slot(None if self.member is None else x[self.member])) is not None:
             self._answers[slot] = answer.newest
-        self._say_news(4)
+
+    def _now(self, xs: Sequence[Row] | None) -> "NextSteps":
+        """Return the model behind the last value: a copy, if values are learned later."""
+        if not self._late:
+            return self
+        model = copy.deepcopy(self)
+        while model._late:
+            model._learn_oldest(xs or ())
+        return model
 
     @locked
     def forecast(
@@ -84,20 +120,25 @@ class NextSteps(OnlineEstimator):
 
         Args:
             horizon: number of values, at most as many as are learned.
-            xs: features of the steps ahead; they are not used: a forecast is made from the rows
-                before it.
+            xs: features of the steps ahead, in their order, of which those that are `known` in
+                advance are used.
             member: name of the member. Default: the one that was learned last.
 
         Raises:
             ValueError: more values are asked for than are learned, or none, or a member of a model
                 without members.
         """
-        found = self._newest_ahead(horizon, member)
+        found = self._now(xs)._newest_ahead(horizon, member)
         return [0.0] * horizon if found is None else found[:horizon].tolist()
 
     @locked
     def forecast_interval(
-        self, horizon: int, coverage: float = 0.9, *, member: Hashable | None = None
+        self,
+        horizon: int,
+        coverage: float = 0.9,
+        xs: list[dict[Any, Any]] | None = None,
+        *,
+        member: Hashable | None = None,
     ) -> list[tuple[float, float]]:
         """Return the ends of an interval for each of the next values with this probability.
 
@@ -107,6 +148,7 @@ class NextSteps(OnlineEstimator):
         Args:
             horizon: number of values, at most as many as are learned.
             coverage: share of the values to hold, at most 0.99.
+            xs: features of the steps ahead, as for `forecast`.
             member: name of the member. Default: the one that was learned last.
 
         Returns:
@@ -116,10 +158,11 @@ class NextSteps(OnlineEstimator):
             ValueError: as for `forecast`, or the coverage is out of range.
         """
         check_coverage(coverage)
-        found = self._newest_ahead(horizon, member)
-        if found is None or self._intake is None or self._state is None:
+        model = self._now(xs)
+        found = model._newest_ahead(horizon, member)
+        if found is None or model._intake is None or model._state is None:
             return [(-np.inf, np.inf)] * horizon
-        margins = self._intake.margins(self._state, self._named(member), coverage)
+        margins = model._intake.margins(model._state, model._named(member), coverage)
         _, low, high = bounded(found, margins, self.at_least)
         return list(zip(low[:horizon].tolist(), high[:horizon].tolist(), strict=True))
 

@@ -2,35 +2,19 @@
 
 from itertools import chain
 
+from foretrace._experts.by_name import OF_CLASSES
+from foretrace._experts.distant import REACH
 from foretrace._rows.source import Source
-from foretrace._runs.appended import FileMark
 from foretrace._runs.config_json import from_json
 from foretrace._runs.directory import read_begun
 from foretrace._runs.follow import Session
 from foretrace._runs.signals import Interrupted, Stop
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._first_look import first_rows, reach
+from foretrace.stream._first_look import first_rows
 from foretrace.stream._first_look import warnings as first_warnings
 from foretrace.stream._intake import Intake
-from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._plan import Plan, Rows, check_columns, make_plan
-from foretrace.stream._predictions import OnPrediction, Outlet
 from foretrace.stream._saved import StreamSaved
-
-
-def open_outlet(
-    run: Session,
-    intake: Intake,
-    on_prediction: OnPrediction | None,
-    saved: StreamSaved,
-) -> Outlet:
-    """Return the outlet of predictions; before the first checkpoint, a run has begun its file."""
-    mark = saved.predictions
-    if run.resumed and saved.step < 0:
-        begun = read_begun(run.run, "predictions")
-        mark = None if begun is None else from_json(FileMark, begun)
-    rows = saved.position.row
-    return Outlet(run.config, intake.target, on_prediction, run.run, mark, rows)
 
 
 def open_rows(run: Session, source: Source, saved: StreamSaved) -> tuple[Plan, Rows, list[str]]:
@@ -62,13 +46,12 @@ def _go_on(
     config: StreamConfig, plan: Plan, source: Source, saved: StreamSaved, stop: Stop
 ) -> tuple[Plan, Rows, list[str]]:
     """Return the plan of a checkpoint, the rows behind it, and the lost part of standard input."""
-    needed = _needed(config, plan)
-    rows = source.rows(saved.position, plan.names)
+    rows, needed = source.rows(saved.position, plan.names), _needed(config, plan)
     if source.pipe is None or saved.pipe is None:
         return plan, check_columns(source, rows, needed), []
     try:
         stop.waiting = True
-        lost = source.pipe.restore(saved.pipe, quotes=source.has_quotes)
+        lost = source.pipe.restore(saved.pipe, quotes=source.format in ("csv", "tsv"))
     except Interrupted:
         lost = []  # the loop stops before its first row
     finally:
@@ -84,20 +67,22 @@ def _checked_later(source: Source, rows: Rows, needed: list[str]) -> Rows:
 def describe_model(intake: Intake) -> list[str]:
     """Return a run's report of its experts and its network."""
     config, shape, mixture = intake.config, intake.shape, intake.mixture
-    experts = [name for name in config.expert_names() if name != "contexts" or shape.classes]
+    experts = [name for name in config.expert_names() if shape.classes or name not in OF_CLASSES]
     lines = [f"experts: {', '.join(experts)}"]
     if mixture.reach or not config.has_network:
-        lines.append(reach(mixture.reach, mixture.groups))
+        single = f"single values up to {REACH:,} rows back are searched by the expert `distant`"
+        unseen = "no expert sees the inputs of an ordinary row further back"
+        further = single if "distant" in mixture.groups else unseen
+        lines.append(f"the lags reach back {mixture.reach} rows; {further}")
     if mixture.left_out:
         left_out = ", ".join(mixture.left_out)
         lines.append(
             f"left out, too large with {shape.inputs} inputs and {shape.outputs} outputs: "
             f"{left_out}"
         )
-    return [*lines, _describe_network(config)] if config.has_network else lines
-
-
-def _describe_network(config: ModelConfig) -> str:
-    what = "the encoder and the norms before the recurrent layers"
-    frozen = "" if config.train_encoder else f"; {what} are frozen"
-    return f"cell {config.cell or 'lru'}, rule {config.rule}, {config.sizes()[0]} layers{frozen}"
+    if config.has_network:
+        what = "the encoder and the norms before the recurrent layers"
+        frozen = "" if config.train_encoder else f"; {what} are frozen"
+        depth = config.sizes()[0]
+        lines.append(f"cell {config.cell or 'lru'}, rule {config.rule}, {depth} layers{frozen}")
+    return lines

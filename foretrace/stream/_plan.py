@@ -9,13 +9,13 @@ from typing import Any
 from foretrace._rows.encode import Encoder
 from foretrace._rows.formats import date_formats, number_format
 from foretrace._rows.frame import FrameSource
-from foretrace._rows.lines import MAX_COLUMNS, SourceError
+from foretrace._rows.lines import MAX_COLUMNS, Position, Row, SourceError
 from foretrace._rows.schema import Column, check_column, infer_columns, is_classes, listed
 from foretrace._rows.slots import SlotTable
-from foretrace._rows.source import SYMBOL, Position, Row, Source
+from foretrace._rows.source import SYMBOL, Source
 from foretrace._rows.streams import Streams, gap, seconds_of
 from foretrace._rows.target import ClassTarget, NumberTarget, Target, class_room
-from foretrace._rows.values import as_label, as_number, as_time, is_missing
+from foretrace._rows.values import as_label, as_number, as_time, check_number, is_missing
 from foretrace.stream._config import MOST, StreamConfig
 from foretrace.stream._intake import Intake
 from foretrace.stream._model import resolve, shape_of
@@ -32,9 +32,6 @@ MIN_GAPS = 20
 
 REGULAR = 0.01
 """Standard deviation of the logarithm of the gaps up to which a column of times is regular."""
-
-MAX_WAITING = 2**23
-"""Maximum number of waiting forecasts' numbers."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,23 +83,18 @@ def open_source(config: StreamConfig, frame: Any = None) -> Source:
         ValueError: no target is named, or settings do not go together.
     """
     options = {name: getattr(config, name) for name in ("delimiter", "encoding", "bad_rows")}
-    times = config.time_formats
+    times, ahead = config.time_formats, config.ahead
     source = (
-        Source(config.source, config.format, hand_on=True, times=times, **options)
+        Source(config.source, config.format, hand_on=True, times=times, ahead=ahead, **options)
         if frame is None
-        else FrameSource(frame, times)
+        else FrameSource(frame, times, ahead)
     )
     if source.format == "text":
-        if config.target is not None or config.horizon or config.task == "regression":
+        given = config.horizon, config.task == "regression", config.roles, not config.previous
+        if config.target is not None or any(given):
             raise ValueError(
-                "the target of a text is its next character: leave out --target, --horizon and "
-                "--task"
-            )
-        if config.roles:
-            raise ValueError("a text has no columns: leave out --member, --reset and --id")
-        if not config.previous:
-            raise ValueError(
-                "--no-previous leaves no input: the last character is the only input of a text"
+                "a text has one column, its characters, and the target is the next character: "
+                "leave out --target, --horizon, --task, --member, --reset, --id and --no-previous"
             )
     elif config.target is None:
         raise ValueError(
@@ -164,6 +156,9 @@ def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, 
     check_column(config.target, names)
     found = infer_columns(rows, config.kinds, texts=config.words > 0)
     _check_times(config, rows)
+    for name in config.known:
+        for row in rows:
+            check_number(row.get(name), name)
     columns = [column for column in found if column.name != config.target]
     if not columns and not config.previous:
         raise ValueError(
@@ -267,8 +262,8 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
     """
     _check_sizes(config, plan)
     stops = config.outliers == "stop"
-    categories, hashed = config.categories, config.words
-    encoder = Encoder(plan.columns, categories=categories, hashed=hashed, stops=stops)
+    options: dict[str, Any] = {"categories": config.categories, "hashed": config.words}
+    encoder = Encoder(plan.columns, **options, stops=stops, unlagged=config.unlagged)
     target = _target(config, plan)
     members = None if not config.has_members else 1 if config.member is None else config.members
     shape = shape_of(
@@ -312,21 +307,6 @@ def _check_sizes(config: StreamConfig, plan: Plan) -> None:
                 f"{name}={size} for each of {count} columns are more than {MAX_INPUTS} inputs; "
                 f"choose fewer --{name}, or --ignore columns"
             )
-    # A forecast waits with two margins and more for each step ahead; its labels are as many rows
-    # behind.
-    waiting = (
-        (config.horizon + config.delay)
-        * 4
-        * config.horizon
-        * (config.members if config.member else 1)
-    )
-    if waiting > MAX_WAITING:
-        members = f", members={config.members}" if config.member else ""
-        raise ValueError(
-            f"horizon={config.horizon}, delay={config.delay}{members}: forecasts that wait for "
-            f"their labels would hold {waiting} numbers, but at most {MAX_WAITING} are allowed; "
-            "choose a shorter --horizon or fewer --members"
-        )
 
 
 def _target(config: StreamConfig, plan: Plan) -> Target:

@@ -13,6 +13,7 @@ import copy
 import logging
 import os
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -70,6 +71,7 @@ def predictions(
         encoding=encoding or config.encoding,
         bad_rows=bad_rows or config.bad_rows,
         times=config.time_formats,
+        ahead=replace(config, target=None).ahead,  # each row is predicted, also without a target
     )
     rows = 1000 if importance and rows is None else rows
     stream = islice(check_columns(reader, reader.rows(), [*plan.inputs, *config.roles]), rows)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
@@ -102,33 +102,24 @@ def forecast(config: StreamConfig, intake: Intake, state: State) -> list[dict[st
         columns = bounded(output, margins, config.at_least)
         for i, values in enumerate(zip(*columns, strict=True), 1):
             row = {} if config.member is None else {config.member: name}
-            row |= (
-                intake.streams.table.members[name].last
-                | {"ahead": i}
-                | dict(zip((config.target + end for end in ends), map(float, values), strict=True))
-            )
-            found.append(row)
+            row |= intake.streams.table.members[name].last | {"ahead": i}
+            pairs = zip(ends, map(float, values), strict=True)
+            found.append(row | {config.target + end: value for end, value in pairs})
     return found
-
-
-class _File(Protocol):
-    def write(self, text: str, /) -> Any: ...
-
-    def flush(self) -> None: ...
 
 
 class LineWriter:
     """Write rows of a table, one a line, flushed: a reader of a pipe waits for it.
 
     Args:
-        file: where to write.
+        file: where to write, by `write` and `flush`.
         names: columns of CSV.
         is_csv: whether the lines are CSV, rather than JSON, which has all that a row has.
         header: whether the names are the first line of CSV.
     """
 
     def __init__(
-        self, file: _File, names: Sequence[str], *, is_csv: bool = True, header: bool = True
+        self, file: Any, names: Sequence[str], *, is_csv: bool = True, header: bool = True
     ):
         self._file, self._names = file, names
         # With Windows' line ending, every version of Python quotes \r and \n alone, too.

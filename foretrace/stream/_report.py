@@ -16,7 +16,7 @@ OWN_NAME = "this run"
 _GROUPS = {
     "simple answers": ("last", "mean", "season", "majority"),
     "the columns of the row": ("row", "raw row", "waves", "steps", "words"),
-    "earlier rows": ("short", "lags", "raw lags", "wide", "gradient", "softmax"),
+    "earlier rows": ("short", "lags", "raw lags", "wide", "softmax"),
     "similar rows": ("neighbours", "row neighbours"),
     "labels that followed the last ones": ("context",),
     "unusual rows": ("events", "wide events"),
@@ -25,15 +25,10 @@ _GROUPS = {
 """Names of experts by what they look at, without their target and number."""
 
 
-def table(run_dir: str | os.PathLike[str]) -> Any:
-    """Return the table of a run, for rich to print: mean scores over all rows that have a label.
-
-    Raises:
-        RunError: there is no run, or it has no measurement yet.
-    """
+def _table(config: StreamConfig, records: list[dict[str, Any]]) -> Any:
+    """Return the table of a run: mean scores over all rows that have a label."""
     from rich.table import Table
 
-    config, records = read(run_dir)
     last = records[-1]
     total = last.get("total", last)
     names = [name for name in SCORES if name in total]
@@ -55,11 +50,12 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
         grid.add_row(f"{group}, weight {weight:.2f}", *cells)
     counts = ", ".join(f"{count} {name}" for name, count in last["counts"].items()) or "nothing"
     intervals = _intervals(config, last) if "coverage" in total else ""
+    reach = f"The lags reach back {last['reach']} rows. " if "reach" in last else ""
     grid.caption = (
         f"{_not_better(last, total) or _gain(total, simple)}"
         f"Each of {last['scored']} rows was predicted before its label was used. {intervals}"
         f"Missing, masked or clipped: {counts}; steps refused: "
-        f"{last['refused']}. {_members(last)}{_reach(last)}{last['seconds']:.0f} s. "
+        f"{last['refused']}. {_members(last)}{_changes(last)}{reach}{last['seconds']:.0f} s. "
         f"{_parts(records)}"
     )
     return grid
@@ -74,8 +70,9 @@ def page(run_dir: str | os.PathLike[str]) -> Any:
     from rich.console import Group
     from rich.table import Table
 
-    grids, classes = [table(run_dir)], read(run_dir)[1][-1].get("classes")
-    if classes:
+    config, records = read_run(run_dir, StreamConfig)
+    grids = [_table(config, records)]
+    if classes := records[-1].get("classes"):
         names = [*classes[-1]]  # alarms stand behind the classes, and have more
         grid = Table(*(name.replace("_", "\n") for name in names))
         for one in classes:
@@ -123,15 +120,6 @@ def _group_of(expert: str) -> str:
     return next((group for group, names in _GROUPS.items() if name in names), expert)
 
 
-def read(run_dir: str | os.PathLike[str]) -> tuple[StreamConfig, list[dict[str, Any]]]:
-    """Return the configuration and the record of a run.
-
-    Raises:
-        RunError: there is no run, or it has no measurement yet.
-    """
-    return read_run(run_dir, StreamConfig)
-
-
 def title(config: StreamConfig) -> str:
     """Return the target and the source of a run."""
     what = "next character" if config.target is None else config.target
@@ -146,19 +134,9 @@ def main_score(total: dict[str, float]) -> str:
     return "accuracy" if "accuracy" in total else "mae"
 
 
-def typical_parts(records: list[dict[str, Any]]) -> dict[str, float]:
-    """Return the microseconds a row of each part, the median over the lines of the record."""
-    lines = [record["microseconds"] for record in records if "microseconds" in record]
-    names = dict.fromkeys(name for line in lines for name in line)
-    return {name: median(line.get(name, 0.0) for line in lines) for name in names}
-
-
 def _intervals(config: StreamConfig, record: dict[str, Any]) -> str:
-    asked, recent = (
-        f"The intervals are to hold {config.coverage:.0%} of the labels",
-        record.get("recent_coverage"),
-    )
-    of_member = ""
+    asked, of_member = f"The intervals are to hold {config.coverage:.0%} of the labels", ""
+    recent = record.get("recent_coverage")
     if "worst_member" in record:
         name, share = for_rich(record["worst_member"]), record["worst_member_coverage"]
         of_member = f"; {share:.1%} of {name}'s, the least of a member"
@@ -200,20 +178,24 @@ def _not_better(record: dict[str, Any], total: dict[str, float]) -> str:
 
 
 def _parts(records: list[dict[str, Any]]) -> str:
-    parts = typical_parts(records)
+    """Return the time of a row and of its parts, the median over the lines of the record."""
+    lines = [record["microseconds"] for record in records if "microseconds" in record]
+    names = dict.fromkeys(name for line in lines for name in line)
+    parts = {name: median(line.get(name, 0.0) for line in lines) for name in names}
     each = ", ".join(f"{name} {value:.0f}" for name, value in parts.items())
     return f"Time of a row: {sum(parts.values()):.0f} µs ({each})." if parts else ""
 
 
-def _reach(record: dict[str, Any]) -> str:
-    return f"The lags reach back {record['reach']} rows. " if "reach" in record else ""
-
-
 def _members(record: dict[str, Any]) -> str:
-    if "members" not in record:
-        return ""
-    return (
-        "Members: "
-        + ", ".join(f"{count} {what}" for what, count in record["members"].items())
-        + ". "
+    counts = ", ".join(f"{count} {what}" for what, count in record.get("members", {}).items())
+    return f"Members: {counts}. " if counts else ""
+
+
+def _changes(record: dict[str, Any]) -> str:
+    """Return the last columns that changed, each with the row by which it was seen."""
+    newest = sorted(record.get("changes", {}).items(), key=lambda one: -one[1][0])
+    found = "; ".join(
+        f"{for_rich(name)} from {a:.3g} ± {b:.3g} to {c:.3g} ± {d:.3g} by row {row:,}"
+        for name, (row, a, b, c, d) in newest[:5]
     )
+    return f"Columns that changed: {found}. " if found else ""

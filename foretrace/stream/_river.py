@@ -172,16 +172,7 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
         words: int = WORDS,
     ):
         self.classes = classes
-        super().__init__(
-            size,
-            model,
-            features=features,
-            previous=previous,
-            member=member,
-            members=members,
-            delay=delay,
-            words=words,
-        )
+        super().__init__(size, model, features, previous, member, members, delay, words)
 
     _predicts_classes = True
 
@@ -323,6 +314,10 @@ class Forecaster(NextSteps, RiverForecaster):
         members: maximum number of members; when full, the member seen least recently is replaced.
         at_least: lower bound of forecasts and of the ends of their intervals, such as 0 for counts.
             Default: none.
+        known: features of numbers that are known in advance, such as a promotion; `forecast` takes
+            their values of the steps ahead as `xs`. A value is then learned `horizon` values later.
+        words: number of inputs of each feature that is a text: whose value in the first row has
+            eight words or more. 0 takes it for a category.
 
     >>> model = Forecaster(horizon=2, size="tiny", features=4)
     >>> for i in range(20):

@@ -5,6 +5,7 @@ import time
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
 from functools import partial
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
@@ -12,12 +13,15 @@ import numpy as np
 
 from foretrace._experts.mixture import Mixed, Mixture, MixtureState, Report
 from foretrace._experts.network import PROBE
+from foretrace._rows.lines import Position, Row
 from foretrace._rows.scores import means, not_better, of_classes
-from foretrace._rows.source import SYMBOL, Position, Row, check_row_count
+from foretrace._rows.source import SYMBOL, check_row_count
 from foretrace._rows.target import ClassTarget
+from foretrace._rows.values import as_text
+from foretrace._runs.appended import FileMark
 from foretrace._runs.checkpoint import restoring
-from foretrace._runs.config_json import to_json
-from foretrace._runs.directory import Run
+from foretrace._runs.config_json import from_json, to_json
+from foretrace._runs.directory import Run, read_begun
 from foretrace._runs.follow import Program, Result, Session
 from foretrace._runs.follow import follow as follow_program
 from foretrace._runs.machine import resident_mib
@@ -27,9 +31,9 @@ from foretrace.stream._first_look import describe
 from foretrace.stream._in_c import NativeMixture
 from foretrace.stream._intake import State
 from foretrace.stream._monitors import Monitors
-from foretrace.stream._opening import describe_model, open_outlet, open_rows
+from foretrace.stream._opening import describe_model, open_rows
 from foretrace.stream._plan import OtherColumnsError, build, open_source
-from foretrace.stream._predictions import OnPrediction, forecast
+from foretrace.stream._predictions import OnPrediction, Outlet, forecast
 from foretrace.stream._saved import KIND, StreamSaved, check_not_lost, copy_state
 
 
@@ -149,7 +153,11 @@ class Learning(Program[State]):
         self.pipe = self.source.pipe
         self.plan, self.stream, self.warnings = open_rows(run, self.source, saved)
         self.intake = build(config, self.plan)
-        self.outlet = open_outlet(run, self.intake, self.on_prediction, saved)
+        mark, rows = saved.predictions, saved.position.row
+        if run.resumed and not self.is_resumed:  # it has begun its file before the first checkpoint
+            begun = read_begun(run.run, "predictions")
+            mark = None if begun is None else from_json(FileMark, begun)
+        self.outlet = Outlet(config, self.intake.target, self.on_prediction, run.run, mark, rows)
         if config.backend == "native":
             # It has all that a run asks of a mixture.
             self.intake.use(lambda mixture: cast(Mixture, NativeMixture(mixture)))
@@ -238,15 +246,20 @@ class Learning(Program[State]):
         """Return the scores over all rows.
 
         A file that has grown goes on as if its end had never been there: neither the unfinished
-        chunk nor a last line that was not complete is in the checkpoint.
+        chunk nor a last line that was not complete is in the checkpoint, nor are last rows whose
+        next rows are not all known.
         """
-        if self.chunk:
+        end = None if self.rows is None else self.rows - self.step
+        rest = list(islice(chain(self.chunk, self.stream if self.config.known else ()), end))
+        for start in range(0, len(rest), self.intake.chunk):
+            self.chunk = rest[start : start + self.intake.chunk]
             self._learn()
         report = self._checked_report()
         self.monitors.look(report.block)
+        self.intake.changed_units(report.units, self.step)
         worse = not_better(self.mixture.scores, report.total)
         scores = means(self.mixture.scores, report.total)
-        return self._values(report, scores, not_better_than=worse)
+        return self._values(report, scores, not_better_than=worse, changes=self.intake.changes)
 
     def outcome(self, result: Result) -> StreamResult:
         """Return how the run ended."""
@@ -298,7 +311,7 @@ class Learning(Program[State]):
         """Learn the chunk."""
         self.session.show.compiling()
         mixed = self._learn_or_undo([(row, row.get(self.target)) for row, _ in self.chunk])
-        self.position = self.chunk[-1][1]
+        self.newest, self.position = self.chunk[-1]
         self.step = self.position.row
         if self.config.horizon:
             for row, position in self.chunk:
@@ -374,10 +387,12 @@ class Learning(Program[State]):
             "resident_mib": memory,
             "microseconds": self.intake.parts.microseconds(rows),
         }
+        if times := [column.name for column in self.plan.columns if column.kind == "time"]:
+            values["date"] = as_text(self.newest.get(times[0]))  # the axis of the picture
         health = self._health(report)
         values |= health
-        warnings = self.intake.changed_scales(report.scales)
-        warnings += self.monitors.warnings(health | self.monitors.recent_coverage())
+        warnings = self.intake.changed_units(report.units, row)
+        warnings += self.monitors.warnings(health | self.monitors.recent)
         for line in warnings:
             show.say(f"warning: row {row}: {line}")
         if warnings:
@@ -396,8 +411,9 @@ class Learning(Program[State]):
             names = ("loss", "gradient_norm", "update_norm")
             steps = {name: report.line[name] / count for name in names}
         seen = report.total["accepted"] + report.total["refused"]
+        table, state = self.intake.streams.table, mixture.packing.unpack(self.state)
         measured = self.monitors.measure(
-            *mixture.network_of(mixture.packing.unpack(self.state), self.intake.newest_slot),
+            *mixture.network_of(state, table.members[table.latest].slot),
             steps.get("update_norm"),
             np.asarray(report.health.inputs) if seen >= PROBE else None,
         )
@@ -420,7 +436,7 @@ class Learning(Program[State]):
             "refused": int(report.total["refused"]),
             "counts": {name: count for name, count in counts.items() if count},
         }
-        values |= self.intake.counts() | self._of_experts(report) | self.monitors.recent_coverage()
+        values |= self.intake.counts() | self._of_experts(report) | self.monitors.recent
         if report.of_members is not None:
             values |= self.intake.worst_held(report.of_members)
         if self.mixture.reach or self.mixture.network is None:

@@ -3,12 +3,12 @@
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, NamedTuple
 
 import jax
 
 from foretrace._experts.mixture import Mixture
-from foretrace._rows.source import Position
+from foretrace._rows.lines import Position
 from foretrace._runs.appended import FileMark
 from foretrace._runs.checkpoint import load, restoring
 from foretrace._runs.directory import Run, RunError, read_config_as
@@ -24,8 +24,6 @@ MAY_CHANGE = (
 """Options that a resumed run may change: what to do about bad data, and when to write."""
 
 KIND = RunKind(StreamConfig, may_change=MAY_CHANGE)
-
-S = TypeVar("S")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,11 +99,6 @@ def check_not_lost(run: Run) -> None:
         )
 
 
-def first_state(mixture: Mixture) -> State:
-    """Return the state before the first row, packed: programs take and return it in less time."""
-    return mixture.packing.pack(mixture.init())
-
-
 def load_state(path: str | os.PathLike[str], mixture: Mixture) -> State:
     """Read a state back, packed; it may be donated to a step.
 
@@ -115,7 +108,7 @@ def load_state(path: str | os.PathLike[str], mixture: Mixture) -> State:
     return mixture.packing.pack(copy_state(load(path, mixture)))
 
 
-def copy_state(state: S) -> S:
+def copy_state(state: Any) -> Any:
     """Return a copy that may be donated to a step.
 
     NumPy's arrays are not copied: JAX keeps them, and a step never writes into memory that is not

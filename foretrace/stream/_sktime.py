@@ -28,8 +28,9 @@ class SktimeForecaster(BaseForecaster):
     `fit(y[:n]).update(y[n:])` equals `fit(y)`, bit for bit. A value is learned once, in the order
     of the index: `update` passes over values up to the last one that was learned, so windows may
     overlap. It warns if none is later, or if some are earlier than the first one. The cutoff never
-    moves back. Exogenous variables X are learned with the value of the same index; their future
-    values are not used. Several columns of y, and hierarchical series, get a model each by sktime.
+    moves back. Exogenous variables X are learned with the value of the same index; of their
+    future values, those that are `known` are used. Several columns of y, and hierarchical series,
+    get a model each by sktime.
 
     Args:
         horizon: number of steps ahead that are learned. Default: the largest step of `fh` in `fit`,
@@ -40,6 +41,8 @@ class SktimeForecaster(BaseForecaster):
             later features.
         at_least: lower bound of forecasts and of the ends of their intervals, such as 0 for counts.
             Default: none.
+        known: columns of X that are known in advance: `predict` takes their future values, without
+            gaps from the first step on.
 
     Raises:
         ValueError: an option is out of range; or, by `fit` and `update`, the index of y repeats.
@@ -75,12 +78,14 @@ class SktimeForecaster(BaseForecaster):
         model: ModelConfig | None = None,
         features: int | None = None,
         at_least: float | None = None,
+        known: Sequence[str] | None = None,
     ):
         self.horizon = horizon
         self.size = size
         self.model = model
         self.features = features
         self.at_least = at_least
+        self.known = known
         self._X = self._y = None  # where sktime keeps data, should `remember_data` be turned on
         super().__init__()
         if horizon is not None:
@@ -88,8 +93,8 @@ class SktimeForecaster(BaseForecaster):
             self.set_tags(**{"requires-fh-in-fit": False})
 
     def _new_model(self, horizon: int) -> NextSteps:
-        bound = self.at_least
-        return NextSteps(horizon, self.size, self.model, self.features, at_least=bound)
+        options: dict[str, Any] = {"at_least": self.at_least, "known": self.known}
+        return NextSteps(horizon, self.size, self.model, self.features, **options)
 
     def _fit(self, y: "pd.Series", X: "pd.DataFrame | None", fh: Any) -> "SktimeForecaster":
         horizon = self.horizon
@@ -145,7 +150,7 @@ class SktimeForecaster(BaseForecaster):
         import pandas as pd
 
         steps, index = self._steps(fh)
-        values = np.array(self._learner.forecast(self._learner.horizon))[steps]
+        values = np.array(self._learner.forecast(self._learner.horizon, self._next(fh, X)))[steps]
         return pd.Series(values, index=index, name=self._name)
 
     def _predict_interval(
@@ -154,16 +159,23 @@ class SktimeForecaster(BaseForecaster):
         import pandas as pd
 
         steps, index = self._steps(fh)
-        ends = [self._ends(share)[steps] for share in coverage]
+        xs = self._next(fh, X)
+        ends = [self._ends(share, xs)[steps] for share in coverage]
         columns = pd.MultiIndex.from_product([self._get_varnames(), coverage, ["lower", "upper"]])
         return pd.DataFrame(np.concatenate(ends, axis=1), index=index, columns=columns)
 
-    def _ends(self, share: float) -> np.ndarray:
+    def _ends(self, share: float, xs: list[dict[Any, Any]] | None) -> np.ndarray:
+        horizon = self._learner.horizon
         if share == 0:  # the median
-            return np.repeat(
-                np.array(self._learner.forecast(self._learner.horizon))[:, None], 2, axis=1
-            )
-        return np.array(self._learner.forecast_interval(self._learner.horizon, share))
+            return np.repeat(np.array(self._learner.forecast(horizon, xs))[:, None], 2, axis=1)
+        return np.array(self._learner.forecast_interval(horizon, share, xs))
+
+    def _next(self, fh: Any, X: "pd.DataFrame | None") -> list[dict[Any, Any]] | None:
+        """Return the known features of the next steps; None if there are none."""
+        if X is None or not self.known:
+            return None
+        steps = ForecastingHorizon(range(1, self._learner.horizon + 1), freq=fh.freq)
+        return frame_rows(X.reindex(steps.to_absolute_index(self.cutoff)))
 
     def _steps(self, fh: ForecastingHorizon) -> tuple[np.ndarray, "pd.Index"]:
         """Return places in the forecast, and their indices.

@@ -98,14 +98,14 @@ TINY = ModelConfig(size="small", depth=1, model_size=4, state_size=3, rule="hybr
 MANY = [Column(f"c{i}", "categorical") for i in range(100)]
 TEXTS = [Column(f"t{i}", "text") for i in range(3)]
 LARGE = [
-    ({"horizon": 2500}, [], "horizon=2500, delay=0: forecasts that wait.*25000000 numbers"),
-    ({"horizon": 100, "member": "m", "members": 1000}, [], "members=1000: forecasts that wait"),
+    ({"horizon": 2500}, [], "horizon=2500 must be at most 1000: what it counts is kept in memory"),
+    ({"horizon": 900, "member": "m", "members": 1000}, [], "members=1000, delay=900: a mixture"),
     ({"categories": 1000}, MANY, "1000 for each of 100 columns are more than 65536 inputs"),
     ({"member": "m", "members": 3 * 10**8}, [], "members=300000000, delay=0: a mixture"),
     (
         {"member": "m", "members": 3, "delay": 10**7},
         [],
-        "members=3, delay=10000000: .* room for 0 members; use fewer members, a shorter delay",
+        "members=3, delay=10000000: .* room for 0 members under --rule .*; use fewer members",
     ),
     ({"delay": 10**9}, [], "delay=1000000000: a mixture.*the delay can be [0-9]+ rows"),
 ]

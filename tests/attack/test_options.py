@@ -29,6 +29,7 @@ CASES = {
     "coverage": (0.5, {"is_class": True}, {"is_class": False}),
     "size": ("medium", MIXTURE, {"experts": ("row", "network")}),
     "experts contexts": (("contexts",), {"is_class": False}, {"is_class": True}),
+    "experts gradient": (("row", "gradient"), {"is_class": False}, {"is_class": True}),
     "experts raw": (("raw",), {"is_class": True}, {"is_class": False}),
     "state_size": (4, NETWORK | {"cell": "rglru"}, NETWORK),
     "learning_rate": (1e-2, MIXTURE, NETWORK),

@@ -40,7 +40,7 @@ def test_weights_follow_the_definition():
         experts, label = draw.normal(size=(EXPERTS, STEPS)), draw.normal(size=STEPS)
         experts += 40.0 * (draw.uniform(size=experts.shape) < 0.1)  # further than the reach
         clipped, deviation = draw.uniform() < 0.3, draw.uniform(0.2, 5.0)
-        given = jnp.array(deviation), jnp.array(clipped)
+        given = jnp.array([1.5, deviation]), jnp.array(clipped)
         mixed, candidates = predict(state, experts, *given)
         reach = _reach(state, deviation)
         now = _mean(np.exp(logs), experts, reach, clipped)
@@ -48,7 +48,7 @@ def test_weights_follow_the_definition():
         chosen = _mean(np.exp(top), made, reach)
         np.testing.assert_allclose(candidates, [*made, chosen], rtol=0, atol=1e-10)
         mean = _mean(np.exp(last), np.stack([chosen, *experts]), reach)
-        np.testing.assert_allclose(mixed, mean, rtol=0, atol=1e-10)
+        np.testing.assert_allclose(mixed, 1.5 + deviation * mean, rtol=0, atol=1e-10)
         waiting.append((experts, label, candidates, made, chosen, clipped, deviation))
         if len(waiting) <= max(DELAYS):
             continue
@@ -56,7 +56,7 @@ def test_weights_follow_the_definition():
         experts, label, candidates, made, chosen, clipped, deviation = waiting.popleft()
         now = _mean(np.exp(logs), experts, _reach(state, deviation), clipped)
         averaged, known = np.stack([chosen, *experts]), jnp.ones(STEPS, bool)
-        given = jnp.full(STEPS, deviation), jnp.array(clipped)
+        given = jnp.full((STEPS, 2), deviation), jnp.array(clipped)
         state = learn(state, experts, candidates, label, known, *given)
         size = np.maximum(_unit(state), 1e-9 * deviation)
         unit = size / deviation

@@ -3,6 +3,7 @@
 import gzip
 import io
 import json
+import random
 import sys
 import tracemalloc
 from itertools import islice
@@ -13,7 +14,8 @@ import pytest
 from hypothesis import given, settings
 from pyarrow import parquet
 
-from foretrace._rows.lines import ReplacedError, SourceError
+from foretrace._rows.ahead import Ahead
+from foretrace._rows.lines import Position, ReplacedError, SourceError
 from foretrace._rows.source import SYMBOL, Source
 
 SUFFIXES = ("csv", "csv.gz", "tsv", "jsonl", "jsonl.gz", "txt", "txt.gz", "parquet")
@@ -180,3 +182,31 @@ def test_what_cannot_be_read_says_why_in_bounded_memory(tmp_path, monkeypatch, r
         assert tracemalloc.get_traced_memory()[1] < 2**24
     finally:
         tracemalloc.stop()
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_rows_have_the_known_values_of_their_members_next_rows_wherever_reading_goes_on(seed):
+    draw = random.Random(seed)
+    horizon, members, count = draw.randint(1, 3), draw.randint(1, 3), draw.randint(5, 60)
+    names = "abc"[: draw.randint(1, 3)]
+    table = [
+        ({"m": draw.choice(names), "y": draw.choice([1, None, 2]), "p": i}, Position(i))
+        for i in range(1, count + 1)
+    ]
+    last = {row["m"]: position.row for row, position in table if row["y"] is not None}
+    expected = []
+    for row, position in table:
+        if position.row <= last.get(row["m"], 0):  # others are to come
+            near = table[position.row : position.row + horizon * members]
+            later = [one["p"] for one, _ in near if one["m"] == row["m"]] + [None] * horizon
+            expected.append((row["p"], later[:horizon]))
+    read = Ahead(["p"], horizon, "m", "y", members).rows
+    whole = list(read(iter(table)))
+    steps = [f"p+{k + 1}" for k in range(horizon)]
+    assert [(row["p"], [row[name] for name in steps]) for row, _ in whole] == expected
+    for at, (_, position) in enumerate(whole):
+        if not position.is_torn:
+            assert list(read(iter(table[position.row :]))) == whole[at + 1 :]
+    for size in range(count):  # a file that grows
+        begun = [row for row, position in read(iter(table[:size])) if not position.is_torn]
+        assert begun == [row for row, _ in whole[: len(begun)]]

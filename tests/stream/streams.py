@@ -47,6 +47,8 @@ MORE = {
         "ignore": ("y", "start", "empty"),
     }
     | {"model": ModelConfig(experts=("baselines", "words"))},
+    "known in advance": MEMBERS
+    | {"horizon": 2, "known": ("start",), "chunk": 3, "ignore": ("t", "c", "k", "empty")},
     "the paper's rule": NUMBERS
     | {"outliers": "mask", "model": dataclasses.replace(TINY, rule="online")},
 }

@@ -64,5 +64,5 @@ def test_a_slot_table_is_its_definition(capacity, when_full, actions):
             assert table.leave(name) == found[1]
             there.remove(found)
             counts["leaves"] += 1
-        assert list(table) == [entry[0] for entry in there] and len(table) == len(there)
+        assert list(table.members) == [entry[0] for entry in there] and len(table) == len(there)
     assert +Counter(table.counts) == +counts

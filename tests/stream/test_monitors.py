@@ -98,7 +98,7 @@ def test_a_coverage_that_is_clearly_too_small_is_said_once():
     def look(monitors, labels, coverage):
         """See a block; return whether it ends, the recent coverage, and what is told."""
         ends = monitors.look(sums(labels, 1.0, no_change_mae=1.0, coverage=coverage))
-        recent = monitors.recent_coverage()
+        recent = monitors.recent
         return ends, recent, monitors.warnings(recent)
 
     monitors = Monitors(0.9)
@@ -109,6 +109,6 @@ def test_a_coverage_that_is_clearly_too_small_is_said_once():
     words = ["recent_coverage is 0.765, outside its range of 0.8051 to 1"]
     for one in (restored(monitors, 0.9), monitors):
         assert look(one, LABELS // 2, 0.495) == (False, recent, words)
-        assert not one.warnings(one.recent_coverage())
+        assert not one.warnings(one.recent)
     # Around exact predictions, intervals hold every label: no fault.
     assert look(Monitors(0.5), LABELS, 1.0)[2] == []

@@ -8,7 +8,7 @@ from streams import FEW, assert_same_run, quiet
 from foretrace import stream
 from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
-from foretrace.stream import _report
+from foretrace.stream import _figure, _report
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._model_config import ModelConfig
 
@@ -18,7 +18,7 @@ SOME = ("baselines", "contexts", "short", "neighbours")
 def test_the_report_shows_the_simple_answers_and_the_groups_of_experts(files, tmp_path):
     config = StreamConfig(str(files / "a.csv"), target="k", model=ModelConfig(experts=SOME))
     result = quiet(config, tmp_path / "run", rows=120)
-    table = _report.table(tmp_path / "run")
+    table = _report.page(tmp_path / "run").renderables[0]
     names, scores = (list(column.cells) for column in table.columns[:2])
     assert names[:3] == ["this run", "the last one known", "the most frequent class"]
     groups, weights = zip(*(name.rsplit(", weight ") for name in names[3:]), strict=True)
@@ -93,8 +93,35 @@ def test_what_is_no_better_than_a_baseline_is_said(tmp_path, name):
     task = "classification" if name == "coin" else "regression"
     options = {"target": "y", "task": task, "model": ModelConfig(experts=("row",))}
     run = stream.run(pd.DataFrame({"x": XS, "y": ys}), tmp_path / "run", **options).run_dir
-    last, caption = read_metrics(run / "metrics.jsonl")[-1], _report.table(run).caption
+    last, caption = (
+        read_metrics(run / "metrics.jsonl")[-1],
+        _report.page(run).renderables[0].caption,
+    )
     assert last["kind"] == "result" and last["not_better_than"] == baselines
     assert words in caption and "try more rows, other inputs, or" in caption
     assert caption.startswith("The accuracy, ") == (name == "coin")
     assert ("the last one known" in caption) == (name == "walk")
+
+
+@pytest.mark.parametrize(
+    ("days", "what"), [((1, 2, 2, 9), "date"), ((1, 3, 2, 9), "row"), ((1, None, 2, 9), "row")]
+)
+def test_a_picture_has_dates_where_rows_have_them_in_order(days, what):
+    lines = [{"step": 10 * i, "date": f"2024-01-0{day}"} for i, day in enumerate(days)]
+    title, places = _figure._places(lines)
+    assert title == what and len(places) == len(lines) and places == sorted(places)
+    assert what == "date" or places == [0, 10, 20, 30]
+
+
+def test_a_column_that_changes_its_level_is_told_with_the_row_by_which_it_was_seen(tmp_path):
+    a, b = np.random.default_rng(0).normal(size=(2, 900))
+    a[640:] += 400.0
+    options = {"task": "regression", "model": ModelConfig(experts=("row",)), "log_every": 100}
+    frame = pd.DataFrame({"a": a, "b": b, "y": b})
+    run = stream.run(frame, tmp_path / "run", target="y", **options).run_dir
+    *lines, last = read_metrics(run / "metrics.jsonl")
+    row, before, _, now, _ = last["changes"].pop("a")
+    assert row == 700 and abs(before) < 0.3 and abs(now - 400) < 1 and not last["changes"]
+    told = [line for line in lines if "warnings" in line]
+    assert [line["step"] for line in told] == [700] and "'a'" in told[0]["warnings"][0]
+    assert f"Columns that changed: a from {before:.3g}" in _report.page(run).renderables[0].caption

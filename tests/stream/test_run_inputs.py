@@ -99,7 +99,7 @@ SAID = {
     "a rare class": (labels(*[0, 1] * 15, *[2] * 5), {}, []),
     "numbers as classes": (COUNTS, {"task": "classification"}, []),
     "at rest": (REST, STOP, ["'y' is '0.0' in all of the first 20 rows, and is taken for a numb"]),
-    "another unit": (GRAMS, OFTEN, ["row 400: the numbers of 'g' had a deviation of"]),
+    "another unit": (GRAMS, OFTEN, ["row 400: the numbers of 'g' were "]),
 }
 """Rows, options, and what is said of them once; nothing else that looks wrong is said."""
 

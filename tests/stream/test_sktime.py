@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("sktime")
 pd = pytest.importorskip("pandas")
 
-from foretrace.stream import ModelConfig, SktimeForecaster  # noqa: E402
+from foretrace.stream import ModelConfig, SktimeForecaster, run  # noqa: E402
 from foretrace.stream._next_steps import NextSteps  # noqa: E402
 
 FEW = ModelConfig(experts=("baselines", "short"))
@@ -127,3 +127,30 @@ def test_errors_leave_the_model_as_it_was():
     assert model.predict([1, 2]).tolist() == before
     with pytest.warns(UserWarning, match="update_params=False has no effect"):
         model.update(y[40:50], update_params=False)
+
+
+def test_known_values_of_the_next_rows_count_in_a_run_in_river_and_in_sktime(tmp_path):
+    """Sales rise by half on days with a promotion; rows without sales are to come."""
+    draw, known = np.random.default_rng(0), {"horizon": 3, "known": ("promo",)}
+    days = pd.date_range("2024-01-01", periods=207, freq="D")
+    promo = (draw.uniform(size=207) < 0.3).astype(float)
+    sales = pd.Series(100 * (1 + promo / 2) + draw.normal(size=207), days)
+    X, few = pd.DataFrame({"promo": promo}, days), ModelConfig(experts=("baselines", "row"))
+    table = X.assign(sales=sales.where(days < days[200])).reset_index(drop=True)
+    result = run(table, tmp_path / "run", target="sales", model=few, **known)
+    found = [row["sales"] for row in result.forecast]
+    np.testing.assert_allclose(found, sales[200:203], rtol=0.05)
+    assert result.rows == 200 and result.forecast[0]["row"] == 200
+    rows, model = X.to_dict("records"), NextSteps(model=few, **known)
+    for y, x in zip(sales[:200], rows[:200], strict=True):
+        model.learn_one(y, x)
+    np.testing.assert_allclose(model.forecast(3, rows[200:203]), found, rtol=1e-6)
+    # Nothing has changed; values that are not given are missing.
+    assert abs(model.forecast(1)[0] - found[0]) > 1
+    np.testing.assert_allclose(model.forecast(3, rows[200:]), found, rtol=1e-6)
+    other = SktimeForecaster(model=few, **known).fit(sales[:150], X[:150])
+    other.update(sales[150:200], X[150:200])
+    np.testing.assert_allclose(other.predict([1, 2, 3], X=X[200:203]), found, rtol=1e-6)
+    ends = other.predict_interval([1, 3], X=X[200:203], coverage=[0.9]).to_numpy()
+    lows = [(row["sales_low"], row["sales_high"]) for row in result.forecast]
+    np.testing.assert_allclose(ends, [lows[0], lows[2]], rtol=1e-6)

@@ -130,8 +130,8 @@ def test_the_backend_native_has_the_results_of_jax_and_resumes(whole, tmp_path, 
 
 
 REFUSED = {
-    "categories, no value at first": "column 'c' holds texts",
-    "dates, irregular": "column 't' holds dates",
+    "categories, no value at first": "column 'c' is one of categories",
+    "dates, irregular": "column 't' is one of times",
     "resets": "--reset",
     "members": "--member",
     "stop": "--outliers stop",

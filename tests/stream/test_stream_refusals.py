@@ -13,15 +13,19 @@ from foretrace.stream._config import StreamConfig
 from foretrace.stream._model_config import ModelConfig
 
 pd = pytest.importorskip("pandas")
-OTHER_ROLE = "cannot be the --member, the --reset or the --id"
+TWO_ROLES = "has two roles: name it once"
 
 COMMANDS = {
     "stream a.csv": "--target COLUMN",
     "stream a.csv --target kk": "no column 'kk', only t, a, b, c, who, start, empty, y, k; did you",
-    "stream a.csv --target k --time a --numeric a": "'a' is named twice",
+    "stream a.csv --target k --time a --numeric a": f"'a' {TWO_ROLES}",
     "stream a.csv --target k --horizon 2 --task classification": "--horizon predicts numbers",
     "stream a.csv --target y --forecast": "--horizon",
     "stream a.txt --target x": "next character",
+    "stream a.csv --target y --known a": "needs a --horizon",
+    "stream a.csv --target y --horizon 2 --known c": "c='red', expected a number",
+    "stream a.csv --target y --horizon 2 --known a --numeric a": f"'a' {TWO_ROLES}",
+    "stream - --format csv --target y --horizon 2 --known a": "known: the next rows of standard in",
     "stream a.csv --target k --chunk 0": "chunk=0",
     "stream a.csv --target k --rule spatial(depth=1)": "use it with ONLINE",
     "stream a.csv --target y --delay 100000000": "delay=100000000",
@@ -30,7 +34,7 @@ COMMANDS = {
     "stream a.csv --target k --rule other": "other",
     "stream a.csv --target k --size tiny --cell lstm": "elementwise-lstm",
     "stream a.csv --target k --cell gru": "cell=gru is an option of the network, which takes no pa",
-    "stream a.csv --target k --member k": f"'k' {OTHER_ROLE}",
+    "stream a.csv --target k --member k": f"'k' {TWO_ROLES}",
     "stream a.csv --target k --member who --members 0": "members=0 must be at least 1",
     "stream a.csv --target k --member who --members 100000000": "there is room for",
     "predict absent a.csv": "no run at absent",
@@ -65,14 +69,15 @@ OPTIONS = [
         (lambda alarm=alarm: StreamConfig("a.csv", alarm=alarm), "expected CLASS=PROBABILITY")
         for alarm in (("up",), ("up=nan",), ("a=.1", "a=.2"))
     ),
-    (lambda: StreamConfig("a.csv", target="y", id="y"), f"'y' {OTHER_ROLE}"),
+    (lambda: StreamConfig("a.csv", target="y", id="y"), f"'y' {TWO_ROLES}"),
+    (lambda: StreamConfig("a.csv", target="y", text=("y",)), f"'y' {TWO_ROLES}.*--task says"),
     (lambda: StreamConfig("a.csv", text=("x",), words=0), r"text=.*words=0 leaves no input"),
     (
         lambda: StreamConfig("a.csv", at_least=math.nan),
         "at_least=nan, expected a number, such as 0",
     ),
-    (lambda: StreamConfig("a.csv", words=-1), "words=-1 must not be negative"),
-    (lambda: StreamConfig("a.csv", text=("x",), ignore=("x",)), "'x' is named twice"),
+    (lambda: StreamConfig("a.csv", words=-1), "words=-1 must be at least 0"),
+    (lambda: StreamConfig("a.csv", text=("x",), ignore=("x",)), f"'x' {TWO_ROLES}"),
     (
         lambda: StreamConfig("a.csv", checkpoint_seconds=math.nan),
         "checkpoint_seconds=.* must be positive",
@@ -93,6 +98,7 @@ OPTIONS = [
     (lambda: stream.Classifier(model="tiny"), r"model='tiny', expected a ModelConfig"),
     (lambda: stream.Classifier(classes=1), f"classes{WHOLE}"),
     (lambda: stream.Forecaster(horizon=0), f"horizon{WHOLE}"),
+    (lambda: stream.Forecaster(known=["x"], member="who"), "take one model for each member"),
 ]
 
 

@@ -51,9 +51,9 @@ def works_of(model):
 def test_each_call_is_done_once_in_some_order(kind, monkeypatch):
     """Answers, and pickles that are made meanwhile, are those of some beginning of the calls."""
     model, order, answers, pickles = MODELS[kind](), [], [], []
-    step, leave = OnlineEstimator._step, SlotTable.leave
+    step, leave = OnlineEstimator._learn, SlotTable.leave
 
-    def noting(self, x, y, labels):
+    def noting(self, x, y, labels=()):
         order.append((x, y))
         return step(self, x, y, labels)
 
@@ -63,7 +63,7 @@ def test_each_call_is_done_once_in_some_order(kind, monkeypatch):
 
     learn(model, *ROWS[0])
     with monkeypatch.context() as patch:
-        patch.setattr(OnlineEstimator, "_step", noting)
+        patch.setattr(OnlineEstimator, "_learn", noting)
         patch.setattr(SlotTable, "leave", noting_leave)
         in_threads(
             *(lambda k=k: [learn(model, *row) for row in ROWS[1 + k :: 4]] for k in range(4)),
