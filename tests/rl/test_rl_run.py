@@ -55,6 +55,7 @@ KINDS = {
     ),
     "policy": SMALL(MemoryChain(2)),
     "prediction": SMALL(TraceConditioning(3), agent=AgentConfig("prediction")),
+    "intentional": SMALL(TMaze(3), agent=AgentConfig("sarsa", optimizer="intentional")),
     "squares": SMALL(TMaze(3), agent=AgentConfig("sarsa", optimizer="lstd"), **LEAST),
     "gymnasium": SMALL(Gymnasium("Walk-v0"), evaluation_episodes=3),
     "no entropy": SMALL(TMaze(3), agent=AgentConfig(entropy=0.0), hide=(1,)),
