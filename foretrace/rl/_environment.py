@@ -131,7 +131,10 @@ def check_environment(environment: Environment) -> None:
     name = type(environment).__name__
     key = jax.eval_shape(lambda: jax.random.key(0))
     state, observation = jax.eval_shape(environment.reset, key)
-    after, step = jax.eval_shape(environment.step, state, jax.ShapeDtypeStruct((), jnp.int32), key)
+    bounds, action = getattr(environment, "bounds", None), jax.ShapeDtypeStruct((), jnp.int32)
+    if bounds is not None:
+        action = jax.ShapeDtypeStruct(bounds[0].shape, observation.dtype)
+    after, step = jax.eval_shape(environment.step, state, action, key)
     if not isinstance(step, TimeStep):
         raise TypeError(
             f"{name}.step returned a {type(step).__name__}, expected (state, foretrace.rl.TimeStep)"

@@ -11,8 +11,7 @@ import tyro
 
 from foretrace._types import Array, Float, Int, PRNGKeyArray
 from foretrace.rl._environment import TimeStep
-from foretrace.rl._live import Live, made
-from foretrace.rl._task import Task
+from foretrace.rl._live import Live, SpacedTask, Spaces, made
 
 
 class GymnasiumState(NamedTuple):
@@ -29,7 +28,7 @@ class GymnasiumState(NamedTuple):
     actions: Array
 
 
-class AbstractGymnasium(Task):
+class AbstractGymnasium(SpacedTask):
     """Environment of gymnasium whose steps run in Python, between the compiled agent's steps.
 
     An episode must follow from the seed of its reset and its actions, as gymnasium asks for: a
@@ -42,14 +41,8 @@ class AbstractGymnasium(Task):
     _live: Live
 
     @property
-    def observation_size(self) -> int:
-        """Number of elements of a flattened observation."""
-        return self._live.size
-
-    @property
-    def action_count(self) -> int | None:
-        """Number of actions; None for continuous ones."""
-        return self._live.count
+    def _spaces(self) -> Spaces:
+        return self._live.spaces
 
     def reset(self, key: PRNGKeyArray) -> tuple[GymnasiumState, Float[Array, "I"]]:
         """Begin an episode with a random seed."""
@@ -73,9 +66,10 @@ class AbstractGymnasium(Task):
 
 @dataclasses.dataclass(frozen=True)
 class Gymnasium(AbstractGymnasium):
-    """An environment of gymnasium with discrete actions, by its id.
+    """An environment of gymnasium, by its id.
 
-    Observations are flattened. Needs gymnasium: `pip install 'foretrace[rl]'`.
+    Its actions are discrete, or continuous and clipped to their bounds. Observations are flattened.
+    Needs gymnasium: `pip install 'foretrace[rl]'`.
 
     Args:
         id: id of the environment, such as CartPole-v1; module:NAME-v0 imports a module of your own

@@ -1,23 +1,22 @@
 """Environments of gymnax, as pure functions."""
 
 import dataclasses
-import math
 from functools import cached_property
 from typing import Any, ClassVar
 
 import jax.numpy as jnp
 
-from foretrace._types import Array, Float, Int, PRNGKeyArray
+from foretrace._types import Array, Float, PRNGKeyArray
 from foretrace.rl._environment import TimeStep
-from foretrace.rl._live import imported
-from foretrace.rl._task import Task
+from foretrace.rl._live import SpacedTask, Spaces, imported, spaces_of
 
 
 @dataclasses.dataclass(frozen=True)
-class Gymnax(Task):
-    """An environment of gymnax with discrete actions, with its default parameters.
+class Gymnax(SpacedTask):
+    """An environment of gymnax, with its default parameters.
 
-    Observations are flattened. Needs gymnax: `pip install 'foretrace[rl]'`.
+    Its actions are discrete, or continuous and clipped to their bounds. Observations are flattened.
+    Needs gymnax: `pip install 'foretrace[rl]'`.
 
     Args:
         name: name of the environment, such as CartPole-v1.
@@ -45,17 +44,10 @@ class Gymnax(Task):
             )
         return gymnax.make(self.name)
 
-    @property
-    def observation_size(self) -> int:
-        """Number of elements of a flattened observation."""
+    @cached_property
+    def _spaces(self) -> Spaces:
         environment, params = self._made
-        return math.prod(environment.observation_space(params).shape)
-
-    @property
-    def action_count(self) -> int | None:
-        """Number of actions; None for continuous ones."""
-        environment, params = self._made
-        return getattr(environment.action_space(params), "n", None)
+        return spaces_of(environment.observation_space(params), environment.action_space(params))
 
     def reset(self, key: PRNGKeyArray) -> tuple[Any, Float[Array, "I"]]:
         """Begin an episode."""
@@ -63,9 +55,12 @@ class Gymnax(Task):
         observation, state = environment.reset_env(key, params)
         return state, self._flat(observation)
 
-    def step(self, state: Any, action: Int[Array, ""], key: PRNGKeyArray) -> tuple[Any, TimeStep]:
+    def step(self, state: Any, action: Array, key: PRNGKeyArray) -> tuple[Any, TimeStep]:
         """Act."""
         environment, params = self._made
+        if self.bounds is not None:
+            space = environment.action_space(params)
+            action = jnp.clip(action.reshape(space.shape), space.low, space.high)
         observation, state, reward, terminated, _ = environment.step_env(key, state, action, params)
         truncated = jnp.asarray(environment.is_truncated(state, params), bool) & ~terminated
         return state, TimeStep.of(self._flat(observation), reward, terminated, truncated)

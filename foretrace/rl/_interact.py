@@ -7,7 +7,7 @@ import numpy as np
 
 from foretrace.rl._agent import Agent
 from foretrace.rl._checks import check_fits
-from foretrace.rl._live import acted, begun, made, sizes
+from foretrace.rl._live import acted, begun, made, spaces_of
 from foretrace.rl._state import AgentInfo, AgentState
 from foretrace.rl._transition import Transition
 
@@ -56,7 +56,8 @@ def interact(
             f"interact: the agent has batch_size={agent.batch_size}, expected None: one environment"
         )
     environment = made(environment)
-    check_fits("interact", agent, *sizes(environment))
+    spaces = spaces_of(environment.observation_space, environment.action_space)
+    check_fits("interact", agent, spaces.size, spaces.actions)
     observation = begun(environment, seed=seed)
     action, state, _ = agent.step(state, Transition(np.ravel(observation), first=True))
     total = 0.0

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from foretrace.rl._checks import check_array
+from foretrace.rl._task import Task
 
 MOST_STEPS = 10_000
 """Length of an episode that neither the environment nor the user limits."""
@@ -43,14 +44,13 @@ class Live:
     def __init__(self, make: Callable[[], Any], limit: int | None):
         first = make()
         self._make, self._free, self._episodes = make, [first], OrderedDict[int, _Episode]()
-        self.size, self.count = sizes(first)
+        self.spaces = spaces_of(first.observation_space, first.action_space)
         own = getattr(getattr(first, "spec", None), "max_episode_steps", None)
         self.limit = limit or own or MOST_STEPS
-        self.seen = jax.ShapeDtypeStruct((self.size,), jnp.result_type(float))
-        shape = () if self.count is not None else first.action_space.shape
-        self.action = jax.ShapeDtypeStruct(
-            shape, jnp.int32 if self.count is not None else self.seen.dtype
-        )
+        self.seen = jax.ShapeDtypeStruct((self.spaces.size,), jnp.result_type(float))
+        self.action = jax.ShapeDtypeStruct((), jnp.int32)
+        if self.spaces.bounds is not None:
+            self.action = jax.ShapeDtypeStruct(self.spaces.bounds[0].shape, self.seen.dtype)
 
     def reset(self, seed: Any) -> np.ndarray:
         """Begin an episode; return its first observation."""
@@ -95,7 +95,7 @@ class Live:
 
     def _flat(self, observation: Any) -> np.ndarray:
         flat = np.ravel(observation)
-        return check_array("observation", flat, (self.size,), self.seen.dtype, finite=False)
+        return check_array("observation", flat, self.seen.shape, self.seen.dtype, finite=False)
 
 
 @contextlib.contextmanager
@@ -149,19 +149,62 @@ def made(environment: Any) -> Any:
     return found if box else gymnasium.wrappers.FlattenObservation(found)
 
 
-def sizes(environment: Any) -> tuple[int, int | None]:
-    """Return the size of an observation, and the number of actions; None if continuous.
+class Spaces(NamedTuple):
+    """Observations and actions of an environment.
+
+    Args:
+        size: number of elements of a flattened observation.
+        actions: number of actions; None for continuous ones.
+        bounds: least and largest action, element by element; None for discrete actions.
+    """
+
+    size: int
+    actions: int | None
+    bounds: tuple[np.ndarray, np.ndarray] | None
+
+
+def spaces_of(seen: Any, taken: Any) -> Spaces:
+    """Return what the spaces of observations and actions say, of gymnasium or gymnax.
 
     Raises:
-        ValueError: observations of several parts.
+        ValueError: observations or actions of several parts.
     """
-    shape, count = environment.observation_space.shape, getattr(environment.action_space, "n", None)
-    if shape is None:
+    if seen.shape is None:
         raise ValueError(
             "observations have no shape; wrap the environment in "
             "gymnasium.wrappers.FlattenObservation"
         )
-    return math.prod(shape), None if count is None else int(count)
+    size = math.prod(seen.shape)
+    count = getattr(taken, "n", None)
+    if count is not None and getattr(taken, "shape", ()) in ((), None):
+        return Spaces(size, int(count), None)
+    if not hasattr(taken, "low"):
+        raise ValueError(f"actions are {taken}, expected Discrete, or a Box of continuous ones")
+    low, high = (np.broadcast_to(end, taken.shape).ravel() for end in (taken.low, taken.high))
+    return Spaces(size, None, (low, high))
+
+
+class SpacedTask(Task):
+    """A task whose sizes are those of its spaces."""
+
+    @property
+    def _spaces(self) -> Spaces:
+        raise NotImplementedError
+
+    @property
+    def observation_size(self) -> int:
+        """Number of elements of a flattened observation."""
+        return self._spaces.size
+
+    @property
+    def action_count(self) -> int | None:
+        """Number of actions; None for continuous ones."""
+        return self._spaces.actions
+
+    @property
+    def bounds(self) -> Any:
+        """Least and largest action; None for discrete actions."""
+        return self._spaces.bounds
 
 
 def begun(environment: Any, **options: Any) -> Any:

@@ -60,15 +60,17 @@ def build(config: RLConfig, key: PRNGKeyArray | None = None) -> Agent:
         key: PRNG key of the initial parameters. Default: from the configuration's seed.
 
     Raises:
-        ValueError: sizes, rates or probabilities out of range, or a rule without credit in depth.
+        ValueError: sizes, rates or probabilities out of range, a rule without credit in depth, or a
+            method that needs discrete actions where they are continuous.
     """
-    agent, environment = config.agent, config.seen
-    actions = environment.action_count
-    if actions is None:
+    agent, environment, bounds = config.agent, config.seen, config.environment.bounds
+    actions, size = environment.action_count or 0, None if bounds is None else bounds[0].size
+    if size is not None and agent.method != "actor-critic":
         raise ValueError(
-            f"{config.environment} has continuous actions; a run chooses among discrete ones"
+            f"agent.method={agent.method} does not fit {config.environment}, whose actions are "
+            "continuous; use --agent.method actor-critic"
         )
-    outputs = {"prediction": 1, "actor-critic": 1 + actions}
+    outputs = {"prediction": 1, "actor-critic": 1 + (2 * size if size else actions)}
     sizes = environment.observation_size, outputs.get(agent.method, actions)
     key = jax.random.key(config.seed) if key is None else key
     network: AbstractNetwork
@@ -78,7 +80,7 @@ def build(config: RLConfig, key: PRNGKeyArray | None = None) -> Agent:
         network = config.network.drawn(*sizes, key)
     return Agent(
         network,
-        method_of(agent),
+        method_of(agent, size),
         rule=config.rule,
         discount=agent.discount,
         trace_decay=agent.trace_decay,
@@ -100,12 +102,12 @@ def optimizer_of(config: AgentConfig) -> Update | optax.GradientTransformation:
     return adam(config.step_size)
 
 
-def method_of(config: AgentConfig) -> Method:
-    """Return the method of learning that a configuration describes."""
+def method_of(config: AgentConfig, action_size: int | None = None) -> Method:
+    """Return the method of learning that a configuration describes, for actions of this size."""
     if config.method == "prediction":
         return ValuePrediction()
     if config.method == "actor-critic":
-        return ActorCritic(actor_weight=config.actor_weight, entropy=config.entropy)
+        return ActorCritic(action_size, config.actor_weight, config.entropy)
     epsilon = optax.linear_schedule(1.0, config.epsilon, config.epsilon_steps)
     return QLearning(epsilon=epsilon, on_policy=config.method == "sarsa")
 

@@ -40,7 +40,7 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
         )
     for name, reference in config.environment.references.items():
         grid.add_row(name, f"{reference:.3g}", "")
-    cost = f"{_cost(config)} {lines[-1]['seconds']:.0f} s."
+    cost = f"{_cost(config)} {lines[-1]['seconds']:.0f} s.{_clipped(config)}"
     grid.caption = f"Mean of the last {LAST:.0%} of the steps. {cost}\n{_watched(lines[-1])}"
     return grid
 
@@ -93,6 +93,14 @@ def _cost(config: RLConfig) -> str:
     return (
         f"Each of {config.environments} environments carries {kept:,} numbers; seed {config.seed}."
     )
+
+
+def _clipped(config: RLConfig) -> str:
+    """Report the bounds of continuous actions."""
+    if config.environment.bounds is None:
+        return ""
+    ranges = (f"[{low:g}, {high:g}]" for low, high in zip(*config.environment.bounds, strict=True))
+    return f" Actions are clipped to {', '.join(dict.fromkeys(ranges))}."
 
 
 def _watched(line: Line) -> str:

@@ -2,6 +2,8 @@
 
 from typing import ClassVar
 
+import numpy as np
+
 from foretrace.rl._checks import check_ranges
 from foretrace.rl._environment import Environment
 
@@ -26,6 +28,11 @@ class Task(Environment):
 
     def __post_init__(self) -> None:
         check_ranges(self)
+
+    @property
+    def bounds(self) -> tuple[np.ndarray, np.ndarray] | None:
+        """Least and largest continuous action, element by element; None for discrete actions."""
+        return None
 
     @property
     def title(self) -> str:

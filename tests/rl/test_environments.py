@@ -143,8 +143,14 @@ def test_hidden_elements_are_left_out_and_all_else_is_the_wrapped_environments(h
 
 
 @pytest.mark.full
-def test_cartpole_of_gymnax():
+def test_environments_of_gymnax():
+    """Discrete actions, and continuous ones, which are clipped to their bounds."""
     pytest.importorskip("gymnax")
+    swimmer, key = rl.Gymnax("Swimmer-misc"), jax.random.key(0)
+    rl.check_environment(swimmer)
+    state, _ = swimmer.reset(key)
+    far, most = (swimmer.step(state, jnp.array([-1.0, by]), key)[1] for by in (5.0, 1.0))
+    np.testing.assert_array_equal(far.observation, most.observation)
     environment = rl.Gymnax("CartPole-v1")
     rl.check_environment(environment)
     assert (environment.observation_size, environment.action_count) == (4, 2)

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from rl_cases import Space, Walk, assert_same, make_agent, registered
+from tiers import fast
 
 from foretrace import rl
 from foretrace.cli import _main as cli
@@ -141,6 +142,20 @@ def test_an_environment_of_ones_own_is_run_from_the_command_line(tmp_path, capsy
     assert cli.main(["check", folder]) == 0
     assert cli.main(["resume", folder, "--steps", "60"]) == 0
     assert "step 60 of 60" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("task", "bounds"),
+    fast([("gymnasium --id Pendulum-v1", 2), ("gymnax --environment.name Swimmer-misc", 1)]),
+)
+def test_continuous_actions_are_run_from_the_command_line(task, bounds, tmp_path, capsys):
+    pytest.importorskip("gymnasium")
+    pytest.importorskip("gymnax")
+    words = f"rl {task} --steps 20 --checkpoint-every 10 --log-every 10 --network.depth 1"
+    words += " --cell lru --state-size 3 --model-size 4 --evaluation-episodes 0 --run-dir"
+    assert cli.main([*words.split(), str(tmp_path)]) == 0
+    said = " ".join(capsys.readouterr().out.split())
+    assert "step 20 of 20" in said and f"Actions are clipped to [-{bounds}, {bounds}]." in said
 
 
 @pytest.mark.full

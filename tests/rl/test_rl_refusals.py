@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import re
+import types
 
 import numpy as np
 import pytest
@@ -30,7 +31,7 @@ wide = functools.partial(rl.Agent, make_network(2, 4), rule=ft.ONLINE)
 BY_SQUARES = {"optimizer": rl.LSTD(), "rule": "reservoir"}
 squares = functools.partial(make_agent, cell=None, **BY_SQUARES)
 hidden = functools.partial(rl.Agent, make_network(2, 1, readout_size=3), **BY_SQUARES)
-SHAPELESS = Walk()
+SHAPELESS, MANY = Walk(), types.SimpleNamespace(shape=(2,), nvec=(2, 3))
 SHAPELESS.observation_space = Space(n=2)
 
 
@@ -246,8 +247,6 @@ def test_what_does_not_fit_is_named(error, call, given, words):
     ("environment", "words"),
     [
         (rl.Gymnasium("Chess-v9"), "Gymnasium(id='Chess-v9') cannot be made"),
-        (rl.Gymnasium("Pendulum-v1"), "Gymnasium(id='Pendulum-v1', limit=None) has continuous"),
-        (rl.Gymnax("Pendulum-v1"), "Gymnax(name='Pendulum-v1') has continuous actions"),
         (rl.Gymnax("Chess"), "unknown; choose one of"),
     ],
 )
@@ -256,6 +255,15 @@ def test_environments_that_cannot_be_run_are_named(environment, words):
     pytest.importorskip("gymnasium")
     with pytest.raises(ValueError, match=re.escape(words)):
         learns(environment)
+
+
+def test_a_method_of_discrete_actions_refuses_continuous_ones():
+    pytest.importorskip("gymnasium")
+    for method in ("q-learning", "sarsa"):
+        with pytest.raises(ValueError, match=f"method={method} does not fit Gymnasium.id='Pend"):
+            learns(rl.Gymnasium("Pendulum-v1"), method=method)
+    with pytest.raises(ValueError, match="actions are .*nvec=.*, expected Discrete, or a Box"):
+        interacted(Walk(action_space=MANY))
 
 
 def test_the_ends_of_the_ranges_are_allowed():

@@ -58,6 +58,7 @@ KINDS = {
     "intentional": SMALL(TMaze(3), agent=AgentConfig("sarsa", optimizer="intentional")),
     "squares": SMALL(TMaze(3), agent=AgentConfig("sarsa", optimizer="lstd"), **LEAST),
     "gymnasium": SMALL(Gymnasium("Walk-v0"), evaluation_episodes=3),
+    "continuous": SMALL(Gymnasium("Pendulum-v1", limit=7)),
     "no entropy": SMALL(TMaze(3), agent=AgentConfig(entropy=0.0), hide=(1,)),
 }
 TITLES = {
@@ -65,6 +66,7 @@ TITLES = {
     "squares": "TMaze, sarsa, rule reservoir, LSTD on untrained modules",
     "no entropy": "TMaze (without elements 1), actor-critic, rule online, LRU x 1",
     "gymnasium": "Walk-v0, actor-critic, rule online, LRU x 1",
+    "continuous": "Pendulum-v1, actor-critic, rule online, LRU x 1",
 }
 
 
@@ -74,7 +76,7 @@ def whole(tmp_path_factory):
 
     @functools.cache
     def result_of(kind):
-        if kind == "gymnasium":
+        if kind in ("gymnasium", "continuous"):
             registered()
         folder = tmp_path_factory.mktemp("runs") / "whole"
         return _run.train(KINDS[kind], folder, show_progress=False)
@@ -195,7 +197,7 @@ def test_the_report_names_task_and_score_and_counts_what_an_environment_carries(
     rows = {
         "3 episodes without learning": kind == "gymnasium",
         "the best constant prediction": kind == "prediction",
-        "the best possible": kind not in ("gymnasium", "prediction"),
+        "the best possible": kind not in ("gymnasium", "continuous", "prediction"),
     }
     names, scores = ([*column.cells] for column in grid.columns[:2])
     assert {row: row in names for row in rows} == rows
