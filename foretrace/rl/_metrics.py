@@ -8,7 +8,6 @@ import jax.numpy as jnp
 
 from foretrace._types import Array, Float
 from foretrace.rl._environment import TimeStep
-from foretrace.rl._learning_step import inputs_of
 from foretrace.rl._monitors import dead, spectral_radius, untrained
 from foretrace.rl._state import AgentInfo, AgentState
 
@@ -30,7 +29,7 @@ SUMS = {
 """Titles of the sums over steps. The record shows `error` as a share of the values' spread."""
 
 MONITORS = {
-    "spectral_radius": "largest |eigenvalue| of a layer",
+    "spectral_radius": "largest |eigenvalue| without input",
     "dead_modules": "share of modules dead",
     "untrained_modules": "share of modules untrained",
 }
@@ -90,22 +89,18 @@ def counted(
     return {name: tally[name] + part.sum().astype(total.dtype) for name, part in now.items()}
 
 
-def ended(
-    tally: Tally, before: AgentState, after: AgentState, observation: Array, moved: Any
-) -> Tally:
+def ended(tally: Tally, before: AgentState, after: AgentState, moved: Any) -> Tally:
     """Return the sums of a block, and the measurements at its end.
 
     Args:
         tally: sums over the block.
         before: state of the agent before the block.
         after: its state at the end.
-        observation: next observation of each environment.
         moved: whether each number of the agent's states has moved in the block.
     """
-    radius = jax.vmap(partial(spectral_radius, after.network), in_axes=(1, 0))
-    inputs = inputs_of(after.observations, observation)
+    radius = jax.vmap(partial(spectral_radius, after.network), in_axes=1)
     found = {
-        "spectral_radius": radius(after.carry.h, inputs).max(),
+        "spectral_radius": radius(after.carry.h).max(),
         "dead_modules": dead(after.network, moved),
         "untrained_modules": untrained(before.network, after.network),
     }

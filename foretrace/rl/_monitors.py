@@ -4,12 +4,10 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jax.flatten_util import ravel_pytree
 
 from foretrace._cells.abstract import AbstractCell, AbstractDiagonalCell
-from foretrace._modules import ModuleNetwork
-from foretrace._network import AbstractNetwork, Block, Network
+from foretrace._network import AbstractNetwork
 from foretrace._types import Array, Bool, Float, State
 
 STILL = 1e-6
@@ -46,45 +44,28 @@ def has_moved(before: Any, after: Any) -> Any:
     return jax.tree.map(moved, before, after)
 
 
-def spectral_radius(network: AbstractNetwork, h: State, x: Float[Array, "I"]) -> Float[Array, ""]:
-    """Return the largest |eigenvalue| of `d h_t / d h_{t-1}` over the layers, for one stream.
+def spectral_radius(network: AbstractNetwork, h: State) -> Float[Array, ""]:
+    """Return the largest |eigenvalue| of `d h_t / d h_{t-1}` without input, over all cells.
 
     For a diagonal cell it is the largest |lambda|; at 1 and above, a state does not forget. A dense
-    cell's Jacobian depends on where it is taken: at the next step of the stream.
+    cell's Jacobian depends on where it is taken: at the states of one stream.
 
         radius = lim ||J^k||^(1/k)        (Gelfand)
 
     Args:
         network: network.
-        h: states before the step.
-        x: input of the step.
+        h: states of a stream.
     """
-    if isinstance(network, ModuleNetwork):
-        radii = []
-        for cells, states in zip(network.layers, h, strict=True):
-            own = jax.tree.map(lambda leaf: leaf[0], states)
-            found = [_radius_and_output(*of_cell, x) for of_cell in zip(cells, own, strict=True)]
-            radii += [radius for radius, _ in found]
-            x = jnp.concatenate([x, *(output for _, output in found)])
-        return jnp.stack(radii).max()
-    assert isinstance(network, Network)
-
-    def layer(x: Array, now: tuple[Block, State]) -> tuple[Array, Array]:
-        block, h = now
-        radius, output = _radius_and_output(block.cell, h, block.before(x))
-        return block.after(x, output, None), radius
-
-    return lax.scan(layer, network.encoder(x), (network.blocks, h))[1].max()
+    return jnp.concatenate(
+        [r.ravel() for r in jax.tree.leaves(network.each_cell(_radius, h))]
+    ).max()
 
 
-def _radius_and_output(
-    cell: AbstractCell, h: State, z: Float[Array, "H"]
-) -> tuple[Float[Array, ""], Float[Array, "J"]]:
-    theta = cell.coefficients()
-    output = cell.readout(cell.step(theta, h, h, z), z)
+def _radius(cell: AbstractCell, h: State) -> Float[Array, ""]:
+    theta, (flat, restore) = cell.coefficients(), ravel_pytree(h)
+    z = jnp.zeros(cell.input_size, flat.real.dtype)
     if isinstance(cell, AbstractDiagonalCell):
-        return jnp.abs(cell.decay_and_drive(theta, z)[0]).max(), output
-    flat, restore = ravel_pytree(h)
+        return jnp.abs(cell.decay_and_drive(theta, z)[0]).max()
 
     def step(flat: Array) -> Array:
         own = restore(flat)
@@ -96,7 +77,7 @@ def _radius_and_output(
         size = jnp.maximum(jnp.linalg.norm(jacobian), jnp.finfo(flat.dtype).tiny)
         jacobian, logarithm = jacobian / size, logarithm + jnp.log(size) / 2**k
         jacobian = jacobian @ jacobian
-    return jnp.exp(logarithm), output
+    return jnp.exp(logarithm)
 
 
 def _any_of_module(moved: Any, axis: int) -> Bool[Array, "N"]:

@@ -145,7 +145,7 @@ def advance(
 
     start = (world, empty(world.total.dtype), has_moved(h, h))
     after, tally, moved = lax.fori_loop(0, steps, step, start)
-    return after, ended(tally, world.agent, after.agent, after.transition.observation, moved)
+    return after, ended(tally, world.agent, after.agent, moved)
 
 
 def _step(

@@ -106,12 +106,6 @@ class _Acting(Program[World]):
         """Return agent and environments before the first step."""
         return jax.jit(partial(_begun, self.config, self.agent))()
 
-    @property
-    def _advice(self) -> str:
-        if self.config.agent.optimizer == "lstd":
-            return "look for rewards or observations that are far too large"
-        return f"try a smaller agent.learning_rate (now {self.config.agent.step_size})"
-
     def block(self) -> None:
         """Act and learn up to the next line of the record, and write it."""
         config, show = self.config, self.session.show
@@ -125,7 +119,11 @@ class _Acting(Program[World]):
         show.reach(self.step, f"{label} {values[label]:.3g}")
         all_refused = tally["refused"] * config.environments >= tally["steps"]
         self.refused = self.refused + steps if all_refused else 0
-        self.check_refused(self.refused, self.step, self._advice)
+        advice = (
+            f"try a smaller agent.learning_rate (now {config.agent.step_size}), or look for "
+            "rewards or observations that are far too large"
+        )
+        self.check_refused(self.refused, self.step, advice)
 
     def result(self) -> dict[str, Any]:
         """Return the means over the last tenth of the run."""
