@@ -141,10 +141,13 @@ def result_of(lines: list[dict[str, Any]], steps: int) -> dict[str, float]:
     """Return the mean of a run's last tenth: returns over episodes, others over lines.
 
     >>> lines = [
-    ...     {"step": s, "return": float(s), "episodes": 2.0, "reward": 0.5} for s in (10, 95, 100)
+    ...     {"step": s, "return": float(s), "episodes": s - 90.0, "reward": s / 2}
+    ...     for s in (90, 92, 96)
     ... ]
     >>> result_of(lines, 100)
-    {'return': 97.5, 'reward': 0.5}
+    {'return': 95.0, 'reward': 47.0}
+    >>> result_of(lines[:1], 100)["reward"]
+    45.0
     """
     last = [line for line in lines if line["step"] > (1 - LAST) * steps] or lines[-1:]
     ended = [line for line in last if line["episodes"]]

@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-import pytest
 from cases import CELLS
 
 import foretrace as ft
@@ -202,21 +201,3 @@ class Walk:
                 raise self.wrong["error"]
             given = {name: self.wrong.get(name, part) for name, part in given.items()}
         return tuple(given.values())[: self.wrong.get("step", 5)]
-
-
-def registered():
-    """Return a walk as an environment that gymnasium makes by its id."""
-    gymnasium = pytest.importorskip("gymnasium")
-    if "Walk-v0" not in gymnasium.registry:
-
-        class Proper(Walk, gymnasium.Env):
-            def __init__(self):
-                super().__init__(last=7)
-                self.observation_space = gymnasium.spaces.Box(-np.inf, np.inf, (1, 2))
-                self.action_space = gymnasium.spaces.Discrete(2)
-
-            def reset(self, *, seed=None, options=None):
-                return super().reset(seed=seed)
-
-        gymnasium.register("Walk-v0", entry_point=Proper)
-    return rl.Gymnasium("Walk-v0")

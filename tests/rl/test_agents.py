@@ -15,7 +15,7 @@ from rl_cases import (
     stream,
     summing,
 )
-from tiers import fast, slow
+from tiers import fast
 
 import foretrace as ft
 from foretrace import rl
@@ -39,10 +39,8 @@ METHODS = {
 NETWORKS = {
     "lru": ("lru", 1, ft.ONLINE.with_depth(1)),
     "gru": ("gru", 1, ft.RTRL),
-    "tanh": ("tanh", 1, ft.RTRL.with_depth(1)),
     "two": ("lru", 2, ft.ONLINE.with_depth(2)),
     "modules": (None, 1, ft.ONLINE),
-    "lstm": ("lstm", 1, ft.ONLINE),
 }
 STREAMS = [
     ("entropy", "lru", 2, {"normalize_observations": True, "scale_rewards": True}),
@@ -54,7 +52,6 @@ STREAMS = [
         for network in ("gru", "two", "modules")
         for method in ("prediction", "entropy")
     ),
-    *(slow(method, network, None, {}) for network in ("tanh", "lstm") for method in METHODS),
 ]
 
 
@@ -177,21 +174,6 @@ def test_an_action_is_a_sample_of_its_policy():
     assert int(exploring.action(values, jnp.zeros(2))) == 0
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("on_policy", [True, False])
-def test_a_cut_episode_is_worth_the_action_that_its_policy_would_choose(on_policy):
-    """With an epsilon of 1 that of SARSA is random: both of two actions, about equally often."""
-    agent = make_agent(rl.QLearning(1.0, on_policy=on_policy), optimizer=summing())
-    _, state, _ = agent.step(agent.init(), FIRST)
-    cut = rl.Transition(SEEN[0], 0.0, truncated=True, final_observation=SEEN[5])
-    draws = [agent.step(state._replace(key=jax.random.key(i)), cut)[2].td_error for i in range(40)]
-    found = (np.array(draws) + float(state.value)) / DISCOUNT
-    values = np.asarray(ft.forward(agent.network, None, jnp.asarray(SEEN[[0, 5]]))[0])[1]
-    np.testing.assert_allclose(abs(found[:, None] - values).min(axis=1), 0, atol=1e-12)
-    hits = (abs(found - values.max()) < 1e-9).sum()
-    assert (10 < hits < 30) if on_policy else hits == 40
-
-
 def test_a_bounded_step_is_that_of_its_equation_and_the_mean_over_streams():
     """It moves the value by less than its error."""
     rng, optimizer = np.random.default_rng(0), rl.ObGD(10.0, 2.0)
@@ -225,17 +207,12 @@ def test_an_optimiser_of_optax_takes_the_mean_and_waits_where_nothing_is_known()
 
 
 @pytest.mark.full
-@pytest.mark.parametrize(("count", "times", "tolerance"), [(200, 10 * 2**14, 1e-3), (1, 4e5, 0.01)])
-def test_moments_follow_the_spread_of_rows_beyond_what_float32_counts(count, times, tolerance):
-    """Twice as many rows as float32 counts, or one by one: what came before is forgotten."""
+def test_moments_follow_the_spread_of_rows_beyond_what_float32_counts():
+    """Twice as many rows as float32 counts: what came before is forgotten."""
     rows = jnp.asarray(np.random.default_rng(0).normal(3.0, 2.0, (200, 1)), jnp.float32)
-    before = (1000.0, [0.0], [9e3]) if count > 1 else (1e6, rows.mean(0), rows.var(0) * 1e6)
-
-    def include(i, moments):
-        return moments.including(jnp.roll(rows, i, 0)[:count])
-
-    start = Moments(*(jnp.array(part, jnp.float32) for part in before))
-    moments = jax.jit(lambda moments: jax.lax.fori_loop(0, int(times), include, moments))(start)
+    start = Moments(*(jnp.array(part, jnp.float32) for part in (1000.0, [0.0], [9e3])))
+    include = jax.jit(lambda m: jax.lax.fori_loop(0, 10 * 2**14, lambda _, m: m.including(rows), m))
+    moments = include(start)
     assert float(moments.rows) == 1e6
-    np.testing.assert_allclose(moments.mean, rows.mean(0), rtol=tolerance)
-    np.testing.assert_allclose(moments.variance, rows.var(0), rtol=tolerance)
+    np.testing.assert_allclose(moments.mean, rows.mean(0), rtol=1e-3)
+    np.testing.assert_allclose(moments.variance, rows.var(0), rtol=1e-3)

@@ -1,5 +1,7 @@
 """The built-in environments: pure functions that keep their rules under any actions."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -13,18 +15,23 @@ from foretrace import rl
 MAZE = rl.TMaze(3, limit=12)
 
 
-def walk(environment, actions, seed=0):
-    """Return the observation before each action, and what follows it, episode after episode."""
+@functools.cache
+def program(environment):
+    """Return the compiled walk, one for all examples of as many actions."""
 
     def act(now, given):
         (state, seen), (action, key) = now, given
         state, step, following = rl.step_or_reset(environment, state, action, key)
         return (state, following), (seen, step)
 
+    return jax.jit(lambda start, given: jax.lax.scan(act, start, given)[1])
+
+
+def walk(environment, actions, seed=0):
+    """Return the observation before each action, and what follows it, episode after episode."""
     keys = jax.random.split(jax.random.key(seed + 1), len(actions))
-    given = jnp.asarray(actions, jnp.int32), keys
-    _, found = jax.lax.scan(act, environment.reset(jax.random.key(seed)), given)
-    return jax.tree.map(np.asarray, found)
+    start, given = environment.reset(jax.random.key(seed)), (jnp.asarray(actions, jnp.int32), keys)
+    return jax.tree.map(np.asarray, program(environment)(start, given))
 
 
 def chain(task, shown, actions):
@@ -65,10 +72,10 @@ def cards(task, shown, actions):
 
 
 RULES = [
-    *((rl.MemoryChain(length), chain) for length in (3, 1)),
+    (rl.MemoryChain(3), chain),
     (MAZE, maze),
     (rl.RepeatFirst(), cards),
-    *((rl.RepeatPrevious(decks, back), cards) for decks, back in ((1, 3), (1, 0), (2, 31))),
+    *((rl.RepeatPrevious(decks, back), cards) for decks, back in ((1, 3), (2, 31))),
 ]
 
 
@@ -94,19 +101,6 @@ def test_an_environment_keeps_its_rules(task, rules, actions, seed):
     assert len({tuple(task.reset(jax.random.key(i))[1].tolist()) for i in range(16)}) > 1
 
 
-@pytest.mark.full
-@given(st.integers(2, 6), st.integers(1, 9), st.integers(0, 99))
-def test_the_event_follows_the_stimulus_by_the_interval(interval, pause, seed):
-    _, steps = walk(rl.TraceConditioning(interval, pause), [0] * 200, seed)
-    stimuli, events = (np.flatnonzero(steps.observation[:, i]) for i in range(2))
-    np.testing.assert_array_equal(steps.reward, steps.observation[:, 1])
-    assert len(events) > 3 and not (steps.terminated | steps.truncated).any()
-    events = events[events >= stimuli[0]]
-    np.testing.assert_array_equal(events - stimuli[: len(events)], interval)
-    pauses = stimuli[1 : len(events) + 1] - events[: len(stimuli) - 1]
-    assert pauses.min() >= pause and pauses.max() <= 2 * pause
-
-
 @pytest.mark.parametrize("discount", fast([0.9, 0.99]))
 def test_the_value_of_trace_conditioning_is_the_mean_of_what_comes(discount):
     """In a stream of many events, discounted sums of them are the value on average."""
@@ -126,7 +120,7 @@ def test_the_value_of_trace_conditioning_is_the_mean_of_what_comes(discount):
     np.testing.assert_allclose(environment.spread(discount), np.var(values[1:]), rtol=1e-4)
 
 
-@pytest.mark.parametrize(("hide", "left"), fast([((2, 0), [1]), ((1,), [0, 2]), ((), [0, 1, 2])]))
+@pytest.mark.parametrize(("hide", "left"), fast([((2, 0), [1]), ((), [0, 1, 2])]))
 def test_hidden_elements_are_left_out_and_all_else_is_the_wrapped_environments(hide, left):
     actions = [1, 3, 1, 1, 0, 1, 2, 1, 1, 0, 1, 1]
     shown, steps = walk(MAZE, actions)

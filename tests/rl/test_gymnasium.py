@@ -1,6 +1,5 @@
 """Environments of gymnasium: step by step in Python, as pure functions, and in runs."""
 
-import json
 import sys
 import types
 
@@ -8,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rl_cases import Space, Walk, assert_same, make_agent, registered
+from rl_cases import Space, Walk, assert_same, make_agent
 from tiers import fast
 
 from foretrace import rl
@@ -20,7 +19,6 @@ from foretrace.rl._gymnasium import as_environment
 @pytest.mark.full
 @pytest.mark.parametrize("ends", [{"cut": 3}, {"last": 3}, {"last": None}])
 def test_an_agent_lives_in_an_environment_of_gymnasium(ends):
-    """A state that is kept goes on in another environment, whose first step is none of its own."""
     agent = make_agent()
     environment, twin, by_hand = Walk(**ends), Walk(**ends), agent.init()
     moments = list(rl.interact(agent, by_hand, environment, 7, seed=7))
@@ -37,21 +35,6 @@ def test_an_agent_lives_in_an_environment_of_gymnasium(ends):
         assert moment.total == (pytest.approx(total) if ended or cut else None)
         total = 0.0 if ended or cut else total
     assert environment.seeds == [7, *[None] * (len(twin.seeds) - 1)]
-    (again,) = rl.interact(agent, moments[1].state, Walk(), 1)
-    assert int(again.state.step) == int(moments[1].state.step) + 1
-
-
-@pytest.mark.full
-@pytest.mark.parametrize("wrong", [{"reward": np.nan}, {"terminated": 0}])
-def test_the_last_state_before_a_bad_step_goes_on(wrong):
-    agent = make_agent()
-    states = [agent.init()]
-    with pytest.raises((ValueError, TypeError)):
-        for moment in rl.interact(agent, states[0], Walk(**wrong), 4):
-            states.append(moment.state)
-    *_, after = rl.interact(agent, states[-1], Walk(wrong_from=1, reward=np.array([1.0])), 4)
-    assert len(states) == 3 and after.reward == 1
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(after.state.network))
 
 
 def walked(environment, key, actions):
@@ -111,51 +94,33 @@ def test_an_episode_is_cut_at_the_limit_and_its_actions_fit(last):
     np.testing.assert_allclose(rewards, place, rtol=1e-6)
 
 
-@pytest.mark.full
-def test_an_agent_is_evaluated_in_an_object_of_gymnasium():
-    agent = make_agent(batch_size=3)
-    found, again = (agent.evaluate(agent.init(), Walk(), 7, greedy=False) for _ in range(2))
-    np.testing.assert_array_equal(found.lengths, [5] * 7)
-    assert len(set(found.returns.tolist())) == 7
-    np.testing.assert_array_equal(found.returns, again.returns)
-
-
 def test_an_error_of_an_environment_leaves_a_compiled_program_as_it_is():
     agent = make_agent()
     with pytest.raises(RuntimeError, match="^the motor is hot$"):
         agent.evaluate(agent.init(), Walk(error=RuntimeError("the motor is hot")), 2)
 
 
-@pytest.mark.full
-def test_an_environment_of_ones_own_is_run_from_the_command_line(tmp_path, capsys, monkeypatch):
-    registered()
-    monkeypatch.setitem(sys.modules, "walks", types.ModuleType("walks"))
-    folder = str(tmp_path / "run")
-    words = "rl gymnasium --id walks:Walk-v0 --hide 1 --environments 2 --steps 40 --log-every 20"
-    words += " --checkpoint-every 20 --environment.limit 4 --network.depth 1 --network.model-size 4"
-    small = ["--cell", "lru", "--state-size", "3"]
-    assert cli.main([*words.split(), "--run-dir", folder, *small]) == 0
-    out = capsys.readouterr().out
-    assert "walks:Walk-v0 (without elements 1)" in out and "20 episodes without learning" in out
-    lines = map(json.loads, (tmp_path / "run" / "metrics.jsonl").read_text().splitlines())
-    assert sum(line["episodes"] for line in lines if line["kind"] == "train") == 20
-    assert cli.main(["check", folder]) == 0
-    assert cli.main(["resume", folder, "--steps", "60"]) == 0
-    assert "step 60 of 60" in capsys.readouterr().out
-
-
 @pytest.mark.parametrize(
-    ("task", "bounds"),
-    fast([("gymnasium --id Pendulum-v1", 2), ("gymnax --environment.name Swimmer-misc", 1)]),
+    ("task", "said"),
+    fast(
+        [
+            ("gymnasium --id Pendulum-v1", "Actions are clipped to [-2, 2]."),
+            ("gymnax --environment.name Swimmer-misc", "Actions are clipped to [-1, 1]."),
+            ("gymnasium --id walks:CartPole-v1 --hide 1 3", "walks:CartPole-v1 (without elements"),
+        ]
+    ),
 )
-def test_continuous_actions_are_run_from_the_command_line(task, bounds, tmp_path, capsys):
+def test_environments_of_others_are_run_from_the_command_line(
+    task, said, tmp_path, capsys, monkeypatch
+):
     pytest.importorskip("gymnasium")
     pytest.importorskip("gymnax")
+    monkeypatch.setitem(sys.modules, "walks", types.ModuleType("walks"))
     words = f"rl {task} --steps 20 --checkpoint-every 10 --log-every 10 --network.depth 1"
-    words += " --cell lru --state-size 3 --model-size 4 --evaluation-episodes 0 --run-dir"
+    words += " --cell lru --state-size 3 --model-size 4 --evaluation-episodes 2 --run-dir"
     assert cli.main([*words.split(), str(tmp_path)]) == 0
-    said = " ".join(capsys.readouterr().out.split())
-    assert "step 20 of 20" in said and f"Actions are clipped to [-{bounds}, {bounds}]." in said
+    table = " ".join(capsys.readouterr().out.split())
+    assert "step 20 of 20" in table and said in table and "2 episodes without" in table
 
 
 @pytest.mark.full

@@ -28,9 +28,8 @@ def rows_of(tree):
 
 CASES = [
     (rl.QLearning(0.5), 3, False),
-    *((rl.ValuePrediction(), streams, False) for streams in (None, 1, 3)),
+    *((rl.ValuePrediction(), streams, False) for streams in (None, 1)),
     (rl.ValuePrediction(), 3, True),
-    (rl.QLearning(0.5), None, False),
 ]
 
 
@@ -89,39 +88,47 @@ def test_the_decoder_solves_the_equations_of_all_steps(method, streams, scaled):
     assert solved >= 2 and (bounded or scaled)
 
 
-@pytest.mark.parametrize(
-    ("seen", "rewards", "want", "refused"),
-    [
-        ({20: 1e3}, {}, 10, 0),
-        ({20: 1e12}, {}, 10, 0),
-        ({}, {1000: 1e3}, 10, 0),
-        ({}, {1000: 1e12}, 10, 0),
-        ({}, {1000: -1e18, 3000: 1e18}, 10, 0),
-        ({}, dict.fromkeys(range(1000, 10_000), 1e12), 1e13, 0),
-        ({}, {0: 1e20}, 10, 1),
-        ({}, {0: 3e38}, 10, 1),
-    ],
-)
-def test_one_huge_number_is_soon_outweighed_and_rewards_that_stay_huge_count(
-    seen, rewards, want, refused
-):
-    """A reward whose sum of squares would be infinite is refused."""
+@pytest.fixture(scope="module")
+def predictions():
+    """Return the last predictions and the number of refused steps, as one program."""
     agent = make_agent(
         rl.ValuePrediction(), cell=None, rule="reservoir", optimizer=rl.LSTD(0.999), discount=0.9
     )
-    rows, each = jax.random.normal(jax.random.key(1), (10_000, 2)), jnp.ones(10_000)
-    for t, size in seen.items():
-        rows = rows.at[t].multiply(size)
-    each = each.at[jnp.array([*rewards], int)].set(jnp.array([*rewards.values()], float))
 
     def step(state, now):
         prediction, state, _ = agent.step(state, rl.Transition(*now))
         return state, prediction
 
-    _, state, _ = agent.step(agent.init(), rl.Transition(jnp.ones(2), first=True))
-    state, found = jax.lax.scan(step, state, (rows, each))
-    np.testing.assert_allclose(found[-100:].mean(), want, rtol=0.1)
-    assert int(state.skipped) == refused
+    @jax.jit
+    def run(rows, rewards):
+        _, state, _ = agent.step(agent.init(), rl.Transition(jnp.ones(2), first=True))
+        state, found = jax.lax.scan(step, state, (rows, rewards))
+        return found[-100:].mean(), state.skipped
+
+    return run
+
+
+@pytest.mark.parametrize(
+    ("seen", "rewards", "want", "refused"),
+    [
+        ({20: 1e12}, {}, 10, 0),
+        ({}, {1000: 1e12}, 10, 0),
+        ({}, {1000: -1e18, 3000: 1e18}, 10, 0),
+        ({}, dict.fromkeys(range(1000, 10_000), 1e12), 1e13, 0),
+        ({}, {0: 1e20}, 10, 1),
+    ],
+)
+def test_one_huge_number_is_soon_outweighed_and_rewards_that_stay_huge_count(
+    seen, rewards, want, refused, predictions
+):
+    """A reward whose sum of squares would be infinite is refused."""
+    rows, each = np.random.default_rng(1).normal(size=(10_000, 2)), np.ones(10_000)
+    for t, size in seen.items():
+        rows[t] *= size
+    each[[*rewards]] = [*rewards.values()]
+    found, skipped = predictions(jnp.float32(rows), jnp.float32(each))
+    np.testing.assert_allclose(found, want, rtol=0.1)
+    assert int(skipped) == refused
 
 
 LEAST = "rl t-maze --rule reservoir --agent.optimizer lstd --agent.method sarsa --steps 10"
@@ -132,8 +139,7 @@ LEAST = "rl t-maze --rule reservoir --agent.optimizer lstd --agent.method sarsa 
     [
         (LEAST, "--agent.method actor-critic", "Agent(method=ActorCritic)"),
         (LEAST, "--cell lru", "--cell"),
-        (LEAST, "--model_size=32", "--model_size=32"),
-        (LEAST, "--network.norm-eps 1e-5 --network.glu", "--network.norm-eps, --network.glu"),
+        (LEAST, "--network.norm-eps 1e-5 --model_size=32", "--network.norm-eps, --model_size=32"),
         (f"sweep {LEAST} --grid seed=0,1", "--depth 2", "--depth"),
     ],
 )

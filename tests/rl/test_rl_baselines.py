@@ -9,9 +9,6 @@ from rl_cases import make_network
 
 import foretrace as ft
 
-PPO = {"environment": "chain", "length": 2, "discount": 0.9, "entropy": 0.01, "learning_rate": 1e-3}
-PPO |= {"environments": 4, "rollout": 8, "epochs": 1, "steps": 1600, "seeds": [0]}
-
 
 def traces(agent, steps=7, done=2):
     """Return the trace after each step of a stream with one end of an episode, no updates."""
@@ -38,23 +35,6 @@ def test_a_window_over_whole_episodes_is_the_exact_gradient(benchmark, entropy):
     # A window of two steps is exact for the first two steps of an episode, and not beyond.
     apart = np.abs(short - exact).max(axis=1)
     assert apart[1] < 1e-12 < 1e-6 < apart[2]
-
-
-@pytest.mark.full
-@pytest.mark.exact
-def test_generalised_advantages_by_their_definition(benchmark):
-    ppo = benchmark("agents.ppo")
-    draw = np.random.default_rng(0)
-    reward, value = draw.normal(size=(6, 2)), draw.normal(size=(7, 2))
-    done, none = draw.random((6, 2)) < 0.3, np.zeros((6, 2))
-    moments = ppo.Moment(none, none, none, none, value[:6], reward, done, none)
-    with jax.numpy_dtype_promotion("standard"):
-        found = ppo.advantages(PPO, *jax.tree.map(jax.numpy.asarray, (moments, value[6])))
-    advantage = np.zeros(2)
-    for t in reversed(range(6)):
-        goes_on = PPO["discount"] * (1 - done[t])
-        advantage = reward[t] + goes_on * (value[t + 1] + ppo.GAE * advantage) - value[t]
-        np.testing.assert_allclose(found[t], advantage)
 
 
 def test_gymnax_asks_for_the_cue_of_so_many_steps_ago(benchmark):

@@ -11,7 +11,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from rl_cases import registered
 from safetensors.numpy import load_file
 from tiers import fast
 
@@ -39,15 +38,6 @@ STATE = "agent.state.safetensors"
 LEAST = {"network": None, "rule": "reservoir"}
 
 
-class Torn(MemoryChain):
-    """A memory chain whose answers are paid with NaN where the cue is 1."""
-
-    def step(self, state, action, key):
-        after, step = super().step(state, action, key)
-        bad = step.terminated & (state.cue > 0)
-        return after, step._replace(reward=jnp.where(bad, jnp.nan, step.reward))
-
-
 KINDS = {
     # A checkpoint follows the first line of metrics behind 25 steps, and behind 50.
     "values": SMALL(
@@ -57,7 +47,7 @@ KINDS = {
     "prediction": SMALL(TraceConditioning(3), agent=AgentConfig("prediction")),
     "intentional": SMALL(TMaze(3), agent=AgentConfig("sarsa", optimizer="intentional")),
     "squares": SMALL(TMaze(3), agent=AgentConfig("sarsa", optimizer="lstd"), **LEAST),
-    "gymnasium": SMALL(Gymnasium("Walk-v0"), evaluation_episodes=3),
+    "gymnasium": SMALL(Gymnasium("CartPole-v1"), evaluation_episodes=3),
     "continuous": SMALL(Gymnasium("Pendulum-v1", limit=7)),
     "no entropy": SMALL(TMaze(3), agent=AgentConfig(entropy=0.0), hide=(1,)),
 }
@@ -65,7 +55,7 @@ TITLES = {
     "policy": "MemoryChain, actor-critic, rule online, LRU x 1",
     "squares": "TMaze, sarsa, rule reservoir, LSTD on untrained modules",
     "no entropy": "TMaze (without elements 1), actor-critic, rule online, LRU x 1",
-    "gymnasium": "Walk-v0, actor-critic, rule online, LRU x 1",
+    "gymnasium": "CartPole-v1, actor-critic, rule online, LRU x 1",
     "continuous": "Pendulum-v1, actor-critic, rule online, LRU x 1",
 }
 
@@ -77,7 +67,7 @@ def whole(tmp_path_factory):
     @functools.cache
     def result_of(kind):
         if kind in ("gymnasium", "continuous"):
-            registered()
+            pytest.importorskip("gymnasium")
         folder = tmp_path_factory.mktemp("runs") / "whole"
         return _run.train(KINDS[kind], folder, show_progress=False)
 
@@ -140,19 +130,10 @@ def test_a_run_ends_where_all_steps_of_two_blocks_in_a_row_are_refused(tmp_path,
         train(resume=True)
 
 
-def test_the_result_is_the_mean_of_the_last_tenth_of_the_steps():
-    record = [
-        {"step": step, "return": returned, "episodes": ended, "reward": returned}
-        for step, returned, ended in ((90, 9.0, 9.0), (95, 1.0, 1.0), (100, 4.0, 2.0))
-    ]
-    assert _run.result_of(record, 100) == {"return": 3.0, "reward": 2.5}
-    assert _run.result_of(record[:1], 100)["reward"] == 9.0
-
-
-@pytest.mark.parametrize("kind", fast(["prediction", "policy", "squares", "torn"], 2))
+@pytest.mark.parametrize("kind", fast(["prediction", "policy", "squares"]))
 def test_a_block_counts_what_its_steps_bring(kind):
-    """Sums of a compiled block are those of its steps; rewards that are not finite are refused."""
-    config = KINDS[kind] if kind != "torn" else SMALL(Torn(2))
+    """Sums of a compiled block are those of its steps."""
+    config = KINDS[kind]
     environment, agent, count = config.seen, build(config), config.environments
     start = begin(environment, agent, jax.random.key(0))
 
@@ -178,8 +159,6 @@ def test_a_block_counts_what_its_steps_bring(kind):
     assert tally["steps"] == 160 * count and float(tally["spectral_radius"]) > 0
     for name, numbers in each.items():
         np.testing.assert_allclose(tally[name], numbers.sum(), rtol=1e-4, err_msg=name)
-    assert (tally["refused"] > 10) == (kind == "torn")
-    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(world.agent.network))
     networks = start.agent.network, world.agent.network
     assert tally["untrained_modules"] == (kind == "squares")
     if kind == "squares":
@@ -231,16 +210,14 @@ def test_divergence_ends_with_the_last_good_state(tmp_path):
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("kind", ["policy", "values"])
-def test_the_network_of_an_agent_is_exported_with_its_normalisation(kind, whole, tmp_path):
+def test_the_network_of_an_agent_is_exported_with_its_normalisation(whole, tmp_path):
     runtime = pytest.importorskip("onnxruntime", reason="pip install 'foretrace[export]'")
-    run, graph = whole(kind).run.path, tmp_path / "agent.onnx"
+    run, graph = whole("values").run.path, tmp_path / "agent.onnx"
     assert cli.main(["export", str(run), "--format", "onnx", "--out", str(graph)]) == 0
     agent, state = _run.agent_of(run)
-    assert (state.observations is not None) == KINDS[kind].agent.normalize_observations
     xs = np.float32(np.arange(agent.network.input_size) - np.arange(5.0)[:, None])
-    seen = xs if state.observations is None else state.observations.normalised(xs)
-    expected, _ = ft.forward(state.network, None, jnp.asarray(seen, jnp.float32))
+    seen = jnp.asarray(state.observations.normalised(xs), jnp.float32)
+    expected, _ = ft.forward(state.network, None, seen)
     session, given = runtime.InferenceSession(graph.read_bytes()), load_file(tmp_path / STATE)
     for x in xs:
         results = session.run(None, {**given, "x": x})
