@@ -129,7 +129,6 @@ class RLConfig:
         agent, predicts = self.agent, self.agent.method == "prediction"
         squares, update = agent.optimizer == "lstd", f"agent.optimizer={agent.optimizer}"
         method, task = f"agent.method={agent.method}", type(self.environment).__name__
-        scaled = f"agent.scale_rewards={agent.scale_rewards}"
         for setting, unfit, other in (
             (
                 f"agent.kappa={agent.kappa}",
@@ -142,16 +141,10 @@ class RLConfig:
                 f"{update}, which solves for the values; leave it out",
             ),
             (
-                scaled,
-                squares and agent.scale_rewards,
-                f"{update}: the solution follows the scale of the rewards, and scales of different "
-                "times would be mixed; use --agent.scale-rewards False",
-            ),
-            (
-                scaled,
-                predicts and agent.scale_rewards,
-                f"{method}: predictions of scaled rewards cannot be compared with the values of "
-                "the environment; leave it out",
+                f"agent.scale_rewards={agent.scale_rewards}",
+                agent.scale_rewards and (squares or predicts),
+                f"{update if squares else method}: values would be in units of the scaled rewards, "
+                "which change over time; use --agent.scale-rewards False",
             ),
             (
                 method,

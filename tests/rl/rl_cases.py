@@ -191,7 +191,7 @@ class Walk:
         self.steps += 1
         given = {
             "observation": np.array([[self.place, self.steps]], np.float32),
-            "reward": self.place,
+            "reward": np.array([self.place]),
             "terminated": self.steps == self.last,
             "truncated": self.steps == self.cut,
             "info": {},

@@ -129,11 +129,6 @@ def test_hidden_elements_are_left_out_and_all_else_is_the_wrapped_environments(h
     jax.tree.map(np.testing.assert_array_equal, walk(wrapped, actions), expected)
     assert (wrapped.action_count, wrapped.truncates) == (4, True)
     assert not hasattr(wrapped, "value") and not hasattr(wrapped, "spread")
-    inner = rl.TraceConditioning(3)
-    state, _ = inner.reset(jax.random.key(0))
-    other = rl.Masked(inner, (1,))
-    assert other.spread(0.9) == inner.spread(0.9)
-    np.testing.assert_array_equal(other.value(state, 0.9), inner.value(state, 0.9))
 
 
 @pytest.mark.full
@@ -150,3 +145,15 @@ def test_environments_of_gymnax():
     assert (environment.observation_size, environment.action_count) == (4, 2)
     _, steps = walk(environment, [1] * 30)
     assert steps.terminated.sum() >= 2 and not steps.truncated.any()
+
+
+def test_gymnax_asks_for_the_cue_of_so_many_steps_ago(benchmark):
+    pytest.importorskip("gymnax", reason="pip install 'foretrace[rl]'")
+    chain = benchmark("agents.others").GymnaxChain(length=3)
+    state, observation = chain.reset(jax.random.key(0))
+    cue, rewards = observation[2], []
+    for _ in range(4):
+        state, step = chain.step(state, (cue > 0).astype(int), jax.random.key(1))
+        rewards.append((float(step.reward), bool(step.terminated)))
+    assert abs(cue) == 1
+    assert rewards == [(0.0, False)] * 3 + [(1.0, True)]

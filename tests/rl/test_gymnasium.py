@@ -26,7 +26,7 @@ def test_an_agent_lives_in_an_environment_of_gymnasium(ends):
     given = rl.Transition(seen.ravel(), first=True)
     for moment in moments:
         action, by_hand, _ = agent.step(by_hand, given)
-        last, reward, ended, cut, _ = twin.step(int(action))
+        last, (reward,), ended, cut, _ = twin.step(int(action))
         seen, total = twin.reset()[0] if ended or cut else last, total + reward
         given = rl.Transition(seen.ravel(), reward, ended, cut, final_observation=last.ravel())
         expected = agent.step(by_hand, given)[1]

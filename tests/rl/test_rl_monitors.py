@@ -7,7 +7,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from cases import CELLS
 from jax.flatten_util import ravel_pytree
 from rl_cases import make_network
 from tiers import fast
@@ -49,20 +48,6 @@ def test_the_spectral_radius_is_that_of_the_jacobian_of_each_cell(cell):
     with jax.numpy_rank_promotion("allow"):
         found = jax.jit(spectral_radius)(network, h)
     np.testing.assert_allclose(found, max(radii), rtol=1e-3)
-
-
-@pytest.mark.parametrize("name", CELLS)
-def test_every_cell_has_a_radius_and_a_range(name):
-    """Shapes alone: nothing is compiled."""
-
-    def watched(key):
-        network = ft.Network(2, 3, model_size=4, depth=2, cell=CELLS[name], key=key)
-        h = ft.init_carry(network, ft.BPTT).h
-        many = jax.tree.map(lambda leaf: leaf[:, None], h)
-        share = dead(network, has_moved(many, many))
-        return spectral_radius(network, h), share, untrained(network, network)
-
-    assert [leaf.shape for leaf in jax.eval_shape(watched, jax.random.key(0))] == [(), (), ()]
 
 
 @pytest.mark.parametrize(("cell", "count"), [("lru", 6), (None, 10)])

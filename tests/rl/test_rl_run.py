@@ -130,7 +130,7 @@ def test_a_run_ends_where_all_steps_of_two_blocks_in_a_row_are_refused(tmp_path,
         train(resume=True)
 
 
-@pytest.mark.parametrize("kind", fast(["prediction", "policy", "squares"]))
+@pytest.mark.parametrize("kind", fast(["prediction", "policy", "squares"], 2))
 def test_a_block_counts_what_its_steps_bring(kind):
     """Sums of a compiled block are those of its steps."""
     config = KINDS[kind]
