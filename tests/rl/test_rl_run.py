@@ -137,15 +137,17 @@ def test_a_block_counts_what_its_steps_bring(kind):
     environment, agent, count = config.seen, build(config), config.environments
     start = begin(environment, agent, jax.random.key(0))
 
-    def step(world, _):
+    def step(now, _):
+        world, paid = now
         action, _, info = agent.step(world.agent, world.transition)
         after, _ = advance(environment, agent, world, 1)
         value_of = getattr(environment, "value", lambda state, discount: (0.0, False))
         value, known = jax.vmap(lambda s: value_of(s, agent.discount))(world.environments)
-        total, done = world.total + after.transition.reward, after.transition.terminated
-        return after, {
-            "episodes": done | after.transition.truncated,
-            "return": jnp.where(done | after.transition.truncated, total, 0),
+        total, done = paid + after.transition.reward, after.transition.terminated
+        done |= after.transition.truncated
+        return (after, jnp.where(done, 0, total)), {
+            "episodes": done,
+            "return": jnp.where(done, total, 0),
             "reward": after.transition.reward,
             "td_error": jnp.abs(info.td_error),
             "update_norm": info.update_norm * count,
@@ -154,7 +156,8 @@ def test_a_block_counts_what_its_steps_bring(kind):
             "refused": after.agent.skipped - world.agent.skipped,
         }
 
-    after, each = jax.jit(lambda world: jax.lax.scan(step, world, length=160))(start)
+    run = jax.jit(lambda world: jax.lax.scan(step, (world, jnp.zeros(count)), length=160))
+    _, each = run(start)
     world, tally = jax.jit(partial(advance, environment, agent))(start, 160)
     assert tally["steps"] == 160 * count and float(tally["spectral_radius"]) > 0
     for name, numbers in each.items():
