@@ -56,9 +56,8 @@ def spectral_radius(network: AbstractNetwork, h: State) -> Float[Array, ""]:
         network: network.
         h: states of a stream.
     """
-    return jnp.concatenate(
-        [r.ravel() for r in jax.tree.leaves(network.each_cell(_radius, h))]
-    ).max()
+    radii = jax.tree.leaves(network.each_cell(_radius, h))
+    return jnp.concatenate([*map(jnp.ravel, radii)]).max()
 
 
 def _radius(cell: AbstractCell, h: State) -> Float[Array, ""]:
