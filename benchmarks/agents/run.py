@@ -10,7 +10,6 @@
     python -m benchmarks.agents.run chains --seeds 0               gymnax's memory chain
     python -m benchmarks.agents.run ppo        recurrent PPO, an upper reference
     python -m benchmarks.agents.run squares    values by least squares on untrained modules
-    python -m benchmarks.agents.run updates    values on long chains, by update
     python -m benchmarks.agents.run sizes      operations, memory and time of a step, by rule
     python -m benchmarks.agents.run memory     memory and live arrays over a million steps
 
@@ -18,10 +17,7 @@ Finished cells stay in records/rl.jsonl, rl_baselines.jsonl, rl_tasks.jsonl, rl_
 the boards `popgym` and `chains` in boards.jsonl. Their settings were written down before the first
 run: the agent of the part `repeat` with the cell that docs/agents.md advises, 300,000 steps of
 POPGym 1.0.7 and, as published, 500,000 of the chain. Seeds are run in order, from 0 to 9 and from
-0 to 15, all tasks of a seed before the next, and every finished one counts. So were those of
-`updates`: SARSA with the trace decay, the discount, and the shares of the error (eta: 0.5 of the
-update alone, 0.25 of its Q-learning) that are the defaults of the authors of intentional updates,
-ObGD at its own defaults, and least squares as in `squares`.
+0 to 15, all tasks of a seed before the next, and every finished one counts.
 """
 
 from benchmarks import ledger
@@ -61,19 +57,6 @@ def squares():
         place = {"part": "squares", "environment": environment, "method": method}
         found += by_steps(steps, **place, rule="reservoir", **settings)
     return found
-
-
-def updates():
-    """Return the cells of SARSA on long chains: what moves the parameters, and by how much."""
-    place = {"part": "updates", "environment": "chain", "method": "sarsa", "epsilon": 0.02}
-    trained = {"rule": "online", "trace_decay": 0.8}
-    ways = [
-        {"optimizer": "intentional", "learning_rate": 0.5, **trained},
-        {"optimizer": "intentional", "learning_rate": 0.25, **trained},
-        {"optimizer": "obgd", "learning_rate": None, **trained},
-        {"optimizer": "lstd", "learning_rate": None, "rule": "reservoir", "trace_decay": 0.9},
-    ]
-    return [cell for way in ways for cell in by_steps({128: 300_000, 256: 300_000}, **place, **way)]
 
 
 def windows():
@@ -157,7 +140,6 @@ LEARNED = {
     "maze": ("rl", own.learn, by_steps(MAZES, task="maze", rule=TWO, **own.DEFAULT)),
     "windows": ("rl_baselines", own.learn, windows()),
     "squares": ("rl_baselines", own.learn, squares()),
-    "updates": ("rl_baselines", own.learn, updates()),
     "control": ("rl_tasks", others.control, control()),
     "repeat": ("rl_tasks", others.repeat, repeat()),
     "popgym": ("boards", others.popgym, popgym()),

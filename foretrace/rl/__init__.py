@@ -11,7 +11,6 @@ from foretrace.rl._environment import step_or_reset as step_or_reset
 from foretrace.rl._evaluation import Episodes as Episodes
 from foretrace.rl._gymnasium import Gymnasium as Gymnasium
 from foretrace.rl._gymnax import Gymnax as Gymnax
-from foretrace.rl._intentional import Intentional as Intentional
 from foretrace.rl._interact import Interaction as Interaction
 from foretrace.rl._interact import interact as interact
 from foretrace.rl._lstd import LSTD as LSTD

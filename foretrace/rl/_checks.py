@@ -19,7 +19,6 @@ _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "learning_rate kappa prior": (lambda x: 0 < x < math.inf, "be a finite number above 0"),
     "actor_weight entropy": (lambda x: 0 <= x < math.inf, "be a finite number of at least 0"),
     "discount trace_decay": (lambda x: 0 <= x <= 1, "lie in [0, 1]"),
-    "decay": (lambda x: 0 <= x < 1, "lie in [0, 1)"),
     "epsilon": (lambda x: callable(x) or 0 <= x <= 1, "lie in [0, 1]"),
     "forget": (lambda x: 0 < x <= 1, "lie in (0, 1]"),
     "back distractors": (_whole(0), "be an integer of at least 0"),

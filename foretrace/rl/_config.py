@@ -42,14 +42,11 @@ class AgentConfig:
             sarsa), or a prediction.
         discount: discount of the value of the next state (gamma).
         trace_decay: decay of the trace of gradients beside the discount (lambda).
-        optimizer: obgd, adam and intentional update along the trace. obgd bounds the step by the
-            error; intentional aims at a share of the error, and learns values alone (not
-            actor-critic). lstd solves for values by least squares on 24 untrained modules, for
-            rewards that are far away; it needs --rule reservoir, and --agent.method sarsa where
-            there are actions.
-        learning_rate: largest step size of obgd, the share of the error that a step of intentional
-            removes, or the learning rate of adam. Default: 1 for obgd, 0.5 for intentional, 0.0003
-            for adam.
+        optimizer: obgd and adam update along the trace, and obgd bounds the step by the error. lstd
+            solves for values by least squares on 24 untrained modules, for rewards that are far
+            away; it needs --rule reservoir, and --agent.method sarsa where there are actions.
+        learning_rate: largest step size of obgd, or the learning rate of adam. Default: 1 for obgd,
+            0.0003 for adam.
         kappa: how much shorter than its bound a step of obgd is.
         actor_weight: weight of the log-probability of an action, relative to the value.
         entropy: weight of the entropy of the policy.
@@ -63,7 +60,7 @@ class AgentConfig:
     method: Method = "actor-critic"
     discount: float = 0.99
     trace_decay: float = 0.8
-    optimizer: Literal["obgd", "adam", "lstd", "intentional"] = "adam"
+    optimizer: Literal["obgd", "adam", "lstd"] = "adam"
     learning_rate: Annotated[float | None, tyro.conf.arg(aliases=("--lr",))] = None
     kappa: float = 2.0
     actor_weight: float = 1.0
@@ -82,7 +79,7 @@ class AgentConfig:
         """Largest step size, or learning rate."""
         if self.learning_rate is not None:
             return self.learning_rate
-        return {"obgd": 1.0, "intentional": 0.5}.get(self.optimizer, LEARNING_RATE)
+        return 1.0 if self.optimizer == "obgd" else LEARNING_RATE
 
 
 @dataclasses.dataclass(frozen=True)

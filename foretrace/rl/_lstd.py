@@ -12,8 +12,9 @@ from jax.flatten_util import ravel_pytree
 from foretrace._learner.optimizer import norm
 from foretrace._types import Array, Arrays, Float, Int
 from foretrace.rl._checks import check_ranges
+from foretrace.rl._method import Method
 from foretrace.rl._transition import Outcome
-from foretrace.rl._update import Change, Update, check_learns_values, rows
+from foretrace.rl._update import Change, Update
 
 LARGEST = 10.0
 """Largest reward that counts in full, relative to the root of the sum of earlier squares."""
@@ -92,13 +93,21 @@ class LSTD(Update):
 
     def check(self, name: str, agent: Any) -> None:
         """Raise a ValueError if least squares cannot learn, or would not use, what an agent has."""
-        check_learns_values(name, agent)
+        method, decoder = type(agent.method), agent.network.decoder
+        learns_value = getattr(method, "objective", None) is Method.objective
+        if agent.method.entropy or not learns_value:
+            raise ValueError(
+                f"{name}(method={method.__name__}) does not fit optimizer=LSTD, which learns "
+                "values alone; give QLearning(on_policy=True), which is agent.method=sarsa, "
+                "ValuePrediction(), which is prediction, or a subclass of foretrace.rl.Method "
+                "without an `objective` and `entropy` of its own"
+            )
         if agent.rule.trains_cells:
             raise ValueError(
                 f"{name}(rule={agent.rule.name}) does not fit optimizer=LSTD, which trains the "
                 "decoder alone; give rule=reservoir"
             )
-        if getattr(agent.network.decoder, "hidden", None) is not None:
+        if getattr(decoder, "hidden", None) is not None:
             raise ValueError(
                 f"{name}: optimizer=LSTD needs a linear decoder; make the network without "
                 "readout_size"
@@ -120,15 +129,15 @@ class LSTD(Update):
     ) -> Change:
         """Return the network with the decoder that solves the equations of all steps."""
         trees = (trace, state.gradient, outcome.final.gradient)
-        z, g, following = (rows(tree, td_error.size) for tree in trees)
+        z, g, following = (_rows(tree, outcome) for tree in trees)
         known, discount = outcome.known.reshape(-1), outcome.discount.reshape(-1)
         d = g - discount[:, None] * following
         labels = known.sum(dtype=jnp.int32)
         keep = self.forget ** labels.astype(z.dtype)
         z = jnp.where(known[:, None], z, 0)
         reward, size = _bounded(state.size, jnp.where(known, outcome.reward.reshape(-1), 0))
-        right = jnp.concatenate([d, reward[:, None]], axis=1)
-        recent = keep * state.recent + jnp.matmul(z.T, right, precision="highest")
+        rows = jnp.concatenate([d, reward[:, None]], axis=1)
+        recent = keep * state.recent + jnp.matmul(z.T, rows, precision="highest")
         waiting = state.waiting + labels
         before, restored = ravel_pytree(network.decoder)
         due = waiting >= before.size
@@ -168,3 +177,9 @@ def _bounded(
     limit = jnp.where(size > 0, LARGEST * size, jnp.inf)
     rewards = jnp.clip(rewards, -limit, limit)
     return rewards, jnp.hypot(size, jnp.linalg.norm(rewards))
+
+
+def _rows(tree: Arrays, outcome: Outcome) -> Float[Array, "B P"]:
+    """Return the leaves of each stream as one row."""
+    count = outcome.known.size
+    return jnp.concatenate([leaf.reshape(count, -1) for leaf in jax.tree.leaves(tree)], axis=1)

@@ -21,7 +21,6 @@ from foretrace.rl._environment import (
     each_environment,
     step_or_reset,
 )
-from foretrace.rl._intentional import Intentional
 from foretrace.rl._lstd import LSTD
 from foretrace.rl._method import Method
 from foretrace.rl._metrics import Tally, counted, empty, ended
@@ -95,8 +94,6 @@ def optimizer_of(config: AgentConfig) -> Update | optax.GradientTransformation:
     """Return the optimiser that a configuration describes."""
     if config.optimizer == "lstd":
         return LSTD()
-    if config.optimizer == "intentional":
-        return Intentional(config.step_size, config.discount * config.trace_decay)
     if config.optimizer == "obgd":
         return ObGD(config.step_size, config.kappa)
     return adam(config.step_size)

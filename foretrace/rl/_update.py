@@ -8,8 +8,7 @@ import jax.numpy as jnp
 import optax
 
 from foretrace._learner.optimizer import updated
-from foretrace._types import Array, Arrays, Float
-from foretrace.rl._method import Method
+from foretrace._types import Array, Float
 from foretrace.rl._transition import Outcome, along
 
 
@@ -32,8 +31,8 @@ class Change(NamedTuple):
 class Update(Protocol):
     """A way to change parameters by temporal-difference errors and traces, as a value.
 
-    `ObGD`, `Intentional`, `LSTD` and, for an optimiser of Optax, `Descent` are updates. What one
-    needs beside error and trace is in the outcome, by name.
+    `ObGD`, `LSTD` and, for an optimiser of Optax, `Descent` are updates. What one needs beside
+    error and trace is in the outcome, by name.
     """
 
     asks_following: ClassVar[bool] = False
@@ -107,8 +106,8 @@ def as_update(name: str, optimizer: Any) -> Update:
     # A class has the functions of an update, but is none.
     if isinstance(optimizer, type) or not callable(getattr(optimizer, "remembering", None)):
         raise TypeError(
-            f"{name}(optimizer={optimizer!r:.80}) must be foretrace.rl.ObGD, foretrace.rl.LSTD, "
-            "foretrace.rl.Intentional, or an Optax optimiser"
+            f"{name}(optimizer={optimizer!r:.80}) must be foretrace.rl.ObGD, foretrace.rl.LSTD, or "
+            "an Optax optimiser"
         )
     return optimizer
 
@@ -117,21 +116,3 @@ def mean(weights: Float[Array, "*B"], trace: Any) -> Any:
     """Return the mean over streams of a weight times the trace."""
     streams = tuple(range(weights.ndim))
     return jax.tree.map(lambda z: (along(weights, z) * z).mean(streams), trace)
-
-
-def rows(tree: Arrays, streams: int) -> Float[Array, "B P"]:
-    """Return the leaves of each stream as one row."""
-    leaves = [leaf.reshape(streams, -1) for leaf in jax.tree.leaves(tree)]
-    return jnp.concatenate(leaves, axis=1)
-
-
-def check_learns_values(name: str, agent: Any) -> None:
-    """Raise a ValueError if the method of an agent learns more than values."""
-    method, update = type(agent.method), type(agent.optimizer).__name__
-    if agent.method.entropy or getattr(method, "objective", None) is not Method.objective:
-        raise ValueError(
-            f"{name}(method={method.__name__}) does not fit optimizer={update}, which learns "
-            "values alone; give QLearning(on_policy=True), which is agent.method=sarsa, "
-            "ValuePrediction(), which is prediction, or a subclass of foretrace.rl.Method "
-            "without an `objective` and `entropy` of its own"
-        )

@@ -102,7 +102,6 @@ VALUES = [
     *options_of(masked, hide=[(3,), (-1,), (1, 1), (0, 1, 2), [1], (True,), (0.5,)]),
     *options_of(rl.LSTD, "LSTD(", forget=[0.0, 1.1], prior=[0.0, np.inf]),
     *options_of(rl.ObGD, "ObGD(", kappa=[0]),
-    *options_of(rl.Intentional, "Intentional(", decay=[1.0, -0.1], learning_rate=[0.0]),
     *options_of(rl.ActorCritic, action_size=[0]),
     *options_of(rl.QLearning, epsilon=[1.1]),
     *options_of(make_agent, trace_decay=[1.1], discount=[-0.1], batch_size=[0]),
@@ -121,7 +120,6 @@ VALUES = [
         ("run", {}, "rule=ONLINE) does not fit optimizer=LSTD"),
         ("run", OTHER, "network.depth, network.glu does not fit agent.optimizer=lstd"),
     ),
-    *each(learns, ("optimizer", "intentional", "ActorCritic) does not fit optimizer=Intentional")),
     *each(
         wide,
         ("method", rl.ValuePrediction(), "expected 1, the value"),

@@ -45,7 +45,6 @@ KINDS = {
     ),
     "policy": SMALL(MemoryChain(2)),
     "prediction": SMALL(TraceConditioning(3), agent=AgentConfig("prediction")),
-    "intentional": SMALL(TMaze(3), agent=AgentConfig("sarsa", optimizer="intentional")),
     "squares": SMALL(TMaze(3), agent=AgentConfig("sarsa", optimizer="lstd"), **LEAST),
     "gymnasium": SMALL(Gymnasium("CartPole-v1"), evaluation_episodes=3),
     "continuous": SMALL(Gymnasium("Pendulum-v1", limit=7)),
