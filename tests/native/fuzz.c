@@ -5,7 +5,7 @@
        predict and reset    leave parameters and optimiser as they were, bit for bit
 
    As a program: `fuzz ROWS SEED OFFSET` draws rows, most of them ordinary, and prints a number that depends on every
-   bit of results and state; the context lies OFFSET bytes behind an aligned place. With -DFUZZER: a target of libFuzzer.
+   bit of results and state; the context lies OFFSET bytes behind an aligned place.
    image.h, which fuzz.py writes, has the types, and copies the state. */
 #include "image.h"
 
@@ -110,18 +110,6 @@ static outcome row(model *ctx, bytes *from)
     return found;
 }
 
-#ifdef FUZZER
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
-{
-    static model ctx;
-    bytes from = {data, data + size};
-    model_init(&ctx);
-    while (from.at < from.end) row(&ctx, &from);
-    return 0;
-}
-#else
 static uint64_t drawn;
 
 static uint64_t draw(void)
@@ -167,4 +155,3 @@ int main(int count, char **given)
     free(memory);
     return 0;
 }
-#endif

@@ -1,16 +1,6 @@
-"""Rows of any bytes for models in C, with clang's libFuzzer and sanitizers.
+"""Rows of any bytes for models in C, with sanitizers; `fuzz.c` says what is checked."""
 
-`python tests/native/fuzz.py --minutes 20` runs them.
-
-`fuzz.c` says what is checked. The minutes are shared among the models of
-`benchmarks.engine.native_parity`.
-"""
-
-import argparse
-import re
 import subprocess
-import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
@@ -21,11 +11,6 @@ from foretrace._native.program import learning_program
 
 WARNINGS = ("-Wall", "-Wextra", "-Wconversion", "-Wpedantic", "-Werror")
 SANITIZERS = ("-fsanitize=address,undefined,float-cast-overflow", "-fno-sanitize-recover=all")
-FUZZER = (
-    "-fsanitize=fuzzer,address,bounds,float-cast-overflow,signed-integer-overflow,shift,integer-divide-by-zero",
-    "-fno-sanitize-recover=all",
-)
-"""Fewer than `SANITIZERS`: with all of them clang takes minutes for a model."""
 IMAGE = """#include "model.h"
 #include <float.h>
 #include <math.h>
@@ -98,37 +83,9 @@ def write(learner, target, folder):
         (folder / name).write_text(content)
 
 
-def build(folder, *flags, compiler="cc", name="fuzz"):
+def build(folder, *flags, name="fuzz"):
     """Compile the model with the rows of bytes."""
     source = Path(__file__).parent / "fuzz.c"
-    call = [compiler, "-std=c99", *WARNINGS, *flags, "-I.", "-o", name, source, "model.c", "-lm"]
+    call = ["cc", "-std=c99", *WARNINGS, *flags, "-I.", "-o", name, source, "model.c", "-lm"]
     subprocess.run(call, cwd=folder, check=True)
     return folder / name
-
-
-def main():
-    sys.path.insert(0, str(Path(__file__).parents[2]))
-    from benchmarks.engine import native_parity as parity
-
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--minutes", type=float, default=20)
-    parser.add_argument("--models", type=int, nargs="*", default=range(len(parity.MODELS)))
-    given = parser.parse_args()
-    for number in given.models:
-        model, rule = parity.MODELS[number]
-        learner, classes = parity.learner_of(model, rule)
-        with tempfile.TemporaryDirectory() as name:
-            folder = Path(name)
-            write(learner, parity.rows_of(learner, 1, classes)[1][0], folder)
-            build(folder, "-O1", "-DFUZZER", *FUZZER, compiler="clang")
-            seconds = round(60 * given.minutes / len(given.models))
-            options = f"-max_total_time={seconds} -max_len=2048 -len_control=0 -print_final_stats=1"
-            call = ["nice", "-n", "19", "./fuzz", *options.split(), "-verbosity=0"]
-            done = subprocess.run(call, cwd=folder, capture_output=True, text=True, check=False)
-            executed = re.findall(r"executed_units: *(\d+)", done.stderr)
-            outcome = "clean" if done.returncode == 0 else done.stderr[-2000:]
-            print(number, model, rule, outcome, *executed, flush=True)
-
-
-if __name__ == "__main__":
-    main()
