@@ -1,15 +1,11 @@
 """Run directories cut, edited or linked: `foretrace check` reports it, `resume` notices."""
 
-import errno
 import json
-import os
 
 import pytest
 
-from foretrace._runs import directory
 from foretrace._runs.files import LinkError
 from foretrace.cli import _main as cli
-from foretrace.experiment._config import Config
 from foretrace.stream import _figure
 from foretrace.stream._run import follow
 
@@ -70,21 +66,3 @@ def test_nothing_is_written_through_a_symbolic_link(config, run, tmp_path, name)
         follow(config, run, resume=True, show_progress=False)
         _figure.figure(run)
     assert mine.read_bytes() == before and (run / name).is_symlink() == is_refused
-
-
-def test_a_run_directory_may_be_a_mount_point(tmp_path, monkeypatch):
-    """No file is linked or renamed into another folder, which may be on another disk."""
-
-    def within(function):
-        def checked(source, target, **options):
-            if os.path.dirname(source) != os.path.dirname(target):
-                raise OSError(errno.EXDEV, os.strerror(errno.EXDEV))
-            return function(source, target, **options)
-
-        return checked
-
-    for name in ("link", "rename", "replace"):
-        monkeypatch.setattr(os, name, within(getattr(os, name)))
-    run = directory.create(tmp_path / "mounted", Config())
-    assert directory.read_config_as(run.path, Config) == Config()
-    assert [path.name for path in run.path.iterdir()] == ["config.json"]

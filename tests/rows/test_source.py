@@ -92,20 +92,8 @@ def test_rows_are_read_as_they_are_and_read_on_only_behind_those_that_were_read(
         assert before + after == present
 
 
-def numbered(line, count, first=0, step=1):
-    return "".join(line % (first + step * i) for i in range(count))
-
-
-ROTATED = r"up to line 5[01], are not those that were read.*original file.*new run"
 FEW, OPEN = "x,y\n" + "1,2\n" * 5, 'x,y\n1,1\n%d,"\n\n4,4\n5,5\n'
 REPLACED = {
-    # As by log rotation: a line is never read from its middle.
-    "a.csv": (
-        "x,y\n" + numbered("%d,1\n", 60, step=1000),
-        50,
-        "x,y\n" + numbered("%d,1\n", 60, 71_032, 10**8),
-        ROTATED,
-    ),
     "cut.csv": (FEW, 3, "x,y\n1,1\n", "shorter than the 16 bytes"),
     "repaired behind.csv": ("x,y\n1,1\n2,2\n3\n", 2, "x,y\n1,1\n2,2\n3,3\n4,4\n", ["3", "4"]),
     # A row that was skipped is under the digest, too.

@@ -163,8 +163,8 @@ def test_a_row_is_seen_by_its_own_prediction_and_by_none_before(whole, tmp_path)
 
 
 @every_stream
-def test_each_row_has_a_prediction_and_scores_are_those_of_rows_with_a_label(whole):
-    """Count again from the predictions: the mixture and the last known label, of one stream."""
+def test_each_row_has_a_prediction_and_scores_of_classes_are_those_of_rows_with_a_label(whole):
+    """Count precision, recall and alarms again from the predictions."""
     config, found, name = whole.config, whole.found, whole.config.target or SYMBOL
     assert [row["row"] for row in found] == [*range(1, len(whole.rows) + 1)]
     for key in filter(None, (config.member, config.id)):
@@ -173,26 +173,15 @@ def test_each_row_has_a_prediction_and_scores_are_those_of_rows_with_a_label(who
         if shares := row.get("probabilities"):
             assert sum(shares.values()) == pytest.approx(1)
             assert row["probability"] == max(shares.values()) == shares[row[name]]
-    if config.has_members or config.outliers == "mask":
-        return  # labels of members that go are dropped, and masked ones have no score
-    counted, ahead, labels, of_classes = [], config.horizon, whole.labels, []
-    for at, row in enumerate(found[: len(found) - config.delay - ahead]):
-        known = [one for one in labels[: max(at + (ahead > 0) - config.delay, 0)] if one]
-        ys = labels[at + 1 : at + 1 + ahead] or labels[at : at + 1]
-        if all(ys) and row.get(name, 0) is not None:
-            counted.append(score(row, name, ys, known[-1] if known else "0"))
-            of_classes.append((ys[0], row))
     last = records(whole.run)[-1]
-    kept = ("accuracy", "no_change_accuracy")
-    if "mae" in last:
-        kept = ("mae", "no_change_mae", "coverage")
-        if config.previous:  # without it, the expert has the mean
-            assert last["experts"].get("last") in (None, pytest.approx(last["no_change_mae"]))
-    expected = [last[one] for one in kept]
-    assert last["scored"] == len(counted)
+    if "mae" in last or config.has_members:
+        return  # labels of members that go are dropped
+    pairs = zip(whole.labels, found[: len(found) - config.delay], strict=False)
+    pairs = [(label, row) for label, row in pairs if label and row[name] is not None]
+    assert last["scored"] == len(pairs)
+    assert last["accuracy"] == pytest.approx(np.mean([row[name] == label for label, row in pairs]))
     for line in last.get("classes", ()):
-        assert_caught(line, of_classes, name)
-    assert np.mean(counted, axis=0) == pytest.approx(expected, rel=1e-9)
+        assert_caught(line, pairs, name)
 
 
 def assert_caught(line, pairs, name):
@@ -209,18 +198,6 @@ def assert_caught(line, pairs, name):
     assert (line["labels"], line["predicted"]) == (is_label.sum(), found.sum())
     assert line["recall"] == pytest.approx(found[is_label].mean())
     assert line["precision"] == (pytest.approx(is_label[found].mean()) if found.any() else None)
-
-
-def score(row, name, labels, last):
-    """Return the scores of a row of predictions: the mixture's, and the last label's."""
-    if "probabilities" in row:
-        return [row[name] == labels[0], last == labels[0]]
-    names = [name] if name in row else [f"{name}+{i + 1}" for i in range(len(labels))]
-    found = [
-        [abs(row[one] - y), abs(float(last) - y), row[f"{one}_low"] <= y <= row[f"{one}_high"]]
-        for one, y in zip(names, map(float, labels), strict=True)
-    ]
-    return np.mean(found, axis=0)
 
 
 FORMATS = {
