@@ -124,35 +124,20 @@ def test_no_feature_of_the_first_row_is_dropped():
 
 @pytest.mark.filterwarnings("ignore:.*no prediction is below at_least=0.5")
 def test_no_number_that_is_predicted_lies_below_the_bound():
-    models, lowest = [stream.Forecaster(model=FEW, at_least=least) for least in (None, 0.5)], []
-    for i in range(60):
-        for model in models:
-            model.learn_one((i % 3) / 2, ROW)
-        (free, low, _), (bounded, *ends) = (
-            (*model.forecast(1), *model.forecast_interval(1, 0.8)[0]) for model in models
-        )
-        assert min(bounded, *ends) >= 0.5 and ends[0] <= bounded <= ends[1]
-        assert bounded == pytest.approx(max(free, 0.5))
-        lowest.append((free, low))
-    assert (np.min(lowest, axis=0) < 0.5).all()
+    model = stream.Forecaster(model=FEW, at_least=0.5)
+    for i in range(9):
+        model.learn_one((i % 3) / 9, ROW)
+    assert model.forecast(1)[0] == model.forecast_interval(1, 0.8)[0][0] == 0.5
 
 
 def test_a_text_of_the_first_row_is_learned_by_its_words():
-    draw, accuracy = np.random.default_rng(0), {}
-    rows = [
-        " ".join(draw.permutation([*"abcdefgh", "up" if i % 2 else "down"]))
-        for i in draw.integers(0, 2, 150)
-    ]
-    for words in (0, 16):
-        model, right = (
-            stream.Classifier(model=ModelConfig(experts=("row", "words")), words=words),
-            [],
-        )
-        for text in rows:
-            right.append(model.predict_one({"text": text, "who": 1}) == ("up" in text))
-            model.learn_one({"text": text, "who": 1}, "up" in text)
-        accuracy[words] = np.mean(right[50:])
-    assert accuracy[16] > 0.95 > 0.7 > accuracy[0]
+    draw, right = np.random.default_rng(0), []
+    model = stream.Classifier(model=ModelConfig(experts=("row", "words")), words=16)
+    for i in draw.integers(0, 2, 150):
+        text = " ".join(draw.permutation([*"abcdefgh", "up" if i % 2 else "down"]))
+        right.append(model.predict_one({"text": text, "who": 1}) == ("up" in text))
+        model.learn_one({"text": text, "who": 1}, "up" in text)
+    assert np.mean(right[50:]) > 0.95
 
 
 def test_a_later_feature_without_room_is_told_once():

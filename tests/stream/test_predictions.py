@@ -252,21 +252,10 @@ def test_a_reader_that_leaves_ends_every_command_and_a_run_goes_on(folder, capsy
 
 def test_an_alarm_finds_a_class_by_its_text_and_one_that_never_came_is_told(tmp_path, capsys):
     is_high = [i % 3 == 0 for i in range(60)]
-    rows, frame = [], pd.DataFrame({"x": is_high, "y": is_high})
-    options = {"target": "y", "model": FEW, "show_progress": True}
-    options |= {"alarm": ("True=0.4", "typo=0.5")}
-    result = run(frame, tmp_path / "run", on_prediction=rows.append, **options)
-    marks = [int(row["probabilities"].get("1", 0) >= 0.4) for row in rows]
-    assert [row["alarm_True"] for row in rows] == marks and sum(marks) > 10
+    frame, options = pd.DataFrame({"x": is_high, "y": is_high}), {"target": "y", "model": FEW}
+    alarms = {"alarm": ("True=0.4", "typo=0.5")}
+    result = run(frame, tmp_path / "run", show_progress=True, **options, **alarms)
     # The first row had no answer, as no class was known.
     assert [line["labels"] for line in result.classes[-2:]] == [19, 0]
     said = capsys.readouterr().err
     assert "is 'typo', which has an alarm" in said and "is 'True', which" not in said
-
-
-def test_labels_below_the_bound_of_predictions_are_told_once(tmp_path, capsys):
-    frame = pd.DataFrame({"x": range(60), "y": [i % 5 - 1.5 for i in range(60)]})
-    rows, options = [], {"target": "y", "model": FEW, "at_least": 0, "show_progress": True}
-    run(frame, tmp_path / "run", on_prediction=rows.append, **options)
-    assert min(row["y_low"] for row in rows) == 0 and all(row["y_high"] >= row["y"] for row in rows)
-    assert capsys.readouterr().err.count("the target is -1.5, and no prediction is below") == 1
