@@ -63,14 +63,3 @@ def test_a_state_is_float64_of_known_shapes_and_global_precision_stays():
         jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), one) for one in (model.like, state)
     )
     assert like == own
-
-
-def test_the_first_rows_compile_two_programs(caplog):
-    model = Mixture(NUMBERS, ("baselines", "row"))
-    rows = packed(NUMBERS, np.zeros((4, 2)), [1.0, 2.0, 3.0, 4.0])
-    with jax.log_compiles():
-        state = model.packing.pack(model.init())
-        for row in rows:
-            state, _ = model.step(state, row[None])
-    names = [r.getMessage().split()[4] for r in caplog.records if "XLA comp" in r.getMessage()]
-    assert names == ["jit(_traced_init)", "jit(_traced_step)"]

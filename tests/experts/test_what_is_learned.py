@@ -60,8 +60,15 @@ def signs(draw, lag=0):
     return np.roll(xs, lag, axis=0), (xs[:, 0] > 0).astype(int)
 
 
+def colours(draw):
+    """The class is the category of eight rows before, beside a number of noise."""
+    drawn = draw.integers(0, 4, 3000)
+    return np.column_stack([draw.normal(size=3000), np.eye(5)[1 + drawn]]), np.roll(drawn, 8)
+
+
 BY_ROW, LATE = dataclasses.replace(CLASSES, previous=False), dataclasses.replace(CLASSES, delay=3)
 OF_FOUR = dataclasses.replace(BY_ROW, outputs=4)
+OF_COLOURS = Shape(6, (0,), 4, classes=True, previous=False, categories=((1, 5),))
 OF_NUMBERS = {size: Shape(size, tuple(range(size)), 1, previous=False) for size in (2, 4)}
 MEMORY, DISTANT, STEPS = ("row", "memory"), ("row", "distant"), ("row", "steps")
 LAGS, NEAR = ("lags", "wide", "events"), ("row", "neighbours")
@@ -80,6 +87,7 @@ CASES = {
     ),
     "a later column": (Shape(64, (0, 2), 1, used=4), later_column, ("row",), {"mixture": 0.2}),
     "labels of another row": (LATE, partial(signs, lag=4), FEW[1:], {"mixture": -0.3}),
+    "categories of earlier rows": (OF_COLOURS, colours, ("lags",), {"mixture": 0.05}),
     # The full tier.
     "memory, late labels": (dataclasses.replace(OF_NUMBERS[4], delay=4), stored, MEMORY, LATER),
     "late labels": (LATE, signs, FEW[1:], {"mixture": 0.1}),
@@ -91,7 +99,7 @@ CASES = {
 """Shape, rows and labels, experts, and bounds of mean errors: from below where negative."""
 
 
-@pytest.mark.parametrize("name", fast(list(CASES), 6))
+@pytest.mark.parametrize("name", fast(list(CASES), 7))
 def test_an_expert_learns_what_it_is_for_and_others_cannot(name):
     shape, make, experts, bounds = CASES[name]
     xs, labels = make(np.random.default_rng(0))
