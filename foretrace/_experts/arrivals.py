@@ -12,9 +12,9 @@ import numpy as np
 import optax
 
 from foretrace._experts.moments import Moments, new_moments
+from foretrace._experts.of_members import in_slots, read, write
 from foretrace._experts.rows import RawRow
 from foretrace._experts.shape import Shape
-from foretrace._experts.slots import in_slots, read, write
 from foretrace._types import Array, Bool, Float, Int
 
 

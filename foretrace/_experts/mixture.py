@@ -33,6 +33,7 @@ from foretrace._experts.mix_classes import ClassMixture, ClassWeights
 from foretrace._experts.mix_numbers import NumberMixture, NumberWeights
 from foretrace._experts.moments import settled_scale
 from foretrace._experts.network import Health, NetworkState
+from foretrace._experts.of_members import in_slots, once, read, write
 from foretrace._experts.ring import Ring
 from foretrace._experts.rows import RawRow, unpack
 from foretrace._experts.score import (
@@ -45,7 +46,6 @@ from foretrace._experts.score import (
     sums_of,
 )
 from foretrace._experts.shape import Shape
-from foretrace._experts.slots import in_slots, once, read, write
 from foretrace._experts.tallies import Tallies, new_tallies, tally
 from foretrace._learner.learner import Learner
 from foretrace._learner.packing import Packed, Packing

@@ -14,6 +14,7 @@ from typing import Any
 import jax.extend.core as core
 import numpy as np
 
+from foretrace._native.elements import element
 from foretrace._native.expression import (
     Array,
     Load,
@@ -30,7 +31,6 @@ from foretrace._native.expression import (
 )
 from foretrace._native.join import Joined
 from foretrace._native.loops import Loop, simplified
-from foretrace._native.operators import element
 
 Rule = Callable[["Lowering", Any], Any]
 """What an operation does: it appends loops, and returns the value of each result."""

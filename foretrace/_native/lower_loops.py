@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 
 from foretrace._graph.real_valued import NotExportable
+from foretrace._native.elements import element
 from foretrace._native.expression import (
     Array,
     Load,
@@ -24,7 +25,6 @@ from foretrace._native.expression import (
 from foretrace._native.join import Joined
 from foretrace._native.loops import Combine, Loop
 from foretrace._native.lower import Lowering, Rule
-from foretrace._native.operators import element
 
 _REDUCTIONS: dict[str, Combine] = {
     "reduce_and": "and",

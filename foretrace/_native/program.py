@@ -24,6 +24,7 @@ from foretrace._graph.step import Graph, traced_graph, without_key
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import LearnerState
 from foretrace._native.distinct import distinct
+from foretrace._native.elements import helpers
 from foretrace._native.expression import POOLS, c_type
 from foretrace._native.function import Function, Layout, constant_text, first_layout, function
 from foretrace._native.header import (
@@ -35,7 +36,6 @@ from foretrace._native.header import (
     result_type,
     written_header,
 )
-from foretrace._native.operators import helpers
 from foretrace._native.reserved import identifier
 from foretrace._types import Array
 

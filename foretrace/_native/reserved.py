@@ -2,7 +2,7 @@
 
 import re
 
-from foretrace._native.operators import helper_names
+from foretrace._native.elements import helper_names
 
 _KEYWORDS = """
     alignas alignof and and_eq asm auto bitand bitor bool break case char compl complex const

@@ -20,7 +20,6 @@ from foretrace._runs.directory import (
     reopen,
 )
 from foretrace._runs.files import locked
-from foretrace._runs.loop import REFUSED_IN_A_ROW, DivergenceError
 from foretrace._runs.metrics import MetricsLog
 from foretrace._runs.progress import ProgressBar
 from foretrace._runs.saved import RunKind, Saved, find_result, read_saved, steps_of
@@ -28,6 +27,41 @@ from foretrace._runs.signals import Stop
 from foretrace._runs.tensorboard import Board
 
 State = TypeVar("State")
+
+REFUSED_IN_A_ROW = 20
+"""Steps with a loss or gradient that is NaN or infinite after which a run has diverged."""
+
+IN_FLIGHT = 2
+"""Steps handed to the device ahead of the one that is read: enough to keep it busy."""
+
+
+class DivergenceError(RuntimeError):
+    """Training produces nothing but NaN or infinity."""
+
+
+class Schedule(NamedTuple):
+    """When something is due: at every multiple of an interval, and at the last step.
+
+    >>> [step for step in range(12) if Schedule(10).is_due(step, every=4)]
+    [0, 4, 8, 10]
+
+    Args:
+        last: last step of the run.
+    """
+
+    last: int
+
+    def is_due(self, step: int, every: int | None) -> bool:
+        """Say whether a step is one of these; never if the interval is None."""
+        return every is not None and (step % every == 0 or step == self.last)
+
+    def steps_until_due(self, step: int, *every: int | None) -> int:
+        """Return the number of steps to the next one of these, of the nearest of some intervals.
+
+        >>> Schedule(10).steps_until_due(8, 4), Schedule(10).steps_until_due(4, None, 4)
+        (2, 4)
+        """
+        return min(*(each - step % each for each in every if each), self.last - step)
 
 
 class Result(NamedTuple):

@@ -17,7 +17,7 @@ from foretrace._distributed.processes import LostProcessError
 from foretrace._learner.state import UntrainedParameters
 from foretrace._native.compiler import CompilerError
 from foretrace._options.cells import FLAT
-from foretrace._runs.loop import DivergenceError
+from foretrace._runs.follow import DivergenceError
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._check import check
 from foretrace.cli._export import write_graph

@@ -5,8 +5,8 @@ from foretrace._options.network import NetworkConfig as NetworkConfig
 from foretrace._runs.directory import Run as Run
 from foretrace._runs.directory import RunError as RunError
 from foretrace._runs.directory import default_path as default_path
+from foretrace._runs.follow import DivergenceError as DivergenceError
 from foretrace._runs.follow import Result as Result
-from foretrace._runs.loop import DivergenceError as DivergenceError
 from foretrace.experiment._build import build as build
 from foretrace.experiment._config import Config as Config
 from foretrace.experiment._config import OptimizerConfig as OptimizerConfig

@@ -24,8 +24,7 @@ from foretrace._network import Network
 from foretrace._runs.checkpoint import load, read_extra, restoring, save
 from foretrace._runs.config_json import from_json
 from foretrace._runs.directory import read_config_as
-from foretrace._runs.follow import Program, Result, Session, follow
-from foretrace._runs.loop import IN_FLIGHT, Schedule
+from foretrace._runs.follow import IN_FLIGHT, Program, Result, Schedule, Session, follow
 from foretrace._runs.saved import RunKind, Saved
 from foretrace._types import Array
 from foretrace.experiment._build import build

@@ -21,7 +21,7 @@ from foretrace._learner.state import UntrainedParameters
 from foretrace._runs import directory
 from foretrace._runs.config_json import check_types
 from foretrace._runs.files import LockedError, locked
-from foretrace._runs.loop import DivergenceError
+from foretrace._runs.follow import DivergenceError
 from foretrace._runs.many import many
 from foretrace._runs.saved import RunKind
 from foretrace._runs.signals import Stop

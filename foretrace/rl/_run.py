@@ -12,8 +12,7 @@ import numpy as np
 
 from foretrace._runs.checkpoint import load
 from foretrace._runs.directory import Run, read_config_as
-from foretrace._runs.follow import Program, Result, Session, follow
-from foretrace._runs.loop import Schedule
+from foretrace._runs.follow import Program, Result, Schedule, Session, follow
 from foretrace._runs.metrics import read_metrics
 from foretrace._runs.saved import RunKind, Saved, read_saved
 from foretrace.rl._agent import Agent

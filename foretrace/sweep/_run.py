@@ -21,7 +21,7 @@ import jax
 
 from foretrace._runs import directory
 from foretrace._runs.files import LockedError, locked
-from foretrace._runs.loop import DivergenceError
+from foretrace._runs.follow import DivergenceError
 from foretrace._runs.many import many
 from foretrace._runs.signals import Stop
 from foretrace.sweep._config import Sweep

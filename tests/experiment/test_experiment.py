@@ -18,7 +18,7 @@ from foretrace._options.cells import CONFIGS
 from foretrace._runs import progress as _progress
 from foretrace._runs.config_json import from_json, to_json
 from foretrace._runs.directory import default_path
-from foretrace._runs.loop import IN_FLIGHT
+from foretrace._runs.follow import IN_FLIGHT
 from foretrace._runs.metrics import read_metrics
 from foretrace.experiment import _report as report
 from foretrace.experiment import _train

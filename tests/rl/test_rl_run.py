@@ -18,7 +18,7 @@ import foretrace as ft
 from foretrace._options.cells import LRU
 from foretrace._options.network import NetworkConfig
 from foretrace._runs.directory import Run
-from foretrace._runs.loop import DivergenceError
+from foretrace._runs.follow import DivergenceError
 from foretrace.cli import _main as cli
 from foretrace.rl import Gymnasium, MemoryChain, TMaze, TraceConditioning, _report, _run
 from foretrace.rl._config import AgentConfig, RLConfig

@@ -8,8 +8,7 @@ import pytest
 
 from foretrace import CheckpointError, read_extra, save
 from foretrace._runs.appended import AppendedFile
-from foretrace._runs.follow import Program, follow
-from foretrace._runs.loop import REFUSED_IN_A_ROW, DivergenceError
+from foretrace._runs.follow import REFUSED_IN_A_ROW, DivergenceError, Program, follow
 from foretrace._runs.metrics import read_metrics
 from foretrace._runs.saved import RunKind
 

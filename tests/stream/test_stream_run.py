@@ -13,7 +13,7 @@ from streams import FEW, TINY, assert_same_run, quiet, rows_in
 from foretrace._rows.lines import ReplacedError, SourceError
 from foretrace._runs.directory import RunError
 from foretrace._runs.files import LockedError, locked
-from foretrace._runs.loop import DivergenceError
+from foretrace._runs.follow import DivergenceError
 from foretrace.experiment._train import read_config
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._predict import predictions
