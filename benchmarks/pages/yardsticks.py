@@ -75,3 +75,20 @@ def learners(board, *names):
     ways.sort(key=lambda way: OURS not in way)
     lines = {way: [one.get(way) for one in found] for way in ways}
     return table(["", *names], by_columns(lines, [(shown, best)] * len(names)))
+
+
+def chains():
+    """Return seeds, share of seeds that succeed and mean returns on gymnax's memory chain."""
+    found = {}
+    for cell, one in results("boards", board="gymnax"):
+        found.setdefault(cell["length"], []).append(one["mean"])
+    lines = [
+        [
+            str(length),
+            str(len(some)),
+            f"{mean(value > 0.5 for value in some):.2f}",
+            f"{mean(some):.2f}",
+        ]
+        for length, some in sorted(found.items())
+    ]
+    return table(["length", "seeds", "share above .5", "mean return"], lines)
