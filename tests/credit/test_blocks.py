@@ -1,9 +1,8 @@
-"""Sensitivities advanced in place, block by block: equal numbers, no second copy."""
+"""Sensitivities advanced in place, block by block: equal numbers."""
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 from gradients import RESET, WEIGHTS, XS, YS, assert_equal, make_network
 
@@ -47,20 +46,3 @@ def test_blocks_change_nothing(cell, depth, batched, monkeypatch):
     monkeypatch.setattr(blocks, "AT_ONCE", 0)
     assert blocks.in_place(network, rule, 2)
     assert_equal(in_chunks(network, rule, batched), whole)
-
-
-@pytest.mark.full
-def test_no_memory_for_a_second_copy(monkeypatch):
-    """In place, a chunk needs a fraction of the carry."""
-    monkeypatch.setattr(blocks, "AT_ONCE", 0)
-    cell = ft.LRU.factory(state_size=32)
-    network = ft.Network(2, 3, model_size=48, depth=2, cell=cell, key=jax.random.key(0))
-    rule, xs, ys = ft.ONLINE.with_depth(1), jnp.ones((4, 2)), jnp.zeros(4, int)
-    loss = ft.losses.softmax_cross_entropy
-    learner = ft.Learner(network, rule=rule, optimizer=optax.sgd(1e-3), loss=loss)
-    state = learner.init()
-    carried = sum(leaf.nbytes for leaf in jax.tree.leaves(state.carry))
-    learn = jax.jit(lambda state: learner.step(state, xs, ys), donate_argnums=0)
-    memory = learn.lower(state).compile().memory_analysis()
-    assert memory.alias_size_in_bytes >= carried
-    assert memory.temp_size_in_bytes < carried / 3

@@ -76,14 +76,6 @@ def close(got, want, tolerance=1e-10):
             np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance)
 
 
-def filter_errors(found, times=20):
-    """Return the moments after the same errors many times, their signs in turn: none repeats."""
-    errors = init_errors(*found.shape)
-    for sign in (1, -1) * (times // 2):
-        errors = noted(errors, sign * jnp.asarray(found), jnp.ones(len(found), bool))
-    return errors
-
-
 def probability(output, unit):
     return jnp.vdot(jax.nn.softmax(output), unit)
 
@@ -234,19 +226,6 @@ def test_a_chunk_gives_what_its_rows_give():
     assert int(got.step) == T
 
 
-def test_large_sensitivities_beside_small_errors_give_finite_steps_in_float32():
-    """A module that never forgets: outputs depend on it in one direction, above all noise."""
-    with jax.enable_x64(False):
-        optimizer = ft.kalman(warmup=0)
-        J = 1e7 * (1 + 1e-3 * RANDOM.normal(size=(3, 1, 1))) * RANDOM.normal(size=(2, 5))
-        state, found = optimizer.init([jnp.zeros((2, 5))]), jnp.asarray([[0.02, -0.01, -0.01]])
-        arguments = (found, filter_errors(found), jnp.zeros((1, 1)), jnp.ones(1, bool))
-        for _ in range(3):
-            changes, state = optimizer.update(state, [jnp.asarray(J, jnp.float32)], *arguments)
-            assert np.isfinite(changes[0]).all() and np.abs(changes[0]).max() < 0.02
-            assert np.linalg.eigvalsh(state.covariances[0]).min() > -1e-5
-
-
 EXACT = {
     "depth": (partial(blocks, "lru"), ft.ONLINE.with_depth(2)),
     "modules": (modules, ft.ONLINE),
@@ -279,16 +258,6 @@ def test_every_unit_of_a_network_of_blocks_is_a_node():
     sizes = {group.shape for group in learner.init().opt_state.covariances}
     # Modules of an LRU, its readout and D, norms are held, rows of the GLU and of the decoder.
     assert sizes == {(6, 11, 11), (8, 7, 7), (16, 5, 5), (1, 5, 5)}
-
-
-@pytest.mark.full
-def test_the_filter_moves_blocks_and_decoder_and_freezes_the_encoder_by_default():
-    learner = make_learner(blocks("lru", 1), optimizer=ft.kalman(warmup=0), head=False)
-    data = np.ones((2, 3)), np.ones((2, 1)), np.ones(2), np.zeros(2, bool)
-    state, _ = steps(learner, learner.init(), data, [1, 1])
-    moved = jax.tree.map(lambda p, q: bool((p != q).any()), state.network, learner.network)
-    assert moved.blocks.cell.nu_log and moved.blocks.glu.linear.weight and moved.decoder.linear.bias
-    assert not moved.encoder.weight and not moved.blocks.norm.scale
 
 
 def collinear(past, key):

@@ -1,4 +1,4 @@
-"""A chunk is the written-out loop of its steps, in value and derivative, and runs forward once."""
+"""A chunk is the written-out loop of its steps, in value and derivative."""
 
 from functools import partial
 from typing import get_args
@@ -83,32 +83,11 @@ def test_a_start_forgets_an_infinite_past(method):
     assert hs[:, 0].tolist() == [1.0, 3.0, 1.0]
 
 
-@pytest.fixture
-def compiled():
-    """Read programs as they are compiled, also where the other tests run without compilation."""
-    with jax.disable_jit(disable=False):
-        yield
-
-
-@pytest.mark.usefixtures("compiled")
-def test_known_states_are_not_computed_again():
-    cell = CELLS["gru"](3, key=jax.random.key(0))
-    arguments = cell.coefficients(), cell.init_state(), jnp.ones((5, 3))
-
-    def loops(known):
-        run = partial(states, cell, rule=ft.BPTT, known=known)
-        text = str(jax.make_jaxpr(partial(differentiated, run))(*arguments))
-        return text.count("reverse=False"), text.count("reverse=True")
-
-    assert loops(None) == (1, 1)
-    assert loops(states(cell, *arguments, ft.BPTT)) == (0, 1)
-
-
-@pytest.mark.usefixtures("compiled")
 def test_weights_are_shared_by_all_steps_on_the_way_back():
     # One copy of a weight for each step would take 1,000 times its memory.
     cell = ft.GRU(8, key=jax.random.key(0))
     run = partial(states, cell, cell.coefficients(), cell.init_state(), rule=ft.BPTT)
     program = jax.make_jaxpr(lambda xs: jax.vjp(run, xs)[1](jnp.ones((1000, 8))))
-    equations = program(jnp.ones((1000, 8))).jaxpr.eqns
+    with jax.disable_jit(disable=False):  # also where the other tests run without compilation
+        equations = program(jnp.ones((1000, 8))).jaxpr.eqns
     assert max(v.aval.size for each in equations for v in each.outvars) <= 1000 * 3 * 8

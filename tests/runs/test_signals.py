@@ -41,22 +41,6 @@ def test_a_stop_between_two_runs_is_that_of_the_next_one():
         assert not fresh.asked
 
 
-def test_a_stop_that_comes_while_it_is_prepared_is_kept(monkeypatch):
-    install, before = signal.signal, signal.getsignal(signal.SIGTERM)
-
-    def with_ctrl_c(number, handler):
-        monkeypatch.setattr(signal, "signal", install)
-        earlier = install(number, handler)
-        signal.raise_signal(signal.SIGINT)
-        return earlier
-
-    monkeypatch.setattr(signal, "signal", with_ctrl_c)
-    with Stop() as stop:
-        assert stop.asked
-        assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
-        assert signal.getsignal(signal.SIGTERM) is before
-
-
 def test_many_attempts_each_run_until_it_has_its_result():
     locked, done = {2: 1, 3: 2}, []
 
