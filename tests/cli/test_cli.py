@@ -110,8 +110,6 @@ def test_align_runs_the_rules_in_chunks_and_says_so(words, chunk, said):
         ("train copy --devices 3 --run-dir new", "devices=3: expected a number from 1 to 1"),
         ("train copy --cluster", "name it with --run-dir"),
         ("train copy --cluster --run-dir new", "the processes could not meet"),
-        ("train copy --steps 0", "steps=0"),
-        ("train copy --rule bptt2", "bptt"),
         ("resume", "PATH"),
         ("resume absent", "no run at absent"),
         ("train copy --run-dir file/new", "cannot write the run directory file/new"),
@@ -122,7 +120,6 @@ def test_align_runs_the_rules_in_chunks_and_says_so(words, chunk, said):
         # Data that are asked for would be the error.
         ("train scifar --steps 3", "warmup_steps=1000 must be below steps=3"),
         ("train scifar --run-dir .", "holds files already"),
-        ("train scifar --rule online(depth=1,modules=2)", "modules are for runs in chunks"),
     ],
 )
 def test_bad_input_is_one_clear_message_before_anything_is_read_or_written(
