@@ -17,26 +17,13 @@ import numpy as np
 class Kept(NamedTuple):
     """Parts of the derivative through time that a rule keeps."""
 
-    theta: bool = True
-    """Parameters of the recurrent layers are trained."""
-    recurrent: bool = True
-    """dh_t / d(lam or A), with the state before it a constant."""
-    own: bool = False
-    """dh_t / dh_{t-1}."""
-    below: bool = False
+    below: bool
     """Columns of parameters below the layer, inside a chunk."""
-    across: bool = False
+    across: bool
     """Columns of the layer's own parameters, from chunk to chunk."""
 
 
-RULES = {
-    "RESERVOIR": Kept(theta=False, recurrent=False),
-    "SPATIAL": Kept(recurrent=False),
-    "TRUNCATED": Kept(),
-    "ONLINE": Kept(own=True, across=True),
-    "HYBRID": Kept(own=True, below=True, across=True),
-    "BPTT": Kept(own=True, below=True),
-}
+RULES = {"ONLINE": Kept(False, True), "HYBRID": Kept(True, True), "BPTT": Kept(True, False)}
 
 
 class Oracle:
@@ -157,12 +144,11 @@ class Oracle:
             own["C_re"] + 1j * own["C_im"],
         )
         before, past = state
-        jacobian = self.kept.own * lam[:, None] * past + (gamma[:, None] * B) @ x[1]
+        jacobian = lam[:, None] * past + (gamma[:, None] * B) @ x[1]
         outer = gamma[:, None, None] * np.einsum("ij,k->ijk", np.eye(len(lam)), x[0])
         found = {"gamma_log": np.diag(gamma * (B @ x[0])), "B_re": outer, "B_im": 1j * outer}
-        if self.kept.recurrent:
-            found["nu_log"] = np.diag(-np.exp(own["nu_log"]) * lam * before)
-            found["theta_log"] = np.diag(1j * np.exp(own["theta_log"]) * lam * before)
+        found["nu_log"] = np.diag(-np.exp(own["nu_log"]) * lam * before)
+        found["theta_log"] = np.diag(1j * np.exp(own["theta_log"]) * lam * before)
         self._direct_cell(jacobian, layer, found)
         h = lam * before + gamma * (B @ x[0])
         y = (C @ jacobian).real + own["D"][:, None] * x[1]
@@ -171,5 +157,5 @@ class Oracle:
         return (h, jacobian), ((C @ h).real + own["D"] * x[0], y)
 
     def _direct_cell(self, jacobian, layer, derivatives):
-        for name, derivative in derivatives.items() if self.kept.theta else ():
+        for name, derivative in derivatives.items():
             self._direct(jacobian, f"blocks.cell.{name}", layer, derivative)
