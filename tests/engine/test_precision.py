@@ -7,6 +7,7 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
+from trained import TRAINED
 
 import foretrace as ft
 from foretrace import experiment
@@ -15,12 +16,6 @@ from foretrace.experiment._program import empty_tally, learn, tally_batch
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 
-SMALL = experiment.Config(
-    task=experiment.Copy(pattern_length=3, padding=1, bits=2),
-    network=experiment.NetworkConfig(depth=2, model_size=6, cell=experiment.LRU(state_size=4)),
-    batch_size=2,
-    align_every=None,
-)
 ROUNDED, EXACT, DEFAULT = (
     "rhs_precision_type = bf16",
     "precision = [HIGHEST, HIGHEST]",
@@ -39,7 +34,7 @@ def products(program, *arguments):
 @pytest.mark.full
 def test_training_and_evaluation_multiply_as_asked():
     for precision, sign in {"bfloat16": ROUNDED, "float32": EXACT, None: DEFAULT}.items():
-        config = dataclasses.replace(SMALL, chunk=2, matmul_precision=precision)
+        config = dataclasses.replace(TRAINED, chunk=2, matmul_precision=precision)
         learner = experiment.build(config).learner
         state = learner.init()
         learning = products(partial(learn, config, learner, seed=0), state, np.int32(0))

@@ -1,6 +1,7 @@
 """A sweep is its trials, whichever process runs them and whatever happens to it."""
 
 import contextlib
+import dataclasses
 import io
 import math
 import os
@@ -12,6 +13,7 @@ import time
 
 import pytest
 from rich.console import Console
+from trained import TRAINED
 
 from foretrace import experiment
 from foretrace._options.cells import LRU, MinGRU
@@ -30,12 +32,7 @@ TINY = (
     "--validation-sequences=8 --final-sequences=8"
 ).split()
 GRID = ["--grid", "optimizer.learning-rate=1e-4,3e-2"]
-SMALL = experiment.Config(
-    task=experiment.Copy(pattern_length=3, padding=1, bits=2),
-    network=experiment.NetworkConfig(depth=1, model_size=6, cell=experiment.LRU(state_size=4)),
-    optimizer=experiment.OptimizerConfig(clip=None),
-    steps=60,
-)
+SMALL = dataclasses.replace(TRAINED, optimizer=experiment.OptimizerConfig(clip=None))
 SEARCH = ("optimizer.learning-rate=log:1e-5:1e-1", "network.depth=1:4")
 
 
@@ -304,12 +301,9 @@ def test_values_are_those_of_the_options():
             "a trial with network.depth=0 cannot run: Network(depth=0) must be at least 1",
         ),
         ("--search optimizer.learning-rate=1e-2:1e-4", "from a smaller to a larger number"),
-        ("--search optimizer.learning-rate=log:0:1", "`low > 0` must hold"),
-        ("--search network.depth=1:2.5", "invalid literal for int() with base 10: '2.5'"),
         ("--grid rule=online --trials 3", "--grid excludes --search and --trials"),
         ("--search network.depth=1:2 --trials 0", "trials=0"),
         ("--grid rule=online --workers 0", "workers=0"),
-        ("--grid rule=online --run-dir .", "holds files already"),
     ],
 )
 def test_bad_input_is_one_clear_message(tmp_path, monkeypatch, arguments, message):
