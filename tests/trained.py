@@ -1,6 +1,8 @@
-"""A small training run, which takes a second, for the tests of runs and of training."""
+"""A small run of each kind, which takes a second, for the tests of runs and of training."""
 
-from foretrace import experiment
+from foretrace import experiment, rl
+from foretrace.rl._config import RLConfig
+from foretrace.stream import ModelConfig, StreamConfig
 
 TRAINED = experiment.Config(
     task=experiment.Copy(pattern_length=3, padding=1, bits=2),
@@ -15,4 +17,20 @@ TRAINED = experiment.Config(
     checkpoint_every=15,
     validation_sequences=8,
     final_sequences=20,
+)
+AGENT = RLConfig(
+    environment=rl.MemoryChain(2),
+    network=experiment.NetworkConfig(1, 4, experiment.LRU(3)),
+    log_every=10,
+    checkpoint_every=20,
+    steps=40,
+)
+STREAM = StreamConfig(
+    "a.csv",
+    target="y",
+    task="regression",
+    model=ModelConfig("tiny", depth=1, model_size=4, state_size=2),
+    look_ahead=10,
+    log_every=15,
+    checkpoint_every=25,
 )

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 from tiers import fast
-from trained import TRAINED
+from trained import AGENT, STREAM, TRAINED
 
 from foretrace import experiment, rl
 from foretrace._runs import directory
@@ -18,8 +18,6 @@ from foretrace._runs.checkpoint import CheckpointError, _read
 from foretrace._runs.directory import RunError, TakenError, read_config_as
 from foretrace._runs.metrics import MetricsError, MetricsLog, read_metrics
 from foretrace.cli import _main as cli
-from foretrace.rl._config import RLConfig
-from foretrace.stream import ModelConfig, StreamConfig
 from foretrace.stream._run import follow
 
 
@@ -32,35 +30,9 @@ class Kind(NamedTuple):
 
 
 KINDS = {
-    "train": Kind(
-        experiment.train,
-        TRAINED,
-        11,
-    ),
-    "rl": Kind(
-        rl.train,
-        RLConfig(
-            environment=rl.MemoryChain(2),
-            network=experiment.NetworkConfig(1, 4, experiment.LRU(3)),
-            log_every=10,
-            checkpoint_every=20,
-            steps=40,
-        ),
-        5,
-    ),
-    "stream": Kind(
-        follow,
-        StreamConfig(
-            "a.csv",
-            target="y",
-            task="regression",
-            model=ModelConfig("tiny", depth=1, model_size=4, state_size=2),
-            look_ahead=10,
-            log_every=15,
-            checkpoint_every=25,
-        ),
-        5,
-    ),
+    "train": Kind(experiment.train, TRAINED, 11),
+    "rl": Kind(rl.train, AGENT, 5),
+    "stream": Kind(follow, STREAM, 5),
 }
 MACHINE = {"seconds", "rows_per_second", "resident_mib", "microseconds"}
 
@@ -178,6 +150,11 @@ FORGED = {
         "was changed since the run began; .*seed: 1, 0",
     ),
     "foreign record": ("metrics.jsonl", lambda data: b"hello\n" + data, "line 1 is not a line"),
+    "result without seconds": (
+        "metrics.jsonl",
+        lambda data: b'"second"'.join(data.rsplit(b'"seconds"', 1)),
+        "KeyError: 'seconds'",
+    ),
 }
 
 
@@ -198,18 +175,11 @@ def test_a_forged_run_is_refused_and_stays_as_it_is(made, tmp_path, what):
         config = read_config_as(tmp_path / "run", type(run.kind.config))
         run.kind.run(config, tmp_path / "run", resume=True, show_progress=False)
     assert {path: path.read_bytes() for path in before} == before
-    assert cli.main(["check", str(tmp_path / "run")]) in (1, 2)
-
-
-@ONE_KIND
-def test_a_result_without_its_seconds_is_refused(made, tmp_path):
-    run, whole = made
-    shutil.copytree(whole, tmp_path / "run")
-    path = tmp_path / "run" / "metrics.jsonl"
-    *lines, last = path.read_text().splitlines(keepends=True)
-    path.write_text("".join([*lines, last.replace('"seconds"', '"second"')]))
-    with pytest.raises(CheckpointError, match="KeyError: 'seconds'"):
-        run(tmp_path / "run", resume=True)
+    # A line without one of its values is whole.
+    assert (cli.main(["check", str(tmp_path / "run")]) == 0) == (what == "result without seconds")
+    out = ["--format", "c", "--out", tmp_path / "a.c"]
+    for words in (["export", tmp_path / "run", *out], ["align", tmp_path / "run"]):
+        assert name == "metrics.jsonl" or cli.main([*map(str, words)]) == 2
 
 
 @ONE_KIND
@@ -230,16 +200,3 @@ def test_of_two_processes_that_begin_at_once_the_first_one_wins(tmp_path, monkey
     with pytest.raises(TakenError):
         directory.create(run.path, KINDS["rl"].config)
     assert run.config.read_bytes() == before
-
-
-@ONE_KIND
-def test_a_configuration_that_was_changed_gives_no_network(made, tmp_path, capsys):
-    path = shutil.copytree(made[1], tmp_path / "run")
-    written = json.loads((path / "config.json").read_text())
-    written["config"]["network"]["norm"] = "post"
-    (path / "config.json").write_text(json.dumps(written))
-    out = tmp_path / "graph"
-    for words in (["export", path, "--format", "c", "--out", out / "a.c"], ["align", path]):
-        assert cli.main([*map(str, words)]) == 2
-        assert "was changed since the run began" in capsys.readouterr().err
-        assert not out.exists()
