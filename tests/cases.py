@@ -6,7 +6,6 @@ import pytest
 
 import foretrace as ft
 
-# The first three are the fast tier: a complex diagonal, a dense layer, two state dimensions.
 CELLS = {
     "lru": ft.LRU.factory(state_size=3),
     "gru": ft.GRU.factory(),

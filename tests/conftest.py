@@ -104,7 +104,7 @@ def pytest_collection_modifyitems(config, items):
     items[:] = [item for item in items if item not in set(slower)]
 
 
-@pytest.fixture(scope="module", params=fast(list(CELLS), 3))
+@pytest.fixture(scope="module", params=fast(["lru", "gru", "tanh", "lstm"]))
 def cell_name(request):
     return request.param
 
@@ -116,15 +116,8 @@ def make_cell(cell_name):
 
 
 @pytest.fixture(scope="module")
-def default_promotion():
-    """JAX's default promotion for a module: Optax's Adam takes a float to an integer power."""
-    with jax.numpy_dtype_promotion("standard"):
-        yield
-
-
-@pytest.fixture
 def standard_promotion():
-    """JAX's default promotion: Optax's Adam mixes dtypes under float64."""
+    """JAX's default promotion for a module: Optax's Adam mixes dtypes under float64."""
     with jax.numpy_dtype_promotion("standard"):
         yield
 

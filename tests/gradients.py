@@ -96,6 +96,15 @@ def farthest(got, want):
     return max(errors, default=(0.0, ""))
 
 
+def assert_same(got, want):
+    """Compare bit for bit, also the keys of random numbers."""
+    for (path, a), b in zip(jax.tree.leaves_with_path(got), jax.tree.leaves(want), strict=True):
+        assert a.dtype == b.dtype, jax.tree_util.keystr(path)
+        if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+            a, b = jax.random.key_data(a), jax.random.key_data(b)
+        np.testing.assert_array_equal(a, b, err_msg=jax.tree_util.keystr(path))
+
+
 def assert_equal(got, want, tolerance=TOLERANCE):
     error, where = farthest(got, want)
     assert error <= tolerance, f"{where} is off by {error:.2e}"

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gradients import assert_same
 from tiers import fast
 from trained import TRAINED as CONFIG
 
@@ -71,17 +72,9 @@ def without_time(path):
     ]
 
 
-def parameters(run, config=CONFIG):
-    state = ft.load(run.checkpoint, experiment.build(config).learner)
-    return [
-        np.asarray(leaf)
-        for leaf in jax.tree.leaves(state._replace(key=jax.random.key_data(state.key)))
-    ]
-
-
 def assert_same_run(a, b, config=CONFIG):
-    for x, y in zip(parameters(a.run, config), parameters(b.run, config), strict=True):
-        assert x.dtype == y.dtype and np.array_equal(x, y)
+    learner = experiment.build(config).learner
+    assert_same(*(ft.load(one.run.checkpoint, learner) for one in (a, b)))
     assert without_time(a.run.metrics) == without_time(b.run.metrics)
     assert a.scores == b.scores and a.step == b.step
 
@@ -172,12 +165,9 @@ def read(**data):
         (partial(CHANGED, steps=2**31), "^steps=2147483648 must be below"),
         (partial(CHANGED, matmul_precision="half"), "^matmul_precision='half' must be one of"),
         (partial(CHANGED, seed=-1), r"^seed=-1 must lie in \[0, 2\^31\)$"),
-        *(
-            (
-                partial(experiment.MinGRU, timescales=timescales),
-                r"^timescales=.* must be a pair, such as \(1, 1000\) or None$",
-            )
-            for timescales in (64, (1.0,), "ab")
+        (
+            partial(experiment.MinGRU, timescales="ab"),
+            r"^timescales='ab' must be a pair, such as \(1, 1000\) or None$",
         ),
     ],
 )

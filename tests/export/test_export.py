@@ -15,7 +15,7 @@ from safetensors.numpy import load_file
 import foretrace as ft
 from foretrace._export import onnx_nodes
 
-pytestmark = pytest.mark.usefixtures("default_promotion")
+pytestmark = pytest.mark.usefixtures("standard_promotion")
 
 
 def compiled(path):

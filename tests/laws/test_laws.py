@@ -49,11 +49,6 @@ PLAIN = (ft.RESERVOIR, ft.SPATIAL, ft.TRUNCATED, ft.SNAP1, ft.RTRL, ft.HYBRID, f
 RECURRENT = {"lru": ("nu_log", "theta_log"), "tanh": ("A",), "gru": ("W_h", "b_hn"), "lstm": ("w",)}
 
 
-@pytest.fixture(scope="module", params=fast(["lru", "gru", "tanh", "lstm"]))
-def cell_name(request):
-    return request.param
-
-
 @pytest.fixture(scope="module")
 def network(cell_name):
     return make_network(cell_name)

@@ -9,7 +9,7 @@ from gradients import apart
 
 import foretrace as ft
 
-pytestmark = pytest.mark.usefixtures("default_promotion")
+pytestmark = pytest.mark.usefixtures("standard_promotion")
 
 
 XS = jax.random.normal(jax.random.key(1), (12, 5, 1))

@@ -124,7 +124,7 @@ def test_untrained_parameters_are_those_with_zero_gradient(cell):
         assert ft.untrained_parameters(network, rule) == zero
 
 
-def test_a_state_may_be_donated_from_the_first_on(default_promotion):
+def test_a_state_may_be_donated_from_the_first_on():
     network, key = make_network("gru", depth=1), jax.random.key(3)
     learner = make_learner(optimizer=ft.adamw(), network=network)
     state = learner.init(key)

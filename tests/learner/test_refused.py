@@ -10,6 +10,7 @@ import numpy as np
 import optax
 import pytest
 from cases import CELLS
+from gradients import assert_same
 from tiers import fast
 
 import foretrace as ft
@@ -41,13 +42,6 @@ def make_learner(network=None, **options):
 def data(*front, seed=1):
     keys = jax.random.split(jax.random.key(seed))
     return jax.random.normal(keys[0], (*front, 2)), jax.random.normal(keys[1], (*front, 1))
-
-
-def assert_same(got, want):
-    for (path, a), b in zip(jax.tree.leaves_with_path(got), jax.tree.leaves(want), strict=True):
-        if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
-            a, b = jax.random.key_data(a), jax.random.key_data(b)
-        np.testing.assert_array_equal(a, b, err_msg=jax.tree_util.keystr(path))
 
 
 def is_finite(tree):

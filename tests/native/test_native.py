@@ -26,7 +26,7 @@ from foretrace._native.compiler import FLAGS
 from foretrace._native.context import Context
 
 pytestmark = [
-    pytest.mark.usefixtures("default_promotion"),
+    pytest.mark.usefixtures("standard_promotion"),
     pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler"),
 ]
 
