@@ -69,3 +69,16 @@ def test_means_and_targets_of_sequences_are_weights_of_their_steps(network, stre
         got = of(ys=ys[streams], mask=jnp.asarray(MASK[streams], bool), **given)
         want = of(ys=jnp.asarray(every[streams]), mask=jnp.asarray(weights[streams]))
         assert_equal(got[:2], want[:2], 1e-12)
+
+
+@pytest.mark.full
+def test_a_learner_takes_means_and_targets_of_sequences(network):
+    options = {"rule": ft.BPTT, "loss": LOSS}
+    learner = ft.Learner(
+        network, optimizer=ft.adamw(), whole_sequences=True, mean_loss=True, **options
+    )
+    given = {"mask": jnp.asarray(MASK, bool), "last": True}
+    ys = YS[:, 0]
+    _, info = learner.step(learner.init(), XS, ys, **given)
+    want = ft.gradient(network, None, XS, ys, mean_loss=True, **given, **options)[0]
+    np.testing.assert_allclose(info.loss, want, rtol=1e-12)
