@@ -15,7 +15,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from foretrace._rows.lines import Position, Row, SourceError
-from foretrace._rows.values import is_missing
+from foretrace._rows.values import as_text, check_number, is_missing
 
 TO_COME = 1000
 """Number of rows to come that are looked for beyond the rows that are read ahead anyway."""
@@ -59,6 +59,16 @@ class Ahead:
         pairs = product(range(self.horizon), self.columns)
         return {f"{name}+{k + 1}": (k, name) for k, name in pairs}
 
+    def check(self, row: Mapping[Any, Any]) -> None:
+        """Raise a ValueError if a known value is no number, or a name that of an added one."""
+        for name in self.columns:
+            check_number(row.get(name), str(name))
+        self._check_names(row)
+
+    def _check_names(self, row: Mapping[Any, Any]) -> None:
+        if twice := self.places.keys() & row.keys():
+            raise SourceError(f"column {min(twice)!r} has the name of a known value; rename it")
+
     def row(self, row: Mapping[Any, Any], later: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
         """Return a row with the values of the rows behind it."""
         there, places = len(later), self.places.items()
@@ -88,9 +98,9 @@ class Ahead:
             return is_row(one) and (len(one.later) == self.horizon or more > 0) or more > TO_COME
 
         for row, position in rows:
-            if twice := self.places.keys() & row.keys():
-                raise SourceError(f"column {min(twice)!r} has the name of a known value; rename it")
-            member = None if self.member is None else row.get(self.member)
+            self._check_names(row)
+            value = None if self.member is None else row.get(self.member)
+            member = "" if value is None else as_text(str(value).strip())
             own = newest.setdefault(member, deque(maxlen=self.horizon))
             for one in own:
                 if position.row - one.position.row <= most:  # wherever reading began

@@ -178,7 +178,8 @@ def spaces_of(seen: Any, taken: Any) -> Spaces:
     count = getattr(taken, "n", None)
     if count is not None and getattr(taken, "shape", ()) in ((), None):
         return Spaces(size, int(count), None)
-    if not hasattr(taken, "low"):
+    is_real = jnp.issubdtype(getattr(taken, "dtype", float), jnp.floating)
+    if not hasattr(taken, "low") or not is_real:
         raise ValueError(f"actions are {taken}, expected Discrete, or a Box of continuous ones")
     low, high = (np.broadcast_to(end, taken.shape).ravel() for end in (taken.low, taken.high))
     return Spaces(size, None, (low, high))

@@ -219,14 +219,16 @@ class StreamConfig:
 
     def _check_columns(self) -> None:
         for field in ("known", "numeric", "categorical", "time", "text", "ignore", "alarm"):
-            object.__setattr__(self, field, tuple(getattr(self, field)))  # JSON has lists
+            if isinstance(value := getattr(self, field), str):
+                raise ValueError(f"{field}={value!r} must be a tuple of names, as ({value!r},)")
+            object.__setattr__(self, field, tuple(value))  # JSON has lists
         _ = self.alarms  # reports wrong ones
         if self.text and not self.words:
             raise ValueError(f"text={self.text}: words=0 leaves no input for texts; raise --words")
         for name, form in self.time_formats.items():
             check_date_format(form, f"time={name}={form}")
         target = () if self.target is None else (self.target,)
-        named = [*target, *self.roles, *self.columns_of_given_kind]
+        named = [*target, *self.roles, *self.columns_of_given_kind, *self.unlagged]
         if twice := [name for name in named if named.count(name) > 1]:
             raise ValueError(
                 f"column {twice[0]!r} has two roles: name it once, as --target, --member, --reset, "

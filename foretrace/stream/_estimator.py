@@ -222,7 +222,7 @@ class OnlineEstimator:
         check_lengths(rows, targets)
         target = self._new_target(()) if self._intake is None else self._intake.target
         for i, (x, y) in enumerate(zip(rows, targets, strict=True)):
-            _check_row(x)
+            check_row(x)
             if self.member is not None:
                 member_name(x, self.member)
             target.check(y, "y" if len(rows) == 1 else f"y[{i}]")
@@ -329,7 +329,7 @@ class OnlineEstimator:
 
         With a delay the row is taken: it has come.
         """
-        _check_row(x)
+        check_row(x)
         if self.delay:
             return self._take(x, id).answer
         if self._intake is None or self._state is None:
@@ -400,7 +400,7 @@ def _text(x: Row) -> str:
     return repr(dict(x))
 
 
-def _check_row(x: Any) -> None:
+def check_row(x: Any) -> None:
     if not isinstance(x, Mapping):
         raise TypeError(
             f"x is a {type(x).__name__}, expected a dictionary from feature to value; rows of an "

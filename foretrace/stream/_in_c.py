@@ -70,6 +70,8 @@ class NativeMixture:
 
     def __getattr__(self, name: str) -> Any:
         """Return what is the same in C, such as the names of the experts."""
+        if name == "mixture":  # not there yet, in a copy
+            raise AttributeError(name)
         return getattr(self.mixture, name)
 
     def pack(self, state: MixtureState) -> _Kept:

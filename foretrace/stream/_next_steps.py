@@ -10,12 +10,11 @@ import numpy as np
 from foretrace._experts.intervals import bounded, check_coverage
 from foretrace._rows.ahead import Ahead
 from foretrace._rows.target import NumberTarget
-from foretrace._rows.values import check_number
 from foretrace._runs.signals import Uninterrupted
 from foretrace._runs.thread_lock import locked
 from foretrace.stream._arrays import Row
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._estimator import OnlineEstimator
+from foretrace.stream._estimator import OnlineEstimator, check_row
 from foretrace.stream._model_config import ModelConfig, Size
 
 
@@ -46,6 +45,8 @@ class NextSteps(OnlineEstimator):
         known: Sequence[Hashable] | None = None,
         words: int = StreamConfig.words,
     ):
+        if isinstance(known, str):
+            raise ValueError(f"known={known!r} must be a list of names, as [{known!r}]")
         if known and member is not None:
             raise ValueError(
                 f"known={known!r} beside member={member!r}: take one model for each member, or a "
@@ -83,10 +84,9 @@ class NextSteps(OnlineEstimator):
         """
         x = {} if x is None else x
         self._check([x], [y])
-        for name in self.known or ():
-            check_number(x.get(name), str(name))
+        self._ahead_of.check(x)
         with Uninterrupted():
-            self._late.append((x, y))
+            self._late.append((dict(x), y))  # x is the caller's
             if len(self._late) > (self.horizon if self.known else 0):
                 self._learn_oldest()
         self._say_news(4)
@@ -101,6 +101,9 @@ class NextSteps(OnlineEstimator):
 
     def _now(self, xs: Sequence[Row] | None) -> "NextSteps":
         """Return the model behind the last value: a copy, if values are learned later."""
+        for x in xs or ():
+            check_row(x)
+            self._ahead_of.check(x)
         if not self._late:
             return self
         model = copy.deepcopy(self)

@@ -39,7 +39,8 @@ def open_rows(run: Session, source: Source, saved: StreamSaved) -> tuple[Plan, R
 def _needed(config: StreamConfig, plan: Plan) -> list[str]:
     """Return the columns that a source must have."""
     target = [] if config.target is None else [config.target]
-    return [*plan.inputs, *target, *config.roles]
+    added = set(config.unlagged)
+    return [*(name for name in plan.inputs if name not in added), *target, *config.roles]
 
 
 def _go_on(

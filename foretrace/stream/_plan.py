@@ -143,7 +143,8 @@ def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, 
         ValueError: there are no rows, no inputs, or a named column does not exist.
     """
     if not rows:
-        raise ValueError(f"{source.name} has no rows")
+        missing = f" with a value of {config.target!r}" if config.known else ""
+        raise ValueError(f"{source.name} has no rows{missing}")
     if source.format == "text":
         return Plan([], [SYMBOL], config.classes or _TEXT_CLASSES)
     names = list(dict.fromkeys(name for row in rows for name in row))
@@ -153,7 +154,9 @@ def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, 
             f"most {MAX_COLUMNS} are read; give every row the same columns"
         )
     assert config.target is not None
-    check_column(config.target, names)
+    added = set(config.unlagged)
+    for name in (config.target, *config.known):
+        check_column(name, [name for name in names if name not in added])
     found = infer_columns(rows, config.kinds, texts=config.words > 0)
     _check_times(config, rows)
     for name in config.known:

@@ -120,6 +120,8 @@ class SktimeForecaster(BaseForecaster):
                 "without being learned",
                 stacklevel=3,
             )
+        if lacking := {*(self.known or ())} - {*(() if X is None else X.columns)}:
+            raise ValueError(f"known={self.known}: X has no column {min(lacking)!r}")
         if not y.index.is_unique:
             again = y.index[y.index.duplicated()][0]
             if self._last is not None:  # sktime has moved it on already

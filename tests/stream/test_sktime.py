@@ -120,12 +120,18 @@ def test_known_values_of_the_next_rows_count_in_a_run_in_river_and_in_sktime(tmp
     assert result.rows == 200 and result.forecast[0]["row"] == 200
     rows, model = X.to_dict("records"), NextSteps(model=few, **known)
     for y, x in zip(sales[:200], rows[:200], strict=True):
-        model.learn_one(y, x)
+        model.learn_one(y, given := dict(x))
+        given.clear()  # the caller may fill it again
     np.testing.assert_allclose(model.forecast(3, rows[200:203]), found, rtol=1e-6)
+    for wrong in ({"promo": "yes"}, {"promo+1": 1}):
+        with pytest.raises(ValueError, match="promo"):
+            model.forecast(3, [wrong] * 3)
     # Nothing has changed; values that are not given are missing.
     assert abs(model.forecast(1)[0] - found[0]) > 1
     np.testing.assert_allclose(model.forecast(3, rows[200:]), found, rtol=1e-6)
     other = SktimeForecaster(model=few, **known).fit(sales[:150], X[:150])
+    with pytest.raises(ValueError, match="X has no column 'promo'"):
+        other.update(sales[150:200])
     other.update(sales[150:200], X[150:200])
     np.testing.assert_allclose(other.predict([1, 2, 3], X=X[200:203]), found, rtol=1e-6)
     ends = other.predict_interval([1, 3], X=X[200:203], coverage=[0.9]).to_numpy()

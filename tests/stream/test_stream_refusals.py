@@ -24,6 +24,8 @@ COMMANDS = {
     "stream a.csv --target y --known a": "needs a --horizon",
     "stream a.csv --target y --horizon 2 --known c": "c='red', expected a number",
     "stream a.csv --target y --horizon 2 --known a --numeric a": f"'a' {TWO_ROLES}",
+    "stream a.csv --target y --horizon 2 --known a --ignore a+1": f"'a+1' {TWO_ROLES}",
+    "stream a.csv --target y --horizon 2 --known d": "no column 'd', only t, a, b, c, who",
     "stream - --format csv --target y --horizon 2 --known a": "known: the next rows of standard in",
     "stream a.csv --target k --chunk 0": "chunk=0",
     "stream a.csv --target k --rule spatial(depth=1)": "use it with ONLINE",
@@ -90,6 +92,8 @@ OPTIONS = [
     (lambda: stream.Classifier(classes=1), f"classes{WHOLE}"),
     (lambda: stream.Forecaster(horizon=0), f"horizon{WHOLE}"),
     (lambda: stream.Forecaster(known=["x"], member="who"), "take one model for each member"),
+    (lambda: stream.Forecaster(known="x"), r"known='x' must be a list of names, as \['x'\]"),
+    (lambda: StreamConfig("a.csv", known="x"), r"known='x' must be a tuple of names, as \('x',\)"),
 ]
 
 
