@@ -51,7 +51,7 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
             _draw_weights(lower.pop(0), lines)
         for axes, name in zip(lower, reversed(others), strict=False):
             _draw_score(axes, name, lines, config)
-    page.suptitle(for_plot(title(config)))
+    page.suptitle(for_plot(f"{title(config)}; a point is {config.log_every} rows"))
     return draw(page, run_dir)
 
 
@@ -74,7 +74,7 @@ def _draw_score(axes: Any, name: str, lines: list[dict[str, Any]], config: Strea
         axes.set_ylim(min(0.5, *axes.get_ylim()), 1)
         axes.legend(loc="lower right")
     axes.margins(x=0.01)
-    axes.set(title=SCORES[name].title, xlabel=f"{what}; a point is {config.log_every} rows")
+    axes.set(title=SCORES[name].title, xlabel=what)
     axes.grid(alpha=0.3)
 
 
