@@ -1,7 +1,7 @@
 """Made streams of texts: tickets by their words.
 
 Hashing, scale and rates of the expert `words` were chosen on another seed. In each text some words
-point to the class, with noise; of `subjects` and `hours`, a number beside the text counts, too.
+point to the class, with noise. Of `subjects` and `hours`, the label also depends on a number.
 """
 
 import random

@@ -15,7 +15,7 @@ from itertools import product
 from typing import Any, NamedTuple
 
 from foretrace._rows.lines import Position, Row, SourceError
-from foretrace._rows.values import as_text, check_number, is_missing
+from foretrace._rows.values import check_number, is_missing, member_text
 
 TO_COME = 1000
 """Number of rows to come that are looked for beyond the rows that are read ahead anyway."""
@@ -99,8 +99,7 @@ class Ahead:
 
         for row, position in rows:
             self._check_names(row)
-            value = None if self.member is None else row.get(self.member)
-            member = "" if value is None else as_text(str(value).strip())
+            member = None if self.member is None else member_text(row.get(self.member))
             own = newest.setdefault(member, deque(maxlen=self.horizon))
             for one in own:
                 if position.row - one.position.row <= most:  # wherever reading began

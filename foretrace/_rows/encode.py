@@ -192,7 +192,7 @@ class Encoder(Counting):
     @property
     def number_places(self) -> tuple[int, ...]:
         """Places of the numbers with lags in a row's vector, and of what may turn out to be one."""
-        lagged = (kind for name, kind in self.columns.items() if name not in self.unlagged)
+        lagged = (place for name, place in self.columns.items() if name not in self.unlagged)
         return tuple(at for kind, at in lagged if kind in ("numeric", "undecided"))
 
     @property

@@ -140,6 +140,15 @@ def as_text(value: Any) -> str:
     return text[: MAX_TEXT - len(digest) - 1] + "…" + digest
 
 
+def member_text(value: Any) -> str:
+    """Return the name of a member in a run, which compares them by their text.
+
+    >>> member_text(" a1 "), member_text(1), member_text(None)
+    ('a1', '1', '')
+    """
+    return "" if value is None else as_text(str(value).strip())
+
+
 def as_words(value: Any) -> list[str]:
     """Return the words of a text in lower case, without punctuation; none if it is absent.
 

@@ -295,7 +295,8 @@ class StreamConfig:
     @property
     def unlagged(self) -> tuple[str, ...]:
         """Columns that hold values of the next rows."""
-        return () if self.ahead is None else tuple(self.ahead.places)
+        ahead = self.ahead
+        return () if ahead is None else tuple(ahead.places)
 
     @property
     def kinds(self) -> dict[str, Kind | None]:

@@ -401,6 +401,7 @@ def _text(x: Row) -> str:
 
 
 def check_row(x: Any) -> None:
+    """Raise a TypeError if x is no dictionary."""
     if not isinstance(x, Mapping):
         raise TypeError(
             f"x is a {type(x).__name__}, expected a dictionary from feature to value; rows of an "

@@ -17,7 +17,7 @@ from foretrace._rows.encode import EncodingError
 from foretrace._rows.learned import Learned
 from foretrace._rows.streams import Streams
 from foretrace._rows.target import ClassTarget
-from foretrace._rows.values import as_flag, as_text, check_hashable, is_absent
+from foretrace._rows.values import as_flag, as_text, check_hashable, is_absent, member_text
 from foretrace.stream._config import MOST as LIMITS
 from foretrace.stream._model import build_mixture
 from foretrace.stream._model_config import ModelConfig
@@ -171,8 +171,7 @@ class Intake(Learned):
         if self.member is None:
             return None
         if self.as_text:
-            value = row.get(self.member)
-            return "" if value is None else as_text(str(value).strip())
+            return member_text(row.get(self.member))
         return member_name(row, self.member)
 
     def learn(self, state: State, rows: Sequence[tuple[Row, Any]]) -> tuple[State, Mixed]:

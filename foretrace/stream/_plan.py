@@ -155,8 +155,9 @@ def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, 
         )
     assert config.target is not None
     added = set(config.unlagged)
+    own = [name for name in names if name not in added]
     for name in (config.target, *config.known):
-        check_column(name, [name for name in names if name not in added])
+        check_column(name, own)
     found = infer_columns(rows, config.kinds, texts=config.words > 0)
     _check_times(config, rows)
     for name in config.known:
