@@ -51,6 +51,8 @@ SCALES: dict[Scale, dict[str, Size]] = {
         "IMDB": Size(IMDB(4000, 22_500), 1, 16, 0.1, (4, 64, 128), tested=5_000),
         "ListOps": Size(ListOps(30_000, 2000, 0, 500, 2000), 1, 16, 0.1, (4, 64, 128)),
         "sCIFAR, 3 epochs": Size(SequentialCIFAR10(samples=45_000), 3, 16, 0.3, (4, 64, 128)),
+        "IMDB, 3 epochs": Size(IMDB(4000, 22_500), 3, 16, 0.3, (4, 64, 128), tested=5_000),
+        "ListOps, 3 epochs": Size(ListOps(30_000, 2000, 0, 500, 2000), 3, 16, 0.3, (4, 64, 128)),
     },
     "paper": {
         "sCIFAR": Size(SequentialCIFAR10(samples=45_000), 180, 100, 18, (4, 128, 256)),
@@ -146,8 +148,8 @@ def _config(scale: Scale, column: str, rule: str) -> Config:
             depth=depth,
             model_size=model,
             cell=LRU(state, *ring),
-            dropout=0.0 if column == "ListOps" else 0.1,
-            cumulative_mean=column in CUMULATIVE,
+            dropout=0.0 if column.startswith("ListOps") else 0.1,
+            cumulative_mean=column.startswith(CUMULATIVE),
         ),
         optimizer=OptimizerConfig(
             warmup_steps=round(size.warmup * epoch),
