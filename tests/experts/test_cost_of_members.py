@@ -12,11 +12,12 @@ from foretrace.stream._model import build_mixture, resolve
 from foretrace.stream._model_config import ModelConfig
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
-FEW = ModelConfig(experts=("row", "memory"))
+ROW, MEMORY = (ModelConfig(experts=experts) for experts in (("row",), ("row", "memory")))
 SMALL = ModelConfig(size="small", depth=1, model_size=4, state_size=3, rule="online")
 STREAMS = {
-    "numbers": (FEW, NUMBERS, {"delay": 2}),
-    "classes": (FEW, CLASSES, {"delay": 2}),
+    "numbers": (ROW, NUMBERS, {"delay": 2}),
+    "numbers, memory": (MEMORY, NUMBERS, {"delay": 2}),
+    "classes, memory": (MEMORY, CLASSES, {"delay": 2}),
     "network": (SMALL, NUMBERS, {"delay": 2}),
 }
 

@@ -19,6 +19,10 @@ pytestmark = pytest.mark.usefixtures("standard_promotion")
 TINY = ModelConfig("tiny", depth=1, model_size=4, state_size=3, rule="online", learning_rate=0.05)
 MODELS = {
     "numbers": (FEW, dataclasses.replace(NUMBERS, members=2, delay=2)),
+    "classes and a network, late": (
+        dataclasses.replace(TINY, experts=(*FEW, "network")),
+        dataclasses.replace(CLASSES, members=2, delay=2),
+    ),
     "classes": (FEW, dataclasses.replace(CLASSES, members=2)),
     "network, late": (TINY, dataclasses.replace(NUMBERS, members=2, delay=2)),
     "memories, late": (
@@ -31,7 +35,7 @@ EXACT = {"rtol": 1e-9, "atol": 1e-12}
 IN_FLOAT32 = {"rtol": 1e-4, "atol": 1e-5}
 
 
-@pytest.fixture(scope="module", params=fast(list(MODELS), 3))
+@pytest.fixture(scope="module", params=fast(list(MODELS), 2))
 def case(request):
     """Return a model of two streams, and how far two ways of computing it may differ."""
     experts, shape = MODELS[request.param]

@@ -3,26 +3,23 @@
 import dataclasses
 
 import numpy as np
-from test_mixture import assert_same, packed, run
+import pytest
+from test_mixture import CLASSES, assert_same, packed, run
+from tiers import fast
 
+from foretrace._experts.by_name import REMEMBERING
 from foretrace._experts.mixture import mixture
-from foretrace._experts.shape import Shape
 
-FEW = ("baselines",)
-LONG = Shape(4, (0, 1, 2, 3), 1, previous=False)
+DELAY = 2
 
 
-def test_carries_with_late_labels_are_those_of_the_newest_row_and_of_the_row_to_be_learned():
-    draw = np.random.default_rng(0)
-    xs, labels = draw.normal(size=(30, 4)), draw.normal(size=30)
-    carries = {}
-    for rows in (28, 30):
-        now = packed(LONG, xs, labels.tolist())[:rows]
-        now[:, 0] = np.nan
-        carries[rows] = run(mixture(LONG, (*FEW, "memory")), now)[0].carries
-    shape = dataclasses.replace(LONG, delay=2)
-    late = packed(shape, xs, labels.tolist())
-    late[:, 0] = np.nan
-    state, _ = run(mixture(shape, (*FEW, "memory")), late)
-    found = state.carries, state.late_carries
-    assert_same(found, (carries[30], carries[28]), rtol=1e-5, atol=1e-6)
+@pytest.mark.parametrize("name", fast(sorted(REMEMBERING)))
+def test_carries_with_late_labels_are_those_of_the_newest_row_and_of_the_row_to_be_learned(name):
+    xs, experts, carries = np.random.default_rng(0).normal(size=(30, 2)), ("baselines", name), {}
+    for delay, count in ((0, 30), (0, 30 - DELAY), (DELAY, 30)):
+        shape = dataclasses.replace(CLASSES, delay=delay)
+        rows = packed(shape, xs, [0] * 30, known=[False] * 30)[:count]
+        state, _ = run(mixture(shape, experts), rows, DELAY)
+        carries[delay, count] = state.carries
+    expected = carries[0, 30], carries[0, 30 - DELAY]
+    assert_same((carries[DELAY, 30], state.late_carries), expected, rtol=1e-5, atol=1e-6)
