@@ -50,19 +50,23 @@ def _program(coverage, delay):
 def follow(errors, delay, coverage=0.9, state=None):
     """Return whether each error was inside, with margins from before its label, `delay` late."""
     state = Intervals(1, coverage).init() if state is None else state
-    first = jnp.zeros((delay, 2, 1))
-    late = jnp.concatenate([jnp.full(delay, jnp.nan), jnp.asarray(errors, float)])
+    first = np.zeros((delay, 2, 1))
+    late = np.concatenate([np.full(delay, np.nan), errors])
     (state, _), margins = _program(coverage, delay)(state, late, first)
     margins = np.asarray(margins)[delay:]
     return (-margins[:, 0] <= errors) & (errors <= margins[:, 1]), state
 
 
-def margins_of(state, share=None, coverage=0.9):
+@jax.jit
+def _margins(state):
+    intervals, factor = Intervals(1), jnp.ones(())
+    return intervals.in_use(state, factor), intervals.margins(state, factor)
+
+
+def margins_of(state, share=None):
     """Return the margins of a share of the labels. Default: those in use."""
-    intervals = Intervals(1, coverage)
-    if share is None:
-        return np.asarray(intervals.in_use(state, jnp.ones(())))
-    return intervals.between(np.asarray(intervals.margins(state, jnp.ones(()))), share)
+    in_use, margins = map(np.asarray, _margins(state))
+    return in_use if share is None else Intervals(1).between(margins, share)
 
 
 @pytest.mark.parametrize("delay", fast([24, 0]))
@@ -117,8 +121,8 @@ def test_after_exact_rows_the_coverage_is_back_in_some_tens_of_rows(exact, scale
 def test_more_labels_lie_outside_than_asked_for_only_by_what_the_offset_has_grown(errors):
     padded = np.full(300, np.nan)
     padded[: len(errors)] = errors
-    first = jnp.zeros((0, 2, 1))
-    (state, _), margins = _program(0.9, 0)(Intervals(1).init(), jnp.asarray(padded), first)
+    first = np.zeros((0, 2, 1))
+    (state, _), margins = _program(0.9, 0)(Intervals(1).init(), padded, first)
     tails = np.stack([-padded, padded], axis=1)
     misses, share = (tails > np.asarray(margins)).sum(axis=0), 0.05 * len(errors)
     assert (misses - share <= np.asarray(state.offsets)[:, 0] / 0.02 + 1e-6).all()

@@ -29,7 +29,8 @@ def packed(shape, xs, labels, slots=None, known=None):
 
 def run(model, rows, chunk=None):
     """Return the state after the rows, and what each step returned."""
-    state, steps = model.init(), []
+    # Weak types of the first state would let the step be compiled twice.
+    state, steps = model.packing.unpack(model.packing.pack(model.init())), []
     for i in range(0, len(rows), chunk or len(rows)):
         state, step = model.step(state, rows[i : i + (chunk or len(rows))])
         steps.append(step)
@@ -50,7 +51,8 @@ def test_experts_can_be_left_out_and_what_is_too_large_says_so():
     assert Mixture(NUMBERS, ("baselines",)).names == ("last", "mean", "season")
     left_out = ("lags", "wide", "waves", "neighbours", "gradient", *REMEMBERING)
     assert Mixture(Shape(0, (), 256, classes=True)).left_out == left_out
-    assert set(Mixture(CLASSES, EXPERTS).names) > {"majority", "wide", "context 5", "neighbours"}
+    small = tuple(name for name in EXPERTS if name not in REMEMBERING)
+    assert set(Mixture(CLASSES, small).names) > {"majority", "wide", "context 5", "neighbours"}
 
 
 def test_a_state_is_float64_of_known_shapes_and_global_precision_stays():

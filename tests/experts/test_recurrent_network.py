@@ -1,11 +1,13 @@
 """The network among the experts: its learner's own steps, on the carry of each row."""
 
 import dataclasses
+import functools
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import softmax
 from test_mixture import NUMBERS
 from tiers import fast
 
@@ -33,11 +35,15 @@ def made(shape, **options):
     return resolve(ModelConfig("tiny", **chosen), shape)
 
 
+@functools.cache
 def expert_of(model):
+    """Return the expert of options and a shape, and its compiled step."""
     config, shape = model
-    return RecurrentNetwork(build_learner(config, shape), answer_of(shape))
+    expert = RecurrentNetwork(build_learner(config, shape), answer_of(shape))
+    return expert, jax.jit(expert.learn)
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def features(shape, inputs, last=0.0):
     """Return features of a row with these inputs of the network, and a last number."""
     seen = new_seen(shape)._replace(inputs=jnp.asarray(inputs, float), moments=jnp.array([4.0, 1]))
@@ -55,27 +61,27 @@ def close(a, b, tolerance=1e-9):
 def test_learning_late_is_learning_on_the_carry_of_the_row(delay, options):
     """The definition: one learner, given the carry before the row that it predicts or learns."""
     model = made(CLASSES, **options)
-    expert, learner, draw = expert_of(model), build_learner(*model), np.random.default_rng(0)
-    xs, ys = jnp.asarray(draw.normal(size=(10, 3))), jnp.asarray(draw.integers(0, 4, 10), jnp.int32)
-    seen = [features(model[1], x) for x in xs]
-    predict, move, learn = map(jax.jit, (expert.predict, expert.move, expert.learn))
+    (expert, learn), draw = expert_of(model), np.random.default_rng(0)
+    xs, ys = draw.normal(size=(10, 3)), draw.integers(0, 4, 10).astype(np.int32)
+    seen, learner = [features(model[1], x) for x in xs], expert.learner
+    predict, move = map(jax.jit, (expert.predict, expert.move))
     state, own = expert.init(), learner.init()
     ahead = late = expert.new_carry(state)
     its_ahead = its_late = own.carry
     for t in range(10):
         found = predict(Remembered(state, ahead), seen[t])
-        outputs, passed = learner.predict(own._replace(carry=its_ahead), xs[t][None])
-        close(found, jax.nn.softmax(outputs))
+        outputs, passed = learner.predict(own._replace(carry=its_ahead), jnp.asarray(xs[t][None]))
+        close(found, softmax(outputs))
         if delay:
             ahead, its_ahead = move(Remembered(state, ahead), seen[t], YES), passed.carry
         if (due := t - delay) >= 0:
-            lesson = Lesson(seen[due], found, jax.nn.one_hot(ys[due], 4), YES, YES)
+            lesson = Lesson(seen[due], found, np.eye(4)[ys[due]], YES, YES)
             state, late, _ = learn(Remembered(state, late), lesson)
             ready = own._replace(carry=its_late)
-            own, info = learner.step(ready, xs[due][None], ys[due][None])
+            own, info = learner.step(ready, *map(jnp.asarray, (xs[due][None], ys[due][None])))
             its_late = own.carry
-            found = jnp.stack([info.loss, info.gradient_norm, info.update_norm])
-            close(state.measures[:3], found)
+            found = np.array([info.loss, info.gradient_norm, info.update_norm])
+            close(np.asarray(state.measures)[:3], found)
         if not delay:
             ahead, its_ahead = late, its_late
     close((state.learner.network, state.learner.opt_state), (own.network, own.opt_state))
@@ -84,18 +90,17 @@ def test_learning_late_is_learning_on_the_carry_of_the_row(delay, options):
 
 def test_a_step_that_is_not_finite_is_refused_and_counted():
     model = made(CLASSES)
-    expert = expert_of(model)
-    before = Remembered(expert.init(), expert.new_carry(expert.init()))
-    label, learn = jnp.eye(4)[1], jax.jit(expert.learn)
+    expert, learn = expert_of(model)
+    before, label = Remembered(expert.init(), expert.new_carry(expert.init())), np.eye(4)[1]
     for times in (1, 2):
-        lesson = Lesson(features(model[1], [np.nan, 0, 0]), label[None], label, YES, YES)
+        lesson = Lesson(features(model[1], np.array([np.nan, 0, 0])), label[None], label, YES, YES)
         after = learn(before, lesson)
         close(after.learned.learner.network, before.learned.learner.network)
         close(after.carry, before.carry)
         assert after.learned.measures.tolist() == [0, 0, 0, 0, 1]
         assert after.learned.health.in_a_row == after.learned.health.longest == times
         before = after
-    fine = learn(before, lesson._replace(features=features(model[1], [1.0, 0, 0])))
+    fine = learn(before, lesson._replace(features=features(model[1], np.array([1.0, 0, 0]))))
     assert fine.learned.health.in_a_row == 0 and fine.learned.health.longest == 2
     assert fine.learned.measures[3:].tolist() == [1, 0]
     # Without a label, and without a row, nothing is learned or counted.
@@ -117,7 +122,7 @@ def residual_lesson(last, y):
 def noted():
     """Return a function of a slope: an expert, and statistics of numbers that follow the last."""
     with jax.numpy_dtype_promotion("standard"):
-        expert = expert_of(made(NUMBERS))
+        expert, _ = expert_of(made(NUMBERS))
         residuals, noise = expert.init().residuals, 0.3 * np.random.default_rng(0).normal(size=800)
 
     @jax.jit
