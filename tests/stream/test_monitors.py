@@ -1,5 +1,6 @@
 """Monitors of a network on a stream: against their definitions, and warnings once."""
 
+import functools
 import json
 
 import equinox as eqx
@@ -12,12 +13,17 @@ from foretrace._experts.network import PROBE
 from foretrace._learner.forgetting import BLOCK, HELD
 from foretrace.stream._monitors import LABELS, RANGES, Monitors
 
-LRU = ft.LRU.factory(state_size=3)
-pytestmark = pytest.mark.usefixtures("standard_promotion")
+pytestmark = [pytest.mark.exact, pytest.mark.usefixtures("standard_promotion")]
 
 
-def measure(make_cell, change=lambda network: network, seen=True):
-    network = change(ft.Network(2, 1, model_size=3, depth=2, cell=make_cell, key=jax.random.key(0)))
+@functools.cache
+def made():
+    cell = ft.LRU.factory(state_size=3)
+    return ft.Network(2, 1, model_size=3, depth=2, cell=cell, key=jax.random.key(0))
+
+
+def measure(change=lambda network: network, seen=True):
+    network = change(made())
     carry = jax.tree.map(lambda leaf: leaf + 0.5, ft.init_carry(network, ft.ONLINE))
     inputs = np.random.default_rng(0).normal(size=(PROBE, 2)) if seen else None
     return Monitors().measure(network, carry, 0.25, inputs), network, carry
@@ -29,9 +35,8 @@ def norm(tree):
     )
 
 
-@pytest.mark.exact
 def test_monitors_are_what_they_say():
-    found, network, carry = measure(LRU)
+    found, network, carry = measure()
     assert found["sensitivity_norm"] == pytest.approx(norm(carry.e), rel=1e-8)
     assert found["update_ratio"] == pytest.approx(0.25 / norm(network), rel=1e-8)
     assert found["dead_units"] == 0
@@ -48,8 +53,8 @@ def test_units_whose_gate_is_shut_are_dead():
         dead = linear.bias.at[0, 4].set(-1e3).at[1, 3:5].set(-1e3)
         return eqx.tree_at(parts, network, (linear.weight.at[0, 1].set(0.0), dead))
 
-    assert measure(LRU, shut)[0]["dead_units"] == pytest.approx(3 / 6)
-    assert "dead_units" not in measure(LRU, seen=False)[0]
+    assert measure(shut)[0]["dead_units"] == pytest.approx(3 / 6)
+    assert "dead_units" not in measure(seen=False)[0]
 
 
 def restored(monitors, *options):
