@@ -28,10 +28,10 @@ WITH_ROWS = ("classifier", "regressor")
 
 
 def learned(kind, rows):
-    """Return a model after some rows of two members."""
-    model = KINDS[kind](model=FEW)
+    """Return a model after some rows, of two members if it has any."""
+    model = KINDS[kind](model=FEW, features=2)
     for i in range(rows):
-        x = {"who": "ab"[i % 2], "x": float(i)}
+        x = {"x": float(i)} | ({"who": "ab"[i % 2]} if kind == "of members" else {})
         model.learn_one(i % 2, x) if kind == "forecaster" else model.learn_one(x, i % 2)
     return model
 
@@ -98,12 +98,12 @@ SHAPES = {
 def test_rows_and_targets_of_any_shape_teach_the_same(kind):
     """Row by row, by an array, a frame, or a frame with sparse columns."""
     rows = np.arange(12.0).reshape(6, 2) % 5
-    frame, one = pd.DataFrame(rows, columns=["a", "b"]), KINDS[kind](model=FEW)
+    frame, one = pd.DataFrame(rows, columns=["a", "b"]), KINDS[kind](model=FEW, features=4)
     for x, value in zip(frame.to_dict("records"), VALUES, strict=True):
         one.learn_one(x, None if math.isnan(value) else np.array([value]))
     expected = one.predict_many(frame).tolist()
     for name, y in SHAPES.items():
-        array, many = (KINDS[kind](model=FEW) for _ in range(2))
+        array, many = (KINDS[kind](model=FEW, features=4) for _ in range(2))
         assert array.partial_fit(rows, y(VALUES)).predict(rows).tolist() == expected, name
         many.learn_many(frame.astype("Sparse[float]") if name == "frame" else frame, y(VALUES))
         assert many.predict_many(frame).tolist() == expected, name
@@ -114,7 +114,7 @@ def test_no_feature_of_the_first_row_is_dropped():
     kinds = itertools.cycle([1.0, "red", None, pd.Timestamp("2024-05-01"), math.nan])
     row = {f"f{i}": value for i, value in zip(range(80), kinds, strict=False)}
     row |= {"later number": None, "later text": None}
-    model = stream.Regressor(model=FEW)
+    model = stream.Classifier(model=FEW)
     model.learn_one(row, 1.0)
     later = {"later number": 2.0, "later text": "red"} | {f"f{i}": "red" for i in (2, 7, 12)}
     model.learn_one(row | later, 1.0)
@@ -124,9 +124,9 @@ def test_no_feature_of_the_first_row_is_dropped():
 
 @pytest.mark.filterwarnings("ignore:.*no prediction is below at_least=0.5")
 def test_no_number_that_is_predicted_lies_below_the_bound():
-    model = stream.Forecaster(model=FEW, at_least=0.5)
+    model = stream.Forecaster(1, model=FEW, at_least=0.5)
     for i in range(9):
-        model.learn_one((i % 3) / 9, ROW)
+        model.learn_one((i % 3) / 9)
     assert model.forecast(1)[0] == model.forecast_interval(1, 0.8)[0][0] == 0.5
 
 
@@ -141,9 +141,9 @@ def test_a_text_of_the_first_row_is_learned_by_its_words():
 
 
 def test_a_later_feature_without_room_is_told_once():
-    model = stream.Regressor(features=4, model=FEW)
-    model.learn_one({"a": 1.0, "b": 2.0}, 1.0)
-    words = r"Regressor: 'c' finds no room in 4 inputs.*raise `features`"
+    model = stream.Regressor(features=2, model=FEW)
+    model.learn_one({"a": 1.0}, 1.0)
+    words = r"Regressor: 'c' finds no room in 2 inputs.*raise `features`"
     with pytest.warns(UserWarning, match=words) as caught:
         model.learn_one({"a": 1.0, "c": 2.0}, 1.0)
     assert [record.filename for record in caught] == [__file__]

@@ -13,7 +13,7 @@ from foretrace.stream import _river as stream
 MODELS = {
     "late classes": lambda: stream.Classifier(model=FEW, delay=3),
     "next numbers of members": lambda: stream.Forecaster(2, model=FEW, member="who"),
-    "numbers of members": lambda: stream.Regressor(model=FEW, features=4, member="who"),
+    "numbers of members": lambda: stream.Regressor(model=FEW, features=2, member="who"),
     "classes": lambda: stream.Classifier(model=FEW, member="who"),
     "network": lambda: stream.Classifier(model=TINY, member="who", members=2),
 }
@@ -40,7 +40,7 @@ def answer(model, x):
     return getattr(model, "predict_proba_one", model.predict_one)(x)
 
 
-@pytest.mark.parametrize("name", fast(list(MODELS), 2))
+@pytest.mark.parametrize("name", fast(list(MODELS)))
 def test_what_is_pickled_copied_or_cloned_goes_on_exactly(name):
     model, (*first, last) = MODELS[name](), rows(30)
     for x, y in first[:20]:
@@ -66,7 +66,7 @@ def test_a_pickle_with_other_arrays_is_refused():
             again.__setstate__(kept | {"_state": arrays})
 
 
-@pytest.mark.parametrize("name", fast(["classes", "next numbers of members", "network"], 2))
+@pytest.mark.parametrize("name", fast(["classes", "next numbers of members", "network"]))
 def test_an_estimator_keeps_its_members_apart(name):
     model = MODELS[name]()
     for x, y in rows(60):

@@ -23,7 +23,7 @@ from foretrace.stream._predictions import LineWriter, Outlet
 ROWS = 60
 
 
-WORDS = "stream a.csv --target c --look-ahead 20 --experts baselines"
+WORDS = "stream a.csv --target c --id key --look-ahead 20 --experts baselines row"
 
 
 @pytest.fixture
@@ -65,11 +65,11 @@ def test_no_text_of_a_table_forges_a_row_for_any_reader(tmp_path_factory, header
 
 
 def test_a_forecast_is_printed_again_by_a_run_that_has_ended(folder, capsys):
-    quiet(config_for(target="y", horizon=3), folder / "run")
+    quiet(config_for(target="y", horizon=2, ignore=("c",)), folder / "run")
     *_, last = csv.DictReader((folder / "p.csv").read_text().splitlines())
     assert cli.main(["resume", "run", "--forecast"]) == 0
     printed = list(csv.DictReader(capsys.readouterr().out.splitlines()))
-    assert [row["ahead"] for row in printed] == [*"123"]
+    assert [row["ahead"] for row in printed] == [*"12"]
     for row in printed:
         for end in ("", "_low", "_high"):
             value = float(last[f"y+{row['ahead']}{end}"])
@@ -192,7 +192,7 @@ def test_a_refused_beginning_leaves_nothing(folder, capsys, monkeypatch):
 
 
 def test_the_table_is_the_same_in_a_file_on_standard_output_and_for_more_rows(folder, capsys):
-    words = f"{WORDS} row --id key --run-dir"
+    words = f"{WORDS} --run-dir"
     assert cli.main(f"{words} one --predictions -".split()) == 0
     out, err = capsys.readouterr()
     assert "inputs, numbers: x" in " ".join(err.split()) and "accuracy" in err  # the key is none
@@ -217,9 +217,9 @@ def test_one_process_answers_a_row_at_once_and_learns_those_with_labels(folder, 
         if len(found) == 24:
             pipe.close()
         elif len(found) >= 20:
-            pipe.write(f"k{len(found)},\n".encode())
+            pipe.write(f"k{len(found)},1,\n".encode())
 
-    pipe.write(b"key,y\n" + b"".join(b"k%d,%d\n" % (i, i % 2) for i in range(20)))
+    pipe.write(b"key,x,y\n" + b"".join(b"k%d,1,%d\n" % (i, i % 2) for i in range(20)))
     config = dataclasses.replace(config_for(None, target="y", format="csv"), source="-")
     assert quiet(config, folder / "run", on_prediction=answer).rows == 24
     assert [row["key"] for row in found] == [f"k{i}" for i in range(24)]

@@ -34,11 +34,13 @@ def test_the_report_shows_the_simple_answers_and_the_groups_of_experts(files, tm
 
 
 def test_a_run_from_python_is_that_of_the_command(files, tmp_path, monkeypatch):
-    config = StreamConfig(str(files / "a.csv"), target="y", model=FEW, log_every=50)
+    ignored = ("t", "c", "k", "who", "start", "empty")
+    options = {"target": "y", "ignore": ignored, "model": FEW, "log_every": 50}
+    config = StreamConfig(str(files / "a.csv"), **options)
     result = stream.run(config, tmp_path / "python", rows=150)
     words = "--target y --experts baselines row --log-every 50 --rows 150 --run-dir command"
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["stream", config.source, *words.split()]) == 0
+    assert cli.main(["stream", config.source, *words.split(), "--ignore", *ignored]) == 0
     assert_same_run(tmp_path / "python", tmp_path / "command")
     last = read_metrics(result.run_dir / "metrics.jsonl")[-1]
     assert result.rows == 150 and not result.stopped
@@ -50,8 +52,8 @@ def test_a_run_from_python_is_that_of_the_command(files, tmp_path, monkeypatch):
 
 def test_scores_of_a_line_lose_nothing_to_larger_ones_before(tmp_path):
     ys = 1e9 + np.random.default_rng(0).normal(size=300)
-    options = {"target": "y", "log_every": 100, "model": ModelConfig(experts=("baselines",))}
-    stream.run(pd.DataFrame({"y": ys}), tmp_path / "run", **options)
+    frame, options = pd.DataFrame({"x": np.arange(300) % 7, "y": ys}), {"log_every": 100}
+    stream.run(frame, tmp_path / "run", target="y", model=FEW, **options)
     first, *others = read_metrics(tmp_path / "run" / "metrics.jsonl")[:3]
     assert first["no_change_mae"] > 1e6  # nothing is known before the first number
     for at, line in zip((100, 200), others, strict=True):
