@@ -87,12 +87,17 @@ def test_lines_without_a_row_are_skipped_but_not_without_end(tmp_path, monkeypat
         list(source.rows())
 
 
+FEW = ModelConfig(experts=("row",))
 TINY = ModelConfig(size="small", depth=1, model_size=4, state_size=3, rule="hybrid")
 MANY = [Column(f"c{i}", "categorical") for i in range(100)]
 TEXTS = [Column(f"t{i}", "text") for i in range(3)]
 LARGE = [
     ({"horizon": 2500}, [], "horizon=2500 must be at most 1000: what it counts is kept in memory"),
-    ({"horizon": 900, "member": "m", "members": 1000}, [], "members=1000, delay=900: a mixture"),
+    (
+        {"horizon": 900, "member": "m", "members": 1000, "model": FEW},
+        [],
+        "members=1000, delay=900: a mixture",
+    ),
     ({"categories": 1000}, MANY, "1000 for each of 100 columns are more than 65536 inputs"),
     ({"member": "m", "members": 3 * 10**8}, [], "members=300000000, delay=0: a mixture"),
     (
@@ -110,7 +115,8 @@ def test_large_options_are_refused_before_they_fill_the_memory(options, columns,
     plan = Plan([Column("x", "numeric"), *columns], ["x", "y"], 0)
 
     def build_with(**more):
-        _ = build(StreamConfig("a.csv", target="y", model=TINY, **options | more), plan).mixture
+        given = {"target": "y", "model": TINY} | options | more
+        _ = build(StreamConfig("a.csv", **given), plan).mixture
 
     tracemalloc.start()
     try:
