@@ -1,8 +1,15 @@
 """Fixtures of streams: the files of the frozen table, and an undisturbed run of each stream."""
 
+import functools
+
 import pytest
 import test_frozen as frozen
 from streams import undisturbed
+
+from foretrace.stream import _model
+
+# Tests have more models in turn than a user's process: each is compiled once.
+_model._mixture = functools.lru_cache(maxsize=128)(_model._mixture.__wrapped__)
 
 
 @pytest.fixture(scope="session")

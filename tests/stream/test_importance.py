@@ -5,6 +5,7 @@ import csv
 import numpy as np
 import pandas as pd
 import pytest
+from tiers import fast
 
 from foretrace import stream
 from foretrace.cli import _main as cli
@@ -36,7 +37,7 @@ def test_shares_are_the_parts_of_the_variance_also_of_earlier_rows(rows, tmp_pat
     assert "needs 2 rows or more, not 1" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kind", ["Regressor", "Classifier"])
+@pytest.mark.parametrize("kind", fast(["Classifier", "Regressor"]))
 def test_an_estimator_tells_shares_and_learns_nothing(rows, kind):
     model = getattr(stream, kind)(model=SHORT, member="word", features=8)
     x, y = rows[["a", "c", "word"]], (rows["a"] > 0) if kind == "Classifier" else rows["a"]

@@ -137,6 +137,7 @@ def test_dates_are_read_by_a_given_format(tmp_path, capsys):
     ("options", "model"),
     fast(
         [
+            ({"ignore": ("who",)}, {}),
             ({"member": "who", "members": 2, "delay": 1}, {"size": "tiny"}),
             pytest.param({"backend": "native"}, {}, marks=[in_c, pytest.mark.full]),
         ]

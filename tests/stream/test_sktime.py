@@ -71,7 +71,7 @@ def test_fit_and_update_are_one_stream_bit_for_bit():
 def test_older_values_are_named_and_leave_cutoff_and_forecast(older):
     """Those of 10 to 59 were learned; 60 to 69 are new."""
     y = pd.DataFrame({"a": series(), "b": 2 * series()})
-    model, same = (make(model=BASELINES).fit(y[10:60]) for _ in range(2))
+    model, same = (make().fit(y[10:60]) for _ in range(2))
     passed = min(older.stop, 60) - older.start
     words = f"passes over {passed} values up to {y.index[59]}, the last one that was learned"
     with pytest.warns(UserWarning, match=words):
@@ -109,6 +109,7 @@ def test_errors_leave_the_model_as_it_was():
 def test_known_values_of_the_next_rows_count_in_a_run_in_river_and_in_sktime(tmp_path):
     """Sales rise by half on days with a promotion; rows without sales are to come."""
     draw, known = np.random.default_rng(0), {"horizon": 3, "known": ("promo",)}
+    inputs = {"features": 8}  # as many as the run needs
     days = pd.date_range("2024-01-01", periods=207, freq="D")
     promo = (draw.uniform(size=207) < 0.3).astype(float)
     sales = pd.Series(100 * (1 + promo / 2) + draw.normal(size=207), days)
@@ -118,7 +119,7 @@ def test_known_values_of_the_next_rows_count_in_a_run_in_river_and_in_sktime(tmp
     found = [row["sales"] for row in result.forecast]
     np.testing.assert_allclose(found, sales[200:203], rtol=0.05)
     assert result.rows == 200 and result.forecast[0]["row"] == 200
-    rows, model = X.to_dict("records"), NextSteps(model=few, **known)
+    rows, model = X.to_dict("records"), NextSteps(model=few, **known, **inputs)
     for y, x in zip(sales[:200], rows[:200], strict=True):
         model.learn_one(y, given := dict(x))
         given.clear()  # the caller may fill it again
@@ -129,7 +130,7 @@ def test_known_values_of_the_next_rows_count_in_a_run_in_river_and_in_sktime(tmp
     # Nothing has changed; values that are not given are missing.
     assert abs(model.forecast(1)[0] - found[0]) > 1
     np.testing.assert_allclose(model.forecast(3, rows[200:]), found, rtol=1e-6)
-    other = SktimeForecaster(model=few, **known).fit(sales[:150], X[:150])
+    other = SktimeForecaster(model=few, **known, **inputs).fit(sales[:150], X[:150])
     with pytest.raises(ValueError, match="X has no column 'promo'"):
         other.update(sales[150:200])
     other.update(sales[150:200], X[150:200])

@@ -84,7 +84,7 @@ def outputs_of(row, size):
     "whole",
     fast(
         [
-            *("network, late", "late classes", "number", "horizon", "mask"),
+            *("alarms", "network, late", "late classes", "number", "horizon", "mask"),
             *("no last label", "numbers as they are"),
             pytest.param("default", marks=pytest.mark.program),
         ],
@@ -146,7 +146,7 @@ def test_what_c_cannot_take_along_is_named(name, files, tmp_path, capsys):
     model = SAMPLED if name == "sampled" else ModelConfig(experts=("baselines",))
     options = frozen.STREAMS.get(name, STREAMS["number"]) | {"model": model}
     source = files / ("a.txt" if name == "text" else "a.csv")
-    quiet(StreamConfig(str(source), **OFTEN | options), tmp_path / "run", rows=FIRST)
+    quiet(StreamConfig(str(source), **OFTEN | options), tmp_path / "run", rows=0)
     with pytest.raises(ValueError, match=REFUSED[name]):
         export_run(tmp_path / "run", tmp_path / "model.c")
     assert cli.main(f"export {tmp_path / 'run'} --out {tmp_path / 'model.c'}".split()) == 2

@@ -32,7 +32,7 @@ from foretrace.stream._predict import predictions
 from foretrace.stream._saved import opened
 
 KEY = jax.dtypes.prng_key
-IN_FAST = ("alarms", "everything", "members in chunks", "text")
+IN_FAST = ("alarms", "everything")
 SHOWN = ("number", "class", "late labels", "memory", "fast", "numbers as they are")
 SHOWN += ("network, late", "network in chunks")
 """Streams whose parts others have: `default` has all experts, `everything` a late network."""
