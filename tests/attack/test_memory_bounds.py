@@ -93,15 +93,11 @@ MANY = [Column(f"c{i}", "categorical") for i in range(100)]
 TEXTS = [Column(f"t{i}", "text") for i in range(3)]
 LARGE = [
     ({"horizon": 2500}, [], "horizon=2500 must be at most 1000: what it counts is kept in memory"),
-    (
-        {"horizon": 900, "member": "m", "members": 1000, "model": FEW},
-        [],
-        "members=1000, delay=900: a mixture",
-    ),
+    ({"horizon": 900, "member": "m", "members": 1000}, [], "members=1000, delay=900: a mixture"),
     ({"categories": 1000}, MANY, "1000 for each of 100 columns are more than 65536 inputs"),
     ({"member": "m", "members": 3 * 10**8}, [], "members=300000000, delay=0: a mixture"),
     (
-        {"member": "m", "members": 3, "delay": 10**7},
+        {"member": "m", "members": 3, "delay": 10**7, "model": TINY},
         [],
         "members=3, delay=10000000: .* room for 0 members under --rule .*; use fewer members",
     ),
@@ -115,7 +111,7 @@ def test_large_options_are_refused_before_they_fill_the_memory(options, columns,
     plan = Plan([Column("x", "numeric"), *columns], ["x", "y"], 0)
 
     def build_with(**more):
-        given = {"target": "y", "model": TINY} | options | more
+        given = {"target": "y", "model": FEW} | options | more
         _ = build(StreamConfig("a.csv", **given), plan).mixture
 
     tracemalloc.start()

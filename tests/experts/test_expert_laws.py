@@ -17,19 +17,15 @@ from foretrace.stream._model_config import ModelConfig
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 TINY = ModelConfig("tiny", depth=1, model_size=4, state_size=3, rule="online", learning_rate=0.05)
+LATE = {"members": 2, "delay": 2}
+LATE_NUMBERS, LATE_CLASSES = (dataclasses.replace(one, **LATE) for one in (NUMBERS, CLASSES))
 MODELS = {
-    "numbers": (FEW, dataclasses.replace(NUMBERS, members=2, delay=2)),
-    "classes and a network, late": (
-        dataclasses.replace(TINY, experts=(*FEW, "network")),
-        dataclasses.replace(CLASSES, members=2, delay=2),
-    ),
+    "numbers": (FEW, LATE_NUMBERS),
+    "classes and a network": (dataclasses.replace(TINY, experts=(*FEW, "network")), LATE_CLASSES),
     "classes": (FEW, dataclasses.replace(CLASSES, members=2)),
-    "network, late": (TINY, dataclasses.replace(NUMBERS, members=2, delay=2)),
-    "memories, late": (
-        ("baselines", "row", *REMEMBERING),
-        dataclasses.replace(NUMBERS, members=2, delay=2),
-    ),
-    "network": (TINY, dataclasses.replace(NUMBERS, members=2)),
+    "network": (TINY, LATE_NUMBERS),
+    "network, not late": (TINY, dataclasses.replace(NUMBERS, members=2)),
+    "memories": (("baselines", "row", *REMEMBERING), LATE_NUMBERS),
 }
 EXACT = {"rtol": 1e-9, "atol": 1e-12}
 IN_FLOAT32 = {"rtol": 1e-4, "atol": 1e-5}

@@ -5,7 +5,7 @@ import dataclasses
 import numpy as np
 import pytest
 from test_mixture import CLASSES, FEW, NUMBERS, packed, run
-from tiers import fast
+from tiers import fast, slow
 
 from foretrace._experts.mixture import mixture
 
@@ -49,7 +49,7 @@ def sign(draw):
     return (autoregression(draw) > 0).astype(int)
 
 
-CASES = [("classes", 48), ("numbers", 48), ("numbers", 0)]
+CASES = [("classes", 48), ("numbers", 48), slow("numbers", 0)]
 
 
 @pytest.mark.parametrize(("kind", "delay"), fast(CASES))

@@ -26,11 +26,11 @@ def distant(draw, reach):
     return numbers, np.roll(classes, reach)
 
 
-def functions(draw, is_class=False):
-    """A sum of functions of single numbers, or whether it is large."""
+def functions(draw):
+    """Whether a sum of functions of single numbers is large."""
     xs = draw.normal(size=(1500, 2))
     sums = np.abs(xs[:, 0]) + 0.3 * np.tanh(4 * xs[:, 1])
-    return xs, (sums > 0.8).astype(int) if is_class else sums
+    return xs, (sums > 0.8).astype(int)
 
 
 def cues(draw, every=60, count=400):
@@ -69,28 +69,19 @@ def colours(draw):
 BY_ROW, LATE = dataclasses.replace(CLASSES, previous=False), dataclasses.replace(CLASSES, delay=3)
 OF_FOUR = dataclasses.replace(BY_ROW, outputs=4)
 OF_COLOURS = Shape(6, (0,), 4, classes=True, previous=False, categories=((1, 5),))
-OF_NUMBERS = {size: Shape(size, tuple(range(size)), 1, previous=False) for size in (2, 4)}
-MEMORY, DISTANT, STEPS = ("row", "memory"), ("row", "steps", "distant"), ("row", "steps")
+OF_NUMBERS = Shape(4, (0, 1, 2, 3), 1, previous=False)
+MEMORY, DISTANT = ("row", "memory"), ("row", "steps", "distant")
 LAGS, NEAR = ("lags", "wide", "events"), ("row", "neighbours")
-# Late labels count as less evidence, 1 / (1 + delay) of it, so the same rows teach less.
 STORED = {"memory": 0.3, "mixture": 0.31, "row from mean": -0.6}
-LATER = {"memory": 0.45, "mixture": 0.46, "row from mean": -0.6}
 CASES = {
     # One program for two cases.
     "distant": (OF_FOUR, partial(distant, reach=20), DISTANT, {"mixture": 0.05, "row": -0.5}),
-    "steps, classes": (
-        OF_FOUR,
-        partial(functions, is_class=True),
-        DISTANT,
-        {"steps": 0.1, "row": -0.25},
-    ),
+    "steps": (OF_FOUR, functions, DISTANT, {"steps": 0.1, "row": -0.25}),
     "a later column": (Shape(64, (0, 2), 1, used=4), later_column, ("row",), {"mixture": 0.2}),
     "labels of another row": (LATE, partial(signs, lag=4), ("row",), {"mixture": -0.3}),
     "categories of earlier rows": (OF_COLOURS, colours, ("lags",), {"mixture": 0.05}),
     # The full tier.
-    "memory": (OF_NUMBERS[4], stored, MEMORY, STORED),
-    "steps": (OF_NUMBERS[2], functions, STEPS, {"steps from mean": 0.2, "row from mean": -0.4}),
-    "memory, late labels": (dataclasses.replace(OF_NUMBERS[4], delay=4), stored, MEMORY, LATER),
+    "memory": (OF_NUMBERS, stored, MEMORY, STORED),
     "late labels": (LATE, signs, FEW[1:], {"mixture": 0.1}),
     "neighbours": (CLASSES, corners, NEAR, {"row neighbours": 0.12, "neighbours": -0.2}),
     "distant, 500": (OF_FOUR, partial(distant, reach=500), DISTANT, {"mixture": 0.05}),

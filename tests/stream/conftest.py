@@ -14,7 +14,7 @@ _model._mixture = functools.lru_cache(maxsize=128)(_model._mixture.__wrapped__)
 
 @pytest.fixture(scope="session")
 def files(tmp_path_factory):
-    """Return a folder with `a.csv` and `a.txt`, which tests leave as they are."""
+    """Return a folder with `a.csv` and `a.txt`, which tests leave as they are, and runs."""
     folder = tmp_path_factory.mktemp("files")
     frozen.write_files(folder)
     return folder

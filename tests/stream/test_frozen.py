@@ -128,16 +128,9 @@ def differences(one, two, tolerance, where=""):
     return [line for key, a, b in pairs for line in differences(a, b, tolerance, f"{where}/{key}")]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("frozen")
-    write_files(folder)
-    return folder
-
-
 @pytest.mark.parametrize("name", fast(list(STREAMS)))
-def test_predictions_intervals_and_scores_are_those_that_were_frozen(folder, name):
-    now = json.loads(json.dumps(found(folder, name)))
+def test_predictions_intervals_and_scores_are_those_that_were_frozen(files, name):
+    now = json.loads(json.dumps(found(files, name)))
     lines = differences(json.loads(FILE.read_text())[name], now, TOLERANCE.get(name, 1e-9))
     assert not lines, f"{len(lines)} differ: {lines[:8]}"
 

@@ -6,7 +6,7 @@ import re
 import jax
 import numpy as np
 import pytest
-from tiers import fast
+from tiers import fast, slow
 
 from foretrace._rows.encode import Encoder
 from foretrace._rows.schema import Column
@@ -46,7 +46,7 @@ OTHERS = tuple(name for name in ModelConfig().expert_names() if name not in FEW[
 
 @pytest.mark.parametrize(
     ("members", "delay", "experts", "first"),
-    fast([(2, 3, FEW, 4), (2, 3, FEW, 2), (None, 0, OTHERS, 4)]),
+    fast([(2, 3, FEW, 4), slow(2, 3, FEW, 2), (None, 0, OTHERS, 4)]),
 )
 def test_room_for_classes_that_come_late_is_as_if_it_had_always_been_there(
     members, delay, experts, first

@@ -3,7 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
-from streams import FEW, assert_same_run, quiet
+from streams import FEW, NUMBERS, assert_same_run, quiet
 
 from foretrace import stream
 from foretrace._runs.metrics import read_metrics
@@ -34,13 +34,11 @@ def test_the_report_shows_the_simple_answers_and_the_groups_of_experts(files, tm
 
 
 def test_a_run_from_python_is_that_of_the_command(files, tmp_path, monkeypatch):
-    ignored = ("t", "c", "k", "who", "start", "empty")
-    options = {"target": "y", "ignore": ignored, "model": FEW, "log_every": 50}
-    config = StreamConfig(str(files / "a.csv"), **options)
+    config = StreamConfig(str(files / "a.csv"), log_every=50, **NUMBERS | {"model": FEW})
     result = stream.run(config, tmp_path / "python", rows=150)
     words = "--target y --experts baselines row --log-every 50 --rows 150 --run-dir command"
     monkeypatch.chdir(tmp_path)
-    assert cli.main(["stream", config.source, *words.split(), "--ignore", *ignored]) == 0
+    assert cli.main(["stream", config.source, *words.split(), "--ignore", *config.ignore]) == 0
     assert_same_run(tmp_path / "python", tmp_path / "command")
     last = read_metrics(result.run_dir / "metrics.jsonl")[-1]
     assert result.rows == 150 and not result.stopped

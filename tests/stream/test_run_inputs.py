@@ -133,21 +133,17 @@ def test_dates_are_read_by_a_given_format(tmp_path, capsys):
     assert last_of(run(tmp_path / "c.csv", iso))["rmse"] == last["rmse"]
 
 
-@pytest.mark.parametrize(
-    ("options", "model"),
-    fast(
-        [
-            ({"ignore": ("who",)}, {}),
-            ({"member": "who", "members": 2, "delay": 1}, {"size": "tiny"}),
-            pytest.param({"backend": "native"}, {}, marks=[in_c, pytest.mark.full]),
-        ]
-    ),
-)
-def test_room_for_classes_that_come_late_grows_and_the_run_resumes(
-    tmp_path, capsys, options, model
-):
+GROWING = [
+    {"ignore": ("who",)},
+    {"member": "who", "members": 2, "delay": 1},
+    pytest.param({"backend": "native"}, marks=[in_c, pytest.mark.full]),
+]
+
+
+@pytest.mark.parametrize("options", fast(GROWING))
+def test_room_for_classes_that_come_late_grows_and_the_run_resumes(tmp_path, capsys, options):
     rows = [row | {"who": "ab"[i % 2]} for i, row in enumerate(SORTED)]
-    options = {"model": ModelConfig(**{"experts": ("baselines", "row")} | model), **options}
+    options = {"model": FEW} | options
     out = run(tmp_path / "a.csv", rows, **options)
     err, last = said(capsys), last_of(out)
     assert err.count("room for 32") == 1 and "without room" not in str(last["counts"])

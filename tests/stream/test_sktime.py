@@ -109,7 +109,6 @@ def test_errors_leave_the_model_as_it_was():
 def test_known_values_of_the_next_rows_count_in_a_run_in_river_and_in_sktime(tmp_path):
     """Sales rise by half on days with a promotion; rows without sales are to come."""
     draw, known = np.random.default_rng(0), {"horizon": 3, "known": ("promo",)}
-    inputs = {"features": 8}  # as many as the run needs
     days = pd.date_range("2024-01-01", periods=207, freq="D")
     promo = (draw.uniform(size=207) < 0.3).astype(float)
     sales = pd.Series(100 * (1 + promo / 2) + draw.normal(size=207), days)
@@ -119,7 +118,7 @@ def test_known_values_of_the_next_rows_count_in_a_run_in_river_and_in_sktime(tmp
     found = [row["sales"] for row in result.forecast]
     np.testing.assert_allclose(found, sales[200:203], rtol=0.05)
     assert result.rows == 200 and result.forecast[0]["row"] == 200
-    rows, model = X.to_dict("records"), NextSteps(model=few, **known, **inputs)
+    rows, model = X.to_dict("records"), NextSteps(model=few, features=8, **known)
     for y, x in zip(sales[:200], rows[:200], strict=True):
         model.learn_one(y, given := dict(x))
         given.clear()  # the caller may fill it again
@@ -130,7 +129,7 @@ def test_known_values_of_the_next_rows_count_in_a_run_in_river_and_in_sktime(tmp
     # Nothing has changed; values that are not given are missing.
     assert abs(model.forecast(1)[0] - found[0]) > 1
     np.testing.assert_allclose(model.forecast(3, rows[200:]), found, rtol=1e-6)
-    other = SktimeForecaster(model=few, **known, **inputs).fit(sales[:150], X[:150])
+    other = SktimeForecaster(model=few, features=8, **known).fit(sales[:150], X[:150])
     with pytest.raises(ValueError, match="X has no column 'promo'"):
         other.update(sales[150:200])
     other.update(sales[150:200], X[150:200])

@@ -35,7 +35,10 @@ KEY = jax.dtypes.prng_key
 IN_FAST = ("alarms", "everything")
 SHOWN = ("number", "class", "late labels", "memory", "fast", "numbers as they are")
 SHOWN += ("network, late", "network in chunks")
-"""Streams whose parts others have: `default` has all experts, `everything` a late network."""
+SHOWN += ("late classes", "horizon", "members", "resets", "mask")
+"""Streams whose parts others have: `default` has all experts, `everything` a late network,
+`bounded` a horizon, `alarms` late classes, `the paper's rule` a mask, `members in chunks` resets.
+"""
 ORDER = [*IN_FAST, *(name for name in STREAMS if name not in IN_FAST + SHOWN)]
 every_stream = pytest.mark.parametrize("whole", fast(ORDER, len(IN_FAST)), indirect=True)
 ROW = 84
