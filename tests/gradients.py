@@ -2,6 +2,7 @@
 
 from functools import cache
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -21,12 +22,24 @@ RESET = np.arange(T) == 4
 WEIGHTS = np.array([0.5, 0.0, 1.0, 2.0, 0.0, 1.5])
 
 
-@cache
-def make_network(cell="lru", depth=D, **options):
-    """Return a small network; laws of the last layer and of chunks need layers below it."""
-    return ft.Network(
-        2, 3, model_size=4, depth=depth, cell=CELLS[cell], key=jax.random.key(0), **options
+def filled(make):
+    """Return what a function makes, with values by NumPy: its own draws would be compiled."""
+    random, shapes = np.random.default_rng(0), eqx.filter_eval_shape(make)
+    return jax.tree.map(
+        lambda leaf: jnp.asarray(random.normal(0, 0.5, leaf.shape), leaf.dtype), shapes
     )
+
+
+@cache
+def make_network(cell="lru", depth=D, inputs=2, outputs=3, **options):
+    """Return a small network; laws of the last layer and of chunks need layers below it."""
+    options = {
+        "model_size": 4,
+        "depth": depth,
+        "cell": CELLS[cell],
+        "key": jax.random.key(0),
+    } | options
+    return filled(lambda: ft.Network(inputs, outputs, **options))
 
 
 def exact_rule(network):
