@@ -84,11 +84,9 @@ def by_definition(network, depth, own_only=False, norm="pre", groups=D + 1):
     return values[0], jax.tree.map(lambda leaf: leaf.sum(0), grads)
 
 
-@pytest.mark.parametrize(
-    "cell_name", fast(["lstm", *(name for name in CELLS if name != "lstm")]), indirect=True
-)
-def test_the_full_depth_is_backpropagation_through_time_streamed(make_cell):
-    network = ft.Network(2, 3, model_size=4, depth=2, cell=make_cell, key=jax.random.key(1))
+@pytest.mark.parametrize("cell_name", fast(list(CELLS)), indirect=True)
+def test_the_full_depth_is_backpropagation_through_time_streamed(cell_name):
+    network = make_network(cell_name, depth=2)
     rule = exact_rule(network).with_depth(2)
     assert_equal(run_in_chunks(network, rule, [1] * T)[:2], run(network, ft.BPTT)[:2])
 

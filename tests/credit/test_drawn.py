@@ -53,35 +53,34 @@ def choices(size, number):
 
 
 @pytest.mark.parametrize(
-    ("cell", "rule"),
+    ("cell", "rule", "lengths"),
     fast(
         [
-            ("lru", "online(depth=1, modules=1)"),
-            ("lru", "hybrid(depth=3, modules=2)"),
-            ("lstm", "online(depth=2, groups=1, modules=2)"),
+            ("lru", "online(depth=1, modules=1)", (1,) * 6),
+            ("lru", "hybrid(depth=3, modules=2)", (2,) * 3),
+            ("lstm", "online(depth=2, groups=1, modules=2)", (1,) * 6),
         ]
     ),
 )
-def test_the_mean_over_all_choices_is_the_credit_of_all(cell, rule):
+def test_the_mean_over_all_choices_is_the_credit_of_all(cell, rule, lengths):
     network, rule = make_network(cell), ft.rule(rule)
     chunks = [np.reshape(a, (3, 2, *a.shape[1:])) for a in (XS[0], YS[0], WEIGHTS)]
+    start = ft.init_carry(network, rule)
 
-    def total(rule, carry):
+    def total(modules):
         def chunk(carry, data):
             found = evaluate(network, carry, data, rule=rule, loss=LOSS)
             return found.carry, found.grads
 
-        grads = lax.scan(chunk, carry, Data(*map(jnp.asarray, chunks)))[1]
-        return jax.tree.map(lambda leaf: leaf.sum(0), grads)
+        carry, chunked = start._replace(modules=modules), Data(*map(jnp.asarray, chunks))
+        return jax.tree.map(lambda leaf: leaf.sum(0), lax.scan(chunk, carry, chunked)[1])
 
-    start = ft.init_carry(network, rule)
     modules, chances = choices(network.block(0).cell.state_size, rule.credit.modules)
-    of_each = jax.jit(lambda all_: lax.map(lambda m: total(rule, start._replace(modules=m)), all_))
-    each = of_each(modules)
+    each = jax.jit(lambda every: lax.map(total, every))(modules)
     mean = jax.tree.map(lambda leaf: np.tensordot(chances, leaf, 1), each)
     every = dataclasses.replace(rule, credit=dataclasses.replace(rule.credit, modules=0))
-    want = jax.tree.map(np.asarray, jax.jit(lambda: total(every, ft.init_carry(network, every)))())
-    assert apart(jax.tree.map(lambda leaf: leaf[0], each), want) > 1e-3
+    _, want, _ = run_in_chunks(network, every, lengths, reset=NEVER)
+    assert apart(jax.tree.map(lambda leaf: np.asarray(leaf)[0], each), want) > 1e-3
     assert_equal(mean, want)
 
 

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from cases import CELLS
-from gradients import LOSS, XS, YS, make_network
+from gradients import LOSS, XS, YS, filled, make_network
 from hypothesis import given
 from tiers import fast
 
@@ -26,43 +26,46 @@ BY_MEMORY = ft.rule("online(depth=1, modules=2, by_memory=True)")
 def test_probabilities_are_proportional_up_to_one_and_add_up(weights, data):
     number = data.draw(st.integers(1, len(weights) - 1))
     weights = jnp.asarray(weights)
-    p = inclusion_probabilities(weights, number)
+    p = jax.jit(inclusion_probabilities, static_argnums=1)(weights, number)
     assert float(p.sum()) == pytest.approx(number, rel=1e-9)
     assert float(p.max()) <= 1
-    shares = np.asarray(p / weights)[np.asarray(p) < 1]
+    p, weights = np.asarray(p), np.asarray(weights)
+    shares = (p / weights)[p < 1]
     np.testing.assert_allclose(shares, shares[:1].repeat(shares.size), rtol=1e-9)
     if shares.size:
         # Who is certain would be more than certain in proportion.
-        certain = np.asarray(weights)[np.asarray(p) == 1]
+        certain = weights[p == 1]
         assert (certain * shares[0] >= 1 - 1e-9).all()
 
 
 def test_a_sample_has_each_module_as_often_as_it_should():
     p, draws = jnp.array([0.05, 1.0, 0.2, 0.75, 0.5, 0.5]), 40_000
-    samples = jax.vmap(lambda key: systematic_sample(p, 3, key))(
-        jax.random.split(jax.random.key(0), draws)
-    )
+    sample = jax.jit(jax.vmap(lambda key: systematic_sample(p, 3, key)))
+    samples = np.asarray(sample(jax.random.split(jax.random.key(0), draws)))
     assert all(len(set(row)) == 3 for row in samples[:500].tolist())
-    share = np.bincount(np.asarray(samples).ravel(), minlength=6) / draws
-    assert (np.abs(share - np.asarray(p)) <= 5 * np.sqrt(p * (1 - p) / draws)).all()
+    share, p = np.bincount(samples.ravel(), minlength=6) / draws, np.asarray(p)
+    assert (np.abs(share - p) <= 5 * np.sqrt(p * (1 - p) / draws)).all()
 
 
 @pytest.mark.parametrize("name", fast(["lru", "lstm", "gru", "lif", "s5"], 2))
 def test_memory_is_a_time_constant(name):
-    cell = CELLS[name](3, key=jax.random.key(0))
-    found = memory(cell)
+    cell = filled(lambda: CELLS[name](3, key=jax.random.key(0)))
+    found = np.asarray(jax.jit(memory)(cell))
     assert found.shape == (cell.state_size,) and (found >= 0).all() and (found <= LONGEST).all()
     if name == "lru":
-        np.testing.assert_allclose(found, 1 / (1 - jnp.exp(-jnp.exp(cell.nu_log))), rtol=1e-10)
+        np.testing.assert_allclose(found, 1 / (1 - np.exp(-np.exp(cell.nu_log))), rtol=1e-10)
 
 
 def test_long_memories_are_sampled_more_often():
     network = make_network()
     keys = jax.random.split(jax.random.key(0), 4_000)
     rule = ft.rule("online(depth=2, modules=1, by_memory=True)")
-    samples = jax.vmap(lambda key: sample_modules(network, rule, key))(keys)
-    for m in range(network.depth):
-        chosen, want = np.asarray(samples.chosen[:, m, 0]), memory(network.block(m).cell)
+    samples = jax.jit(jax.vmap(lambda key: sample_modules(network, rule, key)))(keys)
+    samples, memories = jax.tree.map(
+        np.asarray, (samples, jax.jit(jax.vmap(memory))(network.cells))
+    )
+    for m, want in enumerate(memories):
+        chosen = samples.chosen[:, m, 0]
         share = np.bincount(chosen, minlength=3) / len(keys)
         np.testing.assert_allclose(share, want / want.sum(), atol=0.05)
         np.testing.assert_allclose(samples.weight[:, m, 0], (want.sum() / want)[chosen], rtol=1e-10)

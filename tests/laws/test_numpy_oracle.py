@@ -39,7 +39,7 @@ def assert_gradient(got, want):
 def assert_sensitivities(network, carry, want):
     """Compare what an LRU carries with Eq. 12 to 14: (N,) of lam and gamma, (N, H) of B."""
     for layer, by in enumerate(want):
-        cell = jax.tree.map(lambda leaf, layer=layer: np.asarray(leaf[layer]), network.blocks.cell)
+        cell = jax.tree.map(lambda leaf, layer=layer: np.asarray(leaf)[layer], network.blocks.cell)
         e_lam, e_B = carry.e.recurrent["lam"][layer], carry.e.feedforward["B"][layer]
         lam = np.exp(-np.exp(cell.nu_log) + 1j * np.exp(cell.theta_log))
         gamma, own = np.exp(cell.gamma_log)[:, None], np.arange(len(lam))
