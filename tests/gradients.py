@@ -1,6 +1,6 @@
 """One small sequence and network for all laws of the gradient, whole or in chunks."""
 
-from functools import cache
+from functools import cache, partial
 
 import equinox as eqx
 import jax
@@ -25,21 +25,15 @@ WEIGHTS = np.array([0.5, 0.0, 1.0, 2.0, 0.0, 1.5])
 def filled(make):
     """Return what a function makes, with values by NumPy: its own draws would be compiled."""
     random, shapes = np.random.default_rng(0), eqx.filter_eval_shape(make)
-    return jax.tree.map(
-        lambda leaf: jnp.asarray(random.normal(0, 0.5, leaf.shape), leaf.dtype), shapes
-    )
+    normal = partial(random.normal, 0, 0.5)
+    return jax.tree.map(lambda leaf: jnp.asarray(normal(leaf.shape), leaf.dtype), shapes)
 
 
 @cache
 def make_network(cell="lru", depth=D, inputs=2, outputs=3, **options):
     """Return a small network; laws of the last layer and of chunks need layers below it."""
-    options = {
-        "model_size": 4,
-        "depth": depth,
-        "cell": CELLS[cell],
-        "key": jax.random.key(0),
-    } | options
-    return filled(lambda: ft.Network(inputs, outputs, **options))
+    make = partial(ft.Network, inputs, outputs, depth=depth, cell=CELLS[cell], **options)
+    return filled(lambda: make(model_size=4, key=jax.random.key(0)))
 
 
 def exact_rule(network):

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from gradients import LOSS, make_network
+from gradients import LOSS, filled, make_network
 
 import foretrace as ft
 
@@ -38,7 +38,7 @@ def made(**arguments):
 
 
 def modules(*cells):
-    return ft.ModuleNetwork(2, 3, cells=cells, key=KEY)
+    return filled(lambda: ft.ModuleNetwork(2, 3, cells=cells, key=KEY))
 
 
 def zeros(make):
@@ -50,7 +50,7 @@ def zeros(make):
 def with_carry_of(rule=ft.ONLINE, batch_size=None, data=None, cumulative_mean=False, **options):
     """Return the gradient of a network under the online rule with the carry of another one."""
     carry = zeros(lambda: ft.init_carry(made(**options), rule, batch_size))
-    of = made(cumulative_mean=True) if cumulative_mean else network()
+    of = make_network("gru", 2, cumulative_mean=cumulative_mean)
     return gradient(carry, of, rule=rule if cumulative_mean else ft.ONLINE, **data or {})
 
 
@@ -79,7 +79,7 @@ SERIES = jnp.ones((12, 5, 1))
 
 
 def fit(ys=SERIES, xs=SERIES, **options):
-    of = ft.Network(1, 1, model_size=2, depth=1, cell=ft.MinGRU.factory(), key=KEY)
+    of = make_network("mingru", 1, inputs=1, outputs=1)
     options = {"loss": SQUARED, "progress": False, "key": KEY} | options
     return ft.fit(of, xs() if callable(xs) else xs, ys, **options)
 
@@ -189,7 +189,7 @@ CALLS = [
     (partial(of_rows, loss=ft.losses.huber), "use ft.losses.squared_error for numbers"),
     (partial(of_rows, loss=IGNORING), "without a label to ignore"),
     (partial(of_rows, rule=DEEP), "between layers is for ft.Network"),
-    (lambda: of_rows(made(dropout=0.5)), "make the network with dropout=0"),
+    (lambda: of_rows(make_network("gru", 2, dropout=0.5)), "make the network with dropout=0"),
     (lambda: of_rows(make_network(depth=1), rule=SAMPLED), "samples them"),
     # Optimisers and heads.
     (partial(ft.adamw, steps=10, warmup_steps=10), "warmup_steps=10 must lie in [0, steps)"),
@@ -273,16 +273,18 @@ def test_structural_zeros_are_named():
 
 
 def test_labels_of_sequences_and_steps_that_do_not_count_may_be_anything():
-    ys, mask = jnp.array([0, -1, 2**30, 2]), jnp.array([True, False, False, True])
-    expected = gradient(ys=jnp.array([0, 0, 0, 2]), mask=mask)
-    jax.tree.map(np.testing.assert_array_equal, gradient(ys=ys, mask=mask), expected)
-    none = jnp.array([True, False, True])[:, None] & jnp.ones((3, 6), bool)
-    gradient(**SEQUENCES | {"ys": jnp.array([0, 7, 1])}, last=True, mask=none)
+    of, ys, mask = make_network(depth=2), jnp.array([0, -1, 2**30, 2]), jnp.array([1.0, 0, 0, 1])
+    expected = gradient(of=of, ys=jnp.array([0, 0, 0, 2]), mask=mask)
+    jax.tree.map(np.testing.assert_array_equal, gradient(of=of, ys=ys, mask=mask), expected)
+    none = jnp.asarray(np.array([True, False, True])[:, None] & np.ones((3, 6), bool))
+    gradient(of=of, **SEQUENCES | {"ys": jnp.array([0, 7, 1])}, last=True, mask=none)
 
 
 def test_inputs_of_another_width_are_computed_with_as_the_parameters_are():
     """Their values are exact in float64, so the result equals the one of these values."""
-    xs = jnp.linspace(-1, 1, 2 * C).reshape(C, 2).astype(jnp.bfloat16)
-    found = gradient(xs=xs, mask=xs[:, 0])
-    wide = gradient(xs=xs.astype(float), mask=xs[:, 0].astype(float))
+    xs = np.linspace(-1, 1, 2 * C).reshape(C, 2).astype(jnp.bfloat16)
+    found, wide = (
+        gradient(of=make_network(depth=2), xs=jnp.asarray(rows), mask=jnp.asarray(rows[:, 0]))
+        for rows in (xs, xs.astype(float))
+    )
     jax.tree.map(np.testing.assert_array_equal, found, wide)

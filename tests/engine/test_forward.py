@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from gradients import assert_equal
+from gradients import LOSS, assert_equal, make_network
 from tiers import fast
 
 import foretrace as ft
@@ -14,17 +14,15 @@ from foretrace._engine.data import Data
 from foretrace._engine.forward import _jitted_run
 from foretrace._engine.gradient import jitted_evaluate
 
-KEY = jax.random.key(0)
-LOSS = ft.losses.softmax_cross_entropy
-XS = jax.random.normal(KEY, (3, 6, 2))
-YS = jax.random.randint(KEY, (3, 6), 0, 3)
+RANDOM = np.random.default_rng(0)
+XS, YS = jnp.asarray(RANDOM.normal(size=(3, 6, 2))), jnp.asarray(RANDOM.integers(0, 3, (3, 6)))
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 
 
 @pytest.fixture(scope="module")
 def network():
-    return ft.Network(2, 3, model_size=4, depth=2, cell=ft.MinGRU.factory(), key=KEY)
+    return make_network("mingru", 2)
 
 
 def test_a_second_call_compiles_nothing(network):

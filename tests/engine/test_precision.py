@@ -7,6 +7,7 @@ from functools import partial
 import jax
 import numpy as np
 import pytest
+from gradients import make_network
 from trained import TRAINED
 
 import foretrace as ft
@@ -46,7 +47,7 @@ def test_training_and_evaluation_multiply_as_asked():
 
 
 def test_attached_sensitivities_are_not_rounded():
-    network = ft.Network(2, 3, model_size=4, depth=1, cell=ft.GRU.factory(), key=jax.random.key(0))
+    network = make_network("gru", 1)
     e = ft.init_carry(network, ft.RTRL).e
     cell = network.block(0).cell
 
