@@ -1,5 +1,8 @@
 """`fit` trains on arrays, `run` on an iterable; their errors name the fault."""
 
+from functools import partial
+
+import gradients
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -12,18 +15,16 @@ import foretrace as ft
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 
 
-XS = jax.random.normal(jax.random.key(1), (12, 5, 1))
+XS = jnp.asarray(np.random.default_rng(1).normal(size=(12, 5, 1)))
 LOSS = ft.losses.squared_error
 
 
-def make_network(cell=None, depth=1):
-    cell = ft.MinGRU.factory() if cell is None else cell
-    return ft.Network(1, 1, model_size=4, depth=depth, cell=cell, key=jax.random.key(0))
+make_network = partial(gradients.make_network, "mingru", inputs=1, outputs=1)
 
 
 def fitted(ys, network=None, **options):
     options = {"loss": LOSS, "progress": False, "batch_size": 4} | options
-    network = make_network() if network is None else network
+    network = make_network(depth=1) if network is None else network
     return ft.fit(network, XS, ys, key=jax.random.key(2), **options)
 
 
@@ -37,9 +38,9 @@ def test_the_loss_falls_and_the_best_network_comes_back():
 
 def test_whole_sequences_are_learned_by_backpropagation_through_time():
     """Also in a layer below another one, where the online rule is not exact (`tests/laws`)."""
-    network = make_network(ft.LRU.factory(state_size=2), depth=2)
+    network = make_network(depth=2)
     grads = ft.gradient(network, None, XS, XS, rule=ft.BPTT, loss=LOSS, mean_loss=True)[1]
-    want = jax.tree.map(lambda parameter, grad: parameter - 0.1 * grad, network, grads)
+    want = jax.tree.map(lambda p, grad: np.asarray(p) - 0.1 * np.asarray(grad), network, grads)
     options = {"optimizer": optax.sgd(0.1), "epochs": 1, "batch_size": 12, "validation": 0}
     assert apart(fitted(XS, network=network, **options).network, want) < 1e-10
 
@@ -52,7 +53,7 @@ def test_training_stops_after_patience():
 
 
 def test_run_is_step_after_step():
-    learner = ft.Learner(make_network(), rule=ft.ONLINE, optimizer=optax.sgd(0.1), loss=LOSS)
+    learner = ft.Learner(make_network(depth=1), rule=ft.ONLINE, optimizer=optax.sgd(0.1), loss=LOSS)
     rows = [(x, x) for x in XS[0]]
     *_, (state, info) = learner.run(learner.init(), rows)
     want = learner.init()
