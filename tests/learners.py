@@ -1,16 +1,24 @@
 """Small learners of every cell, rule and optimiser: what every format of a graph must hold."""
 
-from functools import partial
+from functools import cache, partial
 
 import jax
 import optax
 from cases import CELLS, RULES
+from gradients import filled
 
 import foretrace as ft
 
 
+@cache
+def network_of(cell, outputs, exact):
+    """Return the network of small learners, one in each mode of the tests."""
+    options = {"model_size": 4, "depth": 2, "cell": CELLS[cell], "key": jax.random.key(0)}
+    return filled(lambda: ft.Network(3, outputs, **options))
+
+
 def make_learner(cell="lru", rule=ft.ONLINE, loss=ft.losses.squared_error, outputs=2, **options):
-    network = ft.Network(3, outputs, model_size=4, depth=2, cell=CELLS[cell], key=jax.random.key(0))
+    network = network_of(cell, outputs, jax.config.jax_enable_x64)
     options = {"optimizer": optax.adam(1e-2), "warn": False} | options
     return ft.Learner(network, rule=rule, loss=loss, **options)
 
