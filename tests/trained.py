@@ -1,7 +1,7 @@
 """A small run of each kind, which takes a second, for the tests of runs and of training."""
 
 from foretrace import experiment, rl
-from foretrace.rl._config import RLConfig
+from foretrace.rl._config import AgentConfig, RLConfig
 from foretrace.stream import ModelConfig, StreamConfig
 
 TRAINED = experiment.Config(
@@ -21,8 +21,11 @@ TRAINED = experiment.Config(
 AGENT = RLConfig(
     environment=rl.MemoryChain(2),
     network=experiment.NetworkConfig(1, 4, experiment.LRU(3)),
+    agent=AgentConfig(
+        "q-learning", optimizer="obgd", normalize_observations=True, scale_rewards=True
+    ),
     log_every=10,
-    checkpoint_every=20,
+    checkpoint_every=15,
     steps=40,
 )
 STREAM = StreamConfig(

@@ -16,8 +16,7 @@ from foretrace.rl import _live
 from foretrace.rl._gymnasium import as_environment
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("ends", [{"cut": 3}, {"last": 3}, {"last": None}])
+@pytest.mark.parametrize("ends", fast([{"cut": 3}, {"last": 3}, {"last": None}]))
 def test_an_agent_lives_in_an_environment_of_gymnasium(ends):
     agent = make_agent()
     environment, twin, by_hand = Walk(**ends), Walk(**ends), agent.init()
@@ -100,21 +99,19 @@ def test_an_error_of_an_environment_leaves_a_compiled_program_as_it_is():
         agent.evaluate(agent.init(), Walk(error=RuntimeError("the motor is hot")), 2)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("task", "said"),
-    fast(
-        [
-            ("gymnasium --id Pendulum-v1", "Actions are clipped to [-2, 2]."),
-            ("gymnax --environment.name Swimmer-misc", "Actions are clipped to [-1, 1]."),
-            ("gymnasium --id walks:CartPole-v1 --hide 1 3", "walks:CartPole-v1 (without elements"),
-        ]
-    ),
+    [
+        ("gymnasium --id Pendulum-v1", "Actions are clipped to [-2, 2]."),
+        ("gymnax --environment.name Swimmer-misc", "Actions are clipped to [-1, 1]."),
+        ("gymnasium --id walks:CartPole-v1 --hide 1 3", "walks:CartPole-v1 (without elements"),
+    ],
 )
 def test_environments_of_others_are_run_from_the_command_line(
     task, said, tmp_path, capsys, monkeypatch
 ):
-    pytest.importorskip("gymnasium")
-    pytest.importorskip("gymnax")
+    pytest.importorskip(task.split()[0])
     monkeypatch.setitem(sys.modules, "walks", types.ModuleType("walks"))
     words = f"rl {task} --steps 20 --checkpoint-every 10 --log-every 10 --network.depth 1"
     words += " --cell lru --state-size 3 --model-size 4 --evaluation-episodes 2 --run-dir"

@@ -83,9 +83,10 @@ class Killed(BaseException):
     """The process ends within a run, a line behind its checkpoint."""
 
 
-@pytest.mark.parametrize("kind", fast(list(KINDS)))
+@pytest.mark.full
+@pytest.mark.parametrize("kind", KINDS)
 def test_an_interrupted_run_goes_on_bit_for_bit(kind, whole, tmp_path, monkeypatch):
-    """`tests/runs` has the other ways to end, for a policy."""
+    """`tests/runs` has the other ways to end, for values in the fast tier."""
     expected, again = whole(kind), partial(_run.train, KINDS[kind], tmp_path, show_progress=False)
     blocks = itertools.count()
 
@@ -129,39 +130,51 @@ def test_a_run_ends_where_all_steps_of_two_blocks_in_a_row_are_refused(tmp_path,
         train(resume=True)
 
 
-@pytest.mark.parametrize("kind", fast(["prediction", "policy", "squares"], 2))
-def test_a_block_counts_what_its_steps_bring(kind):
-    """Sums of a compiled block are those of its steps."""
-    config = KINDS[kind]
-    environment, agent, count = config.seen, build(config), config.environments
-    start = begin(environment, agent, jax.random.key(0))
+class Ending(TraceConditioning):
+    """Trace conditioning whose episodes end at the event."""
 
-    def step(now, _):
-        world, paid = now
+    def step(self, state, action, key):
+        state, step = super().step(state, action, key)
+        return state, step._replace(terminated=step.reward > 0)
+
+
+@pytest.mark.parametrize(
+    ("kind", "environment"),
+    fast([("prediction", Ending(3)), ("policy", MemoryChain(2)), ("squares", TMaze(3))]),
+)
+def test_a_block_counts_what_its_steps_bring(kind, environment):
+    """Sums of a compiled block are those of its steps."""
+    agent, count = build(KINDS[kind]), KINDS[kind].environments
+    run, steps = jax.jit(partial(advance, environment, agent)), 60
+    begun = jax.jit(partial(begin, environment, agent))(jax.random.key(0))
+    value_of = getattr(environment, "value", lambda state, discount: (0.0, False))
+    values = jax.jit(jax.vmap(lambda state: value_of(state, agent.discount)))
+    world, paid, each = begun, np.zeros(count), []
+    for _ in range(steps):
         action, _, info = agent.step(world.agent, world.transition)
-        after, _ = advance(environment, agent, world, 1)
-        value_of = getattr(environment, "value", lambda state, discount: (0.0, False))
-        value, known = jax.vmap(lambda s: value_of(s, agent.discount))(world.environments)
-        total, done = paid + after.transition.reward, after.transition.terminated
-        done |= after.transition.truncated
-        return (after, jnp.where(done, 0, total)), {
+        (value, known), (after, _) = values(world.environments), run(world, 1)
+        total = paid + after.transition.reward
+        done = np.asarray(after.transition.terminated | after.transition.truncated)
+        paid = np.where(done, 0, total)
+        counts = {
             "episodes": done,
-            "return": jnp.where(done, total, 0),
+            "return": np.where(done, total, 0),
             "reward": after.transition.reward,
-            "td_error": jnp.abs(info.td_error),
+            "td_error": np.abs(info.td_error),
             "update_norm": info.update_norm * count,
-            "error": jnp.where(known, (action - value) ** 2, 0),
+            "error": np.where(known, (action - value) ** 2, 0),
             "known": known,
             "refused": after.agent.skipped - world.agent.skipped,
         }
-
-    run = jax.jit(lambda world: jax.lax.scan(step, (world, jnp.zeros(count)), length=160))
-    _, each = run(start)
-    world, tally = jax.jit(partial(advance, environment, agent))(start, 160)
-    assert tally["steps"] == 160 * count and float(tally["spectral_radius"]) > 0
-    for name, numbers in each.items():
-        np.testing.assert_allclose(tally[name], numbers.sum(), rtol=1e-4, err_msg=name)
-    networks = start.agent.network, world.agent.network
+        each.append({name: np.sum(numbers) for name, numbers in counts.items()})
+        world = after
+    world, tally = run(begun, steps)
+    assert tally["steps"] == steps * count and float(tally["spectral_radius"]) > 0
+    assert tally["episodes"] > 0
+    for name in each[0]:
+        found = sum(one[name] for one in each)
+        np.testing.assert_allclose(tally[name], found, rtol=1e-4, err_msg=name)
+    networks = begun.agent.network, world.agent.network
     assert tally["untrained_modules"] == (kind == "squares")
     if kind == "squares":
         jax.tree.map(np.testing.assert_array_equal, *(network.layers for network in networks))
@@ -229,9 +242,3 @@ def test_the_network_of_an_agent_is_exported_with_its_normalisation(whole, tmp_p
         }
         found = given.pop("outputs")
     np.testing.assert_allclose(found, expected[-1], rtol=1e-4, atol=1e-6)
-
-
-def test_the_learning_step_of_an_agent_is_not_exported(whole, tmp_path, capsys):
-    arguments = ["--format", "c", "--learn", "--out", str(tmp_path / "agent.c")]
-    assert cli.main(["export", str(whole("values").run.path), *arguments]) == 2
-    assert "draws actions" in capsys.readouterr().err and not list(tmp_path.iterdir())

@@ -51,9 +51,12 @@ class Run(NamedTuple):
         )
 
 
-@pytest.fixture(scope="module", params=list(KINDS))
+@pytest.fixture(scope="module", params=fast(["rl", "stream", "train"], 2))
 def made(request, tmp_path_factory):
-    """Return a kind of run and the folder of an undisturbed one, which is the present folder."""
+    """Return a kind of run and the folder of an undisturbed one, which is the present folder.
+
+    In the fast tier, `tests/experiment` stops and resumes a run of `train`.
+    """
     folder = tmp_path_factory.mktemp(request.param)
     with pytest.MonkeyPatch.context() as patch, jax.numpy_dtype_promotion("standard"):
         patch.chdir(folder)
@@ -158,7 +161,7 @@ FORGED = {
 }
 
 
-ONE_KIND = pytest.mark.parametrize("made", ["train"], indirect=True)
+ONE_KIND = pytest.mark.parametrize("made", ["rl"], indirect=True)
 """What all kinds share: reading, checking and refusing the files of a run."""
 
 
@@ -191,6 +194,13 @@ def test_a_record_that_was_cut_is_told_and_the_run_goes_on(made, tmp_path, capsy
     assert "is cut" in capsys.readouterr().out
     run.kind.run(run.kind.config, tmp_path / "run", resume=True)
     assert "lacks these lines" in capsys.readouterr().err
+
+
+@ONE_KIND
+def test_the_learning_step_of_an_agent_is_not_exported(made, tmp_path, capsys):
+    arguments = ["--format", "c", "--learn", "--out", str(tmp_path / "agent.c")]
+    assert cli.main(["export", str(made[1]), *arguments]) == 2
+    assert "draws actions" in capsys.readouterr().err and not list(tmp_path.iterdir())
 
 
 def test_of_two_processes_that_begin_at_once_the_first_one_wins(tmp_path, monkeypatch):
