@@ -3,6 +3,7 @@
 import os
 import sys
 
+import jax
 import pytest
 from processes import printed
 
@@ -18,10 +19,10 @@ print(jax.jit(lambda x: 2 * x + 1)(1.0), jax.config.jax_compilation_cache_dir)
 """
 
 
-def ran(cache, **variables):
+def ran(cache):
     """Return the folder that a process keeps its programs in; it prints nothing else."""
     kept = {name: value for name, value in os.environ.items() if "CACHE" not in name}
-    env = kept | {"FORETRACE_CACHE": str(cache)} | variables
+    env = kept | {"FORETRACE_CACHE": str(cache)}
     value, folder = printed(sys.executable, "-c", PROGRAM, env=env).split()
     assert value == "3.0"
     return folder
@@ -44,17 +45,25 @@ def test_the_second_process_compiles_nothing(cache):
     assert ran(cache) == folder and programs(cache) == kept
 
 
-def test_a_cache_that_jax_was_told_of_stays(tmp_path):
-    chosen = tmp_path / "chosen"
-    assert ran(tmp_path, JAX_COMPILATION_CACHE_DIR=str(chosen)) == str(chosen)
+def test_a_cache_that_jax_was_told_of_stays(tmp_path, monkeypatch):
+    monkeypatch.setenv("FORETRACE_CACHE", str(tmp_path / "own"))
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "chosen"))
+    before = jax.config.jax_compilation_cache_dir
+    _cache.keep_compiled()
+    assert jax.config.jax_compilation_cache_dir == before and not list(tmp_path.iterdir())
 
 
 @pytest.mark.skipif(not hasattr(os, "getuid"), reason="Windows does not say who may write")
-def test_a_folder_that_others_can_write_to_is_not_used(cache):
-    cache, folder, before = cache
+def test_a_folder_that_others_can_write_to_is_not_used(cache, monkeypatch):
+    cache, folder, _ = cache
+    monkeypatch.setenv("FORETRACE_CACHE", str(cache))
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
+    before = jax.config.jax_compilation_cache_dir
     for place, mode in ((folder, 0o720), (cache, 0o702)):
         os.chmod(place, mode)
-        assert ran(cache) == "None" and programs(cache) == before
+        _cache.keep_compiled()
+        assert jax.config.jax_compilation_cache_dir == before != folder
+        assert "JAX_COMPILATION_CACHE_DIR" not in os.environ
         os.chmod(place, 0o700)
 
 
