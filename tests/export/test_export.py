@@ -1,6 +1,7 @@
 """Exported files compute as the learner does and hold data only; errors name a remedy."""
 
 import json
+from functools import cache
 
 import jax
 import jax.extend
@@ -77,6 +78,11 @@ MATRIX += [("onnx", cell, False) for cell in CELLS if cell != "lru"]
 MATRIX += [("stablehlo", "classes", True)]
 
 
+@cache
+def learner_of(name):
+    return LEARNERS[name]()
+
+
 @pytest.mark.parametrize(
     ("format", "name", "learn"),
     [pytest.param(*case, marks=() if case in QUICK else pytest.mark.full) for case in MATRIX],
@@ -86,11 +92,13 @@ def test_the_graph_is_the_step_of_the_learner(format, name, learn, tmp_path):
     """The learning step, and the inference step of what was learned, row by row."""
     if format == "onnx":
         pytest.importorskip("onnxruntime", reason="pip install 'foretrace[export]'")
-    learner, draw = LEARNERS[name](), np.random.default_rng(0)
+    learner, draw = learner_of(name), np.random.default_rng(0)
     outputs = learner.network.output_size
     xs, ys = draw.normal(size=(30, 3)), 0.3 * draw.normal(size=(30, outputs))
     ys = ys.argmax(1).astype(np.int32) if "classes" in name else ys
-    state, _ = learner.step(learner.init(), jnp.asarray(xs[:9]), jnp.asarray(ys[:9]))
+    state = learner.init()
+    for t in range(9):
+        state, _ = learner.step(state, jnp.asarray(xs[t : t + 1]), jnp.asarray(ys[t : t + 1]))
     files = ft.export(learner, tmp_path / f"step.{format}", format, learn=learn, state=state)
     rows = [{"x": x, "y": y} if learn else {"x": x} for x, y in zip(xs[9:], ys[9:], strict=True)]
     found, after = played(files, RUNTIMES[format](files.graph), rows)

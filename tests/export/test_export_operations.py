@@ -2,6 +2,7 @@
 
 import ctypes
 import shutil
+from functools import cache
 
 import jax
 import jax.numpy as jnp
@@ -29,6 +30,7 @@ def in_double_precision():
         yield
 
 
+@cache
 def graph_of(function):
     def step(state, *values):
         return [jnp.atleast_1d(leaf) for leaf in jax.tree.leaves(function(*values))], state
@@ -64,14 +66,17 @@ FORMATS = {
 }
 
 
+@cache
+def in_jax(function):
+    return jax.tree.map(np.asarray, jax.tree.leaves(jax.jit(function)(*VALUES.values())))
+
+
 @pytest.mark.parametrize("case", FORMATS, ids=" ".join)
 def test_it_is_the_operation_of_jax(case, monkeypatch, tmp_path):
     monkeypatch.setattr(compiler, "FLAGS", ("-std=c99", "-O1", "-ffp-contract=off"))
     monkeypatch.setenv("FORETRACE_CACHE", str(tmp_path))
     run, function = FORMATS[case]
-    want = jax.tree.leaves(function(*map(jnp.asarray, VALUES.values())))
-    found = run(graph_of(function))
-    for ours, theirs in zip(found, want, strict=True):
+    for ours, theirs in zip(run(graph_of(function)), in_jax(function), strict=True):
         np.testing.assert_allclose(ours, np.atleast_1d(theirs), rtol=1e-12, atol=1e-14)
 
 
