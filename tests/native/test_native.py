@@ -10,9 +10,9 @@ import subprocess
 from pathlib import Path
 
 import fuzz
-import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from cases import CELLS
 from learners import LEARNERS, make_learner
@@ -54,7 +54,7 @@ def test_the_step_in_c_is_that_of_the_learner(name, benchmark):
     assert found["results"] < 1e-9 and found["state"] < 1e-9, found
 
 
-@pytest.mark.parametrize("cell", fast(["selective", "lstm"]))
+@pytest.mark.parametrize("cell", fast(["lru", "selective", "lstm"]))
 @pytest.mark.exact
 def test_a_network_in_c_is_its_forward_pass(cell):
     """Parameters are constants in it, of which each layer reads its part."""
@@ -84,21 +84,16 @@ def native():
 
 
 @pytest.mark.exact
-def test_jax_continues_from_a_native_state_and_back(learner):
+def test_jax_continues_from_a_native_state_and_back(learner, monkeypatch):
+    """An equal learner is compiled once."""
     native, x, y = ft.native(learner), np.array([0.5, -1, 2]), np.array([0.1, -0.2])
     for _ in range(5):
         native.step(x, y)
-    again = ft.native(learner, native.state())
     state, info = learner.step(native.state(), jnp.asarray(x[None]), jnp.asarray(y[None]))
+    monkeypatch.setattr(compiler, "_compile", lambda *_: pytest.fail("compiled again"))
+    again = ft.native(make_learner("mingru"), native.state())
     np.testing.assert_allclose(again.step(x, y).outputs, info.outputs[0], rtol=1e-9, atol=1e-9)
     assert int(native.state().step) == 5 and int(state.step) == int(again.state().step) == 6
-
-
-def test_an_equal_learner_is_compiled_once(learner, monkeypatch):
-    ft.native(learner)
-    monkeypatch.setattr(compiler, "_compile", lambda *_: pytest.fail("compiled again"))
-    state, _ = learner.step(learner.init(), jnp.ones((1, 3)), jnp.zeros((1, 2)))
-    ft.native(learner, state)
 
 
 def of_whole_numbers():
@@ -146,12 +141,12 @@ def of_classes():
 # The compiler.
 
 
-def test_without_a_compiler_the_error_names_both_ways(learner, monkeypatch):
+def test_without_a_compiler_the_error_names_both_ways(monkeypatch):
     monkeypatch.delenv("CC", raising=False)
     monkeypatch.setattr(compiler.shutil, "which", lambda _: None)
     monkeypatch.setattr(compiler.importlib.util, "find_spec", lambda _: None)
     with pytest.raises(ft.CompilerError, match=r"gcc.*foretrace\[native\]"):
-        ft.native(learner)
+        ft.native(make_learner(rule=ft.RESERVOIR, optimizer=optax.sgd(0.1)))
 
 
 def cut(path, size):
@@ -247,11 +242,11 @@ def test_the_files_name_what_they_hold(learner, tmp_path):
     run("cc", "-std=c99", *fuzz.WARNINGS, "-c", files.graph, "-o", tmp_path / "model.o")
 
 
-FEW = "int exp expf size_t memcpy printf main unix run initial0 math model_result nullptr"
+FEW = "int exp size_t memcpy main unix initial0 math model_result nullptr"
 
 
 def test_a_file_of_any_name_compiles(tmp_path):
-    network = ft.Network(2, 1, model_size=2, depth=1, cell=CELLS["mingru"], key=jax.random.key(0))
+    network = make_learner("mingru").network
     for name in FEW.split():
         ft.export(network, tmp_path / f"{name}.c", "c")
     run("cc", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", *tmp_path.glob("*.c"))
