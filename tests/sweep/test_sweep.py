@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import cache
 
 import pytest
 from rich.console import Console
@@ -22,6 +23,7 @@ from foretrace._runs.files import locked
 from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
 from foretrace.sweep import Sweep, _run, run, study
+from foretrace.sweep._kinds import KINDS
 from foretrace.sweep._report import table
 from foretrace.sweep._space import applied
 
@@ -126,6 +128,10 @@ def wait_for_checkpoint(folder, after):
     raise AssertionError("the sweep did not get on")
 
 
+checked = cache(KINDS[experiment.Config].check)
+"""What a configuration makes: each is traced once for all tests."""
+
+
 def constant(config):
     return 0.5
 
@@ -133,6 +139,8 @@ def constant(config):
 @pytest.fixture
 def swept(monkeypatch, tmp_path):
     """Return what runs a sweep whose trials end at once, with a score of their configuration."""
+    kind = KINDS[experiment.Config]._replace(check=checked)
+    monkeypatch.setitem(KINDS, experiment.Config, kind)
 
     def swept(asked, score=constant, folder="sweep", **options):
         monkeypatch.setattr(
