@@ -179,9 +179,13 @@ def test_a_wrong_setting_is_refused_by_place_value_and_what_is_expected(call, me
 @pytest.mark.parametrize("more", fast([0, -1, 5]))
 def test_a_chunk_may_be_the_whole_sequence_or_longer(more):
     config = CHANGED(chunk=CONFIG.task.length + more)
-    task, learner = experiment.build(config)
-    state = jax.eval_shape(learner.init)
-    after, row = jax.eval_shape(partial(learn, config, learner), state, jnp.int32(0), 0)
+
+    def begin_and_learn():
+        _, learner = experiment.build(config)
+        state = learner.init()
+        return state, *learn(config, learner, state, jnp.int32(0), 0)
+
+    state, after, row = jax.eval_shape(begin_and_learn)
     assert jax.tree.structure(after) == jax.tree.structure(state) and row.shape == (4,)
 
 
