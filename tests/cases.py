@@ -43,7 +43,7 @@ RULES = (
     Case(ft.SPATIAL, fast=(), full=("lru", "gru")),
     Case(ft.TRUNCATED, fast=(), full=("lru", "gru")),
     Case(ft.SNAP1),
-    Case(ft.RTRL, fast=("gru",), full=("lru", "tanh", "lstm")),
+    Case(ft.RTRL, fast=("tanh",), full=("lru", "gru", "lstm")),
     Case(ft.HYBRID, any_chunks=False),
     Case(ft.BPTT, any_chunks=False),
     Case(ft.ONLINE.with_depth(1), full=("lstm",), segments=False),

@@ -9,6 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from gradients import filled
 from tiers import fast
 
 import foretrace as ft
@@ -20,9 +21,19 @@ KEY = jax.random.key(1)
 XS = np.random.default_rng(0).normal(size=(5, 3))
 
 
-def states_and_outputs(cell, xs=XS):
-    hs = plain_states(cell, cell.coefficients(), jnp.asarray(xs))
-    return jax.tree.map(np.asarray, (hs, jax.vmap(cell.readout)(hs, jnp.asarray(xs))))
+def states_and_outputs(cell):
+    """Return the initial state, and states and outputs at each step, as one program."""
+
+    @jax.jit
+    def run(cell, xs):
+        hs = plain_states(cell, cell.coefficients(), xs)
+        return cell.init_state(), hs, jax.vmap(cell.readout)(hs, xs)
+
+    return jax.tree.map(np.asarray, run(cell, jnp.asarray(XS)))
+
+
+def drawn(make, *sizes, **options):
+    return jax.jit(partial(make, *sizes, **options))(key=KEY)
 
 
 def parameters(cell):
@@ -146,10 +157,9 @@ EQUATIONS = {
 def test_states_and_outputs_are_the_equations(name):
     make, step, output = EQUATIONS[name]
     # No parameter is zero, as biases are at first.
-    cell = jax.tree.map(lambda leaf: leaf + 0.1 * jnp.cos(9 * leaf), make(key=KEY))
-    p, (hs, ys) = SimpleNamespace(**parameters(cell)), states_and_outputs(cell)
-    h, close = cell.init_state(), partial(np.testing.assert_allclose, atol=1e-12)
-    h = jax.tree.map(np.asarray, h)
+    cell = filled(lambda: make(key=KEY))
+    p, (h, hs, ys) = SimpleNamespace(**parameters(cell)), states_and_outputs(cell)
+    close = partial(np.testing.assert_allclose, atol=1e-12)
     for t, x in enumerate(XS):
         h = step(p, h, x)
         jax.tree.map(close, jax.tree.map(lambda leaf, t=t: leaf[t], hs), h)
@@ -159,43 +169,43 @@ def test_states_and_outputs_are_the_equations(name):
 
 def test_s5_holds_its_input_for_a_step():
     """The sampled system is the integral of the continuous one under piecewise constant input."""
-    cell = ft.S5(3, 4, timescales=(2.0, 20.0), key=KEY)
+    cell = drawn(ft.S5, 3, 4, timescales=(2.0, 20.0))
     p, h, parts = SimpleNamespace(**parameters(cell)), np.zeros(4, complex), 2000
     lam, step = -np.exp(p.A_log) + 1j * p.A_im, np.exp(p.step_log)
     np.testing.assert_allclose(lam, -0.5 + 1j * np.pi * np.arange(4), atol=1e-12)
     B, C = p.B_re + 1j * p.B_im, p.C_re + 1j * p.C_im
     middle = (np.arange(parts) + 0.5) / parts
     response = np.exp(lam[:, None] * step[:, None] * (1 - middle)).mean(axis=1) * step
-    for x, got, y in zip(XS, *states_and_outputs(cell), strict=True):
+    for x, got, y in zip(XS, *states_and_outputs(cell)[1:], strict=True):
         h = np.exp(lam * step) * h + response * (B @ x)
         np.testing.assert_allclose(got, h, atol=1e-5)
         np.testing.assert_allclose(y, (C @ got).real + p.D * x, atol=1e-12)
 
 
 def test_gates_begin_at_their_time_constants():
-    decay = sigmoid(parameters(ft.RGLRU(3, a_min=0.5, a_max=0.6, key=KEY))["a_logit"]) ** 8
+    decay = sigmoid(parameters(drawn(ft.RGLRU, 3, a_min=0.5, a_max=0.6))["a_logit"]) ** 8
     assert np.all((decay >= 0.5) & (decay <= 0.6))
-    step = np.log1p(np.exp(parameters(ft.SelectiveSSM(3, key=KEY))["b_step"]))
+    step = np.log1p(np.exp(parameters(drawn(ft.SelectiveSSM, 3))["b_step"]))
     assert np.all((step > 0.001) & (step < 0.1))
-    b, rates = parameters(ft.SetReset(3, 4, **SLOW, key=KEY))["b"], 1 / np.geomspace(2, 200, 4)
+    b, rates = parameters(drawn(ft.SetReset, 3, 4, **SLOW))["b"], 1 / np.geomspace(2, 200, 4)
     np.testing.assert_allclose(sigmoid(b) ** 2, np.tile(rates[:, None] / 2, 4))
-    a = parameters(ft.Rotation(3, 4, **SLOW, key=KEY))["a"]
+    a = parameters(drawn(ft.Rotation, 3, 4, **SLOW))["a"]
     np.testing.assert_allclose(np.log1p(np.exp(a)), rates, rtol=1e-10)
 
 
 @pytest.mark.parametrize("make", [ft.Rotation, ft.SetReset])
 def test_two_outputs_for_each_module_are_as_wide_as_any_input(make):
     for size, modules in ((6, 3), (5, 3), (1, 1)):
-        cell = make(size, key=KEY)
-        y = cell.readout(jax.tree.map(jnp.ones_like, cell.init_state()), jnp.ones(size))
+        cell = jax.eval_shape(partial(make, size), key=KEY)
+        y = jax.eval_shape(lambda cell, x: cell.readout(cell.init_state(), x), cell, jnp.ones(size))
         assert cell.state_size == modules and y.shape == (size,) == (cell.output_size,)
-    assert make(5, 2, key=KEY).output_size == 4
+    assert jax.eval_shape(partial(make, 5, 2), key=KEY).output_size == 4
 
 
 def test_the_surrogate_of_a_spike_is_a_triangle():
     cell = ft.LIF(3, 4, threshold=0.5, key=KEY)
     v = jnp.array([-0.1, 0.0, 0.25, 0.5, 0.75, 1.0, 1.1])
-    slope = jax.grad(lambda v: cell.readout(v, jnp.zeros(3)).sum())(v)
+    slope = jax.jit(jax.grad(lambda v: cell.readout(v, jnp.zeros(3)).sum()))(v)
     np.testing.assert_allclose(slope, np.array([0, 0, 0.5, 1, 0.5, 0, 0]) * 0.3 / 0.5, atol=1e-12)
 
 
@@ -205,7 +215,7 @@ GATED = [ft.MinGRU, ft.MinLSTM, ft.RGLRU, ft.SelectiveSSM, ft.SetReset, ft.Rotat
 @pytest.mark.parametrize("make", fast(GATED), ids=lambda make: make.__name__)
 def test_saturated_gates_give_finite_states_and_gradients(make):
     """Gates saturated to the last bit: no 0 / 0, and no infinite slope of a square root at zero."""
-    cell = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), make(4, key=KEY))
+    cell = jax.tree.map(lambda leaf: leaf.astype(jnp.float32), filled(lambda: make(4, key=KEY)))
 
     @jax.jit
     @jax.value_and_grad
@@ -248,7 +258,7 @@ def test_time_constants_cover_their_range(make):
 
 def test_an_lru_starts_on_its_ring_uniformly_in_area():
     """And its gain is that of its decay."""
-    cell = ft.LRU(2, 4000, r_min=0.5, r_max=0.9, max_phase=0.3, key=KEY)
+    cell = drawn(ft.LRU, 2, 4000, r_min=0.5, r_max=0.9, max_phase=0.3)
     lam = np.asarray(cell.coefficients().recurrent["lam"])
     np.testing.assert_allclose(np.exp(cell.gamma_log), np.sqrt(1 - abs(lam) ** 2), rtol=1e-10)
     assert 0.5 <= np.abs(lam).min() < 0.52 < 0.88 < np.abs(lam).max() <= 0.9

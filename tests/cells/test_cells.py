@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import pytest
 from cases import CELLS
 from jax.lax import stop_gradient
-from tiers import fast
+from tiers import fast, slow
 
 import foretrace as ft
 from foretrace.testing._check import check_cell
@@ -92,7 +92,7 @@ RIGHT |= {"gated": GatedDiagonal, "complex": Complex, "dense": Dense}
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("name", RIGHT)
+@pytest.mark.parametrize("name", [name if name in CELLS else slow(name) for name in RIGHT])
 def test_cell_obeys_every_law(name):
     report = check_cell(RIGHT[name](), **OPTIONS.get(name, {}))
     assert len(report.laws) > 40

@@ -53,7 +53,7 @@ def assert_sensitivities(network, carry, want):
         assert min(np.abs(e_lam).max(), np.abs(e_B).max()) > 1e-4
 
 
-CASES = [(3, ft.ONLINE, (1, 2, 3)), (2, ft.HYBRID, (2, 2, 2)), (2, ft.BPTT, (2, 2, 2))]
+CASES = [(3, ft.ONLINE, (1, 3, 1, 1)), (2, ft.HYBRID, (2, 2, 2)), (2, ft.BPTT, (2, 2, 2))]
 
 
 @pytest.mark.parametrize(("depth", "rule", "lengths"), fast(CASES), ids=str)

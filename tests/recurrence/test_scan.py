@@ -60,12 +60,10 @@ def differentiated(function, *args):
 @pytest.mark.parametrize("name", fast(STEPPED, 4))
 def test_value_and_derivative_are_those_of_the_loop(name, rule, resets, monkeypatch):
     """By every method of a linear scan, and where the states are known."""
-    make = (CELLS | {"begun": Begun.factory()})[name]
-    cell = filled(lambda: make(3, key=jax.random.key(0)))
+    cell = filled(lambda: (CELLS | {"begun": Begun.factory()})[name](3, key=jax.random.key(0)))
     reset = jnp.asarray(RESETS[resets], bool) if any(RESETS[resets]) else None
     xs = jnp.asarray(np.random.default_rng(1).normal(size=(len(RESETS[resets]), 3)))
-    h = jax.eval_shape(cell.init_state)
-    h = jax.tree.map(lambda leaf: jnp.asarray(np.full(leaf.shape, 0.6, leaf.dtype)), h)
+    h = filled(cell.init_state)
     arguments = cell.coefficients(), h, xs
     want = differentiated(lambda *args: loop(cell, *args, rule, reset), *arguments)
     for method in METHODS if isinstance(cell, AbstractDiagonalCell) else METHODS[:1]:
