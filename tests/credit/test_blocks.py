@@ -16,15 +16,9 @@ def in_chunks(network, rule, batched):
     def loss(output, y):
         return ft.losses.softmax_cross_entropy(output, y)
 
-    carry, found, streams = (
-        ft.init_carry(network, rule, 2 if batched else None),
-        [],
-        slice(None) if batched else 0,
-    )
-    arrays = [
-        a[streams]
-        for a in (XS, YS, np.broadcast_to(WEIGHTS, YS.shape), np.broadcast_to(RESET, YS.shape))
-    ]
+    carry, found = ft.init_carry(network, rule, 2 if batched else None), []
+    arrays = XS, YS, *(np.broadcast_to(a, YS.shape) for a in (WEIGHTS, RESET))
+    arrays = [a if batched else a[0] for a in arrays]
     for start in (0, 2, 4):
         part = (slice(None), slice(start, start + 2)) if batched else slice(start, start + 2)
         xs, ys, mask, reset = (jnp.asarray(a[part]) for a in arrays)

@@ -20,7 +20,7 @@ from gradients import (
     run_in_chunks,
 )
 from jax import lax
-from tiers import fast
+from tiers import fast, slow
 
 import foretrace as ft
 from foretrace._credit.depth import NEXT_EPISODE
@@ -58,7 +58,7 @@ def choices(size, number):
         [
             ("lru", "online(depth=1, modules=1)", (1,) * 6),
             ("lru", "hybrid(depth=3, modules=2)", (2,) * 3),
-            ("lstm", "online(depth=2, groups=1, modules=2)", (1,) * 6),
+            slow("lstm", "online(depth=2, groups=1, modules=2)", (1,) * 6),
         ]
     ),
 )

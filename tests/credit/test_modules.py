@@ -60,11 +60,9 @@ def test_long_memories_are_sampled_more_often():
     network = make_network()
     keys = jax.random.split(jax.random.key(0), 4_000)
     rule = ft.rule("online(depth=2, modules=1, by_memory=True)")
-    samples = jax.jit(jax.vmap(lambda key: sample_modules(network, rule, key)))(keys)
-    samples, memories = jax.tree.map(
-        np.asarray, (samples, jax.jit(jax.vmap(memory))(network.cells))
-    )
-    for m, want in enumerate(memories):
+    sample = jax.jit(jax.vmap(lambda key: sample_modules(network, rule, key)))
+    samples = jax.tree.map(np.asarray, sample(keys))
+    for m, want in enumerate(np.asarray(jax.jit(jax.vmap(memory))(network.cells))):
         chosen = samples.chosen[:, m, 0]
         share = np.bincount(chosen, minlength=3) / len(keys)
         np.testing.assert_allclose(share, want / want.sum(), atol=0.05)
