@@ -41,15 +41,9 @@ def modules(*cells):
     return filled(lambda: ft.ModuleNetwork(2, 3, cells=cells, key=KEY))
 
 
-def zeros(make):
-    """Return what a function makes, as zeros: only its shapes are computed."""
-    shapes = eqx.filter_eval_shape(make)
-    return jax.tree.map(lambda leaf: np.zeros(leaf.shape, leaf.dtype), shapes)
-
-
 def with_carry_of(rule=ft.ONLINE, batch_size=None, data=None, cumulative_mean=False, **options):
     """Return the gradient of a network under the online rule with the carry of another one."""
-    carry = zeros(lambda: ft.init_carry(made(**options), rule, batch_size))
+    carry = filled(lambda: ft.init_carry(made(**options), rule, batch_size))
     of = make_network("gru", 2, cumulative_mean=cumulative_mean)
     return gradient(carry, of, rule=rule if cumulative_mean else ft.ONLINE, **data or {})
 

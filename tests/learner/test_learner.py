@@ -38,16 +38,17 @@ def test_accumulated_chunks_make_the_update_of_the_whole_sequence(rule, exact, d
     """With one dropout mask for all of them; with credit in depth it is the exact one."""
     xs, ys = data(6)
     learner = make_learner(rule, accumulate=True, network=make_network(depth=2, dropout=dropout))
-    expected, _ = learner.step(learner.init(), xs, ys, end=True)
     state = learner.init()
     for i in range(0, 6, 2):
         state, info = learner.step(state, xs[i : i + 2], ys[i : i + 2], end=i == 4)
         assert (float(info.update_norm) > 0) == (i == 4)
-    assert apart(state.network, expected.network) < 1e-12
     assert apart((state.carry, state.grads), (learner.init().carry, learner.init().grads)) == 0
     whole = make_learner(exact, whole_sequences=True)
     plain, _ = whole.step(whole.init(), xs, ys)
     assert (apart(state.network, plain.network) < 1e-10) == (dropout == 0)
+    if dropout:
+        expected, _ = learner.step(learner.init(), xs, ys, end=True)
+        assert apart(state.network, expected.network) < 1e-12
 
 
 @pytest.mark.parametrize(

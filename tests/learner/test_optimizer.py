@@ -59,9 +59,8 @@ def of_optax(network, clip, **options):
     fast([(96, 1.0), (4, None), (4, "adam")]),
 )
 def test_updates_are_those_of_optax_leaf_by_leaf(size, clip):
-    make = ft.LRU.factory(state_size=size)
-    options = {"model_size": size, "depth": 2, "cell": make, "key": jax.random.key(0)}
-    network = filled(lambda: ft.Network(2, 3, **options))
+    cell, key = ft.LRU.factory(state_size=size), jax.random.key(0)
+    network = filled(lambda: ft.Network(2, 3, model_size=size, depth=2, cell=cell, key=key))
     assert any(leaf.size > 8192 for leaf in jax.tree.leaves(network)) == (size == 96)
     if clip == "adam":
         ours, reference = adam(1e-2), optax.adam(1e-2)
