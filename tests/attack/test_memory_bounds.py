@@ -87,7 +87,6 @@ def test_lines_without_a_row_are_skipped_but_not_without_end(tmp_path, monkeypat
         list(source.rows())
 
 
-FEW = ModelConfig(experts=("row",))
 TINY = ModelConfig(size="small", depth=1, model_size=4, state_size=3, rule="hybrid")
 MANY = [Column(f"c{i}", "categorical") for i in range(100)]
 TEXTS = [Column(f"t{i}", "text") for i in range(3)]
@@ -111,7 +110,7 @@ def test_large_options_are_refused_before_they_fill_the_memory(options, columns,
     plan = Plan([Column("x", "numeric"), *columns], ["x", "y"], 0)
 
     def build_with(**more):
-        given = {"target": "y", "model": FEW} | options | more
+        given = {"target": "y", "model": ModelConfig(experts=("row",))} | options | more
         _ = build(StreamConfig("a.csv", **given), plan).mixture
 
     tracemalloc.start()

@@ -29,12 +29,17 @@ def packed(shape, xs, labels, slots=None, known=None):
 
 def run(model, rows, chunk=None):
     """Return the state after the rows, and what each step returned."""
-    # Weak types of the first state would let the step be compiled twice.
-    state, steps = model.packing.unpack(model.packing.pack(model.init())), []
+    state, steps = jax.tree.map(strong, model.init()), []
     for i in range(0, len(rows), chunk or len(rows)):
         state, step = model.step(state, rows[i : i + (chunk or len(rows))])
         steps.append(step)
     return state, jax.tree.map(lambda *parts: np.concatenate(parts), *steps)
+
+
+def strong(leaf):
+    """Return an array of NumPy: after weak types, the step would be compiled once more."""
+    is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+    return leaf if is_key else np.asarray(leaf)
 
 
 def leaves(state):

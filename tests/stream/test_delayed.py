@@ -10,16 +10,16 @@ import pytest
 pytest.importorskip("river")
 from river import preprocessing
 from river import stream as river_stream
+from streams import SHORT
 
-from foretrace.stream import Classifier, ModelConfig, Regressor, StreamConfig, run
+from foretrace.stream import Classifier, Regressor, StreamConfig, run
 
-FEW = ModelConfig(experts=("baselines", "row", "short"))
 ROWS, DELAY = 120, 3
 KINDS = {"classification": Classifier, "regression": Regressor}
 
 
 def make(kind=Regressor, **options):
-    return kind(model=FEW, **{"features": 4, "delay": DELAY} | options)
+    return kind(model=SHORT, **{"features": 4, "delay": DELAY} | options)
 
 
 def rows(task):
@@ -43,7 +43,7 @@ def by_command(request, tmp_path_factory):
     path, found = tmp_path_factory.mktemp("late") / "a.csv", []
     pd.DataFrame([x | {"y": y} for x, y in rows(request.param)]).to_csv(path, index=False)
     options = {"target": "y", "task": request.param, "look_ahead": ROWS}
-    config = StreamConfig(str(path), **options, delay=DELAY, model=FEW)
+    config = StreamConfig(str(path), **options, delay=DELAY, model=SHORT)
     run(config, path.with_suffix(""), on_prediction=found.append)
     return request.param, found
 

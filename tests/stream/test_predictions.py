@@ -23,7 +23,7 @@ from foretrace.stream._predictions import LineWriter, Outlet
 ROWS = 60
 
 
-WORDS = "stream a.csv --target c --id key --look-ahead 20 --experts baselines row"
+WORDS = "stream a.csv --target c --id key --ignore y --look-ahead 20 --experts baselines row"
 
 
 @pytest.fixture
@@ -39,6 +39,7 @@ def config_for(name="p.csv", **options):
     options = {
         "target": "c",
         "id": "key",
+        "ignore": ("y",),
         "model": FEW,
         "look_ahead": 20,
         "log_every": 10,
@@ -220,7 +221,7 @@ def test_one_process_answers_a_row_at_once_and_learns_those_with_labels(folder, 
             pipe.write(f"k{len(found)},1,\n".encode())
 
     pipe.write(b"key,x,y\n" + b"".join(b"k%d,1,%d\n" % (i, i % 2) for i in range(20)))
-    config = dataclasses.replace(config_for(None, target="y", format="csv"), source="-")
+    config = dataclasses.replace(config_for(None, target="y", ignore=(), format="csv"), source="-")
     assert quiet(config, folder / "run", on_prediction=answer).rows == 24
     assert [row["key"] for row in found] == [f"k{i}" for i in range(24)]
     assert len({str(row["probabilities"]) for row in found[21:]}) == 1  # nothing more is learned

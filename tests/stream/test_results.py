@@ -90,8 +90,7 @@ WORSE = {
 @pytest.mark.parametrize("name", WORSE)
 def test_what_is_no_better_than_a_baseline_is_said(tmp_path, name):
     ys, baselines, words = WORSE[name]
-    task = "classification" if name == "coin" else "regression"
-    options = {"target": "y", "task": task, "model": ModelConfig(experts=("row",))}
+    options = {"target": "y", "model": FEW}
     run = stream.run(pd.DataFrame({"x": XS, "y": ys}), tmp_path / "run", **options).run_dir
     last, caption = (
         read_metrics(run / "metrics.jsonl")[-1],

@@ -24,8 +24,8 @@ EVERY = "--log-every=50 --checkpoint-every=70"
 
 BAD = [
     ("too,few", "line 84: 2 fields", {"chunk": 4, "delay": 2}),
-    ("1,1e9,3", r"1e\+09", {}),
-    ("1,2,1e9", r"1e\+09", {"chunk": 4}),
+    ("1,1e9,3", r"1e\+09", {"chunk": 4, "delay": 2}),
+    ("1,2,1e9", r"1e\+09", {}),
 ]
 
 
