@@ -1,24 +1,27 @@
 """Small learners of every cell, rule and optimiser: what every format of a graph must hold."""
 
-from functools import cache, partial
+from functools import cache, partial, wraps
 
 import jax
 import optax
 from cases import CELLS, RULES
-from gradients import filled
+from gradients import make_network
 
 import foretrace as ft
 
 
-@cache
-def network_of(cell, outputs, exact):
-    """Return the network of small learners, one in each mode of the tests."""
-    options = {"model_size": 4, "depth": 2, "cell": CELLS[cell], "key": jax.random.key(0)}
-    return filled(lambda: ft.Network(3, outputs, **options))
+def once(make):
+    """Return a function that makes equal things once in each mode of the tests."""
+    made = cache(lambda exact, *given, **options: make(*given, **options))
+    return wraps(make)(lambda *given, **by: made(jax.config.jax_enable_x64, *given, **by))
 
 
+network_of = once(make_network.__wrapped__)
+
+
+@once
 def make_learner(cell="lru", rule=ft.ONLINE, loss=ft.losses.squared_error, outputs=2, **options):
-    network = network_of(cell, outputs, jax.config.jax_enable_x64)
+    network = network_of(cell, 2, 3, outputs)
     options = {"optimizer": optax.adam(1e-2), "warn": False} | options
     return ft.Learner(network, rule=rule, loss=loss, **options)
 

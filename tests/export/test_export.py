@@ -1,7 +1,6 @@
 """Exported files compute as the learner does and hold data only; errors name a remedy."""
 
 import json
-from functools import cache
 
 import jax
 import jax.extend
@@ -78,11 +77,6 @@ MATRIX += [("onnx", cell, False) for cell in CELLS if cell != "lru"]
 MATRIX += [("stablehlo", "classes", True)]
 
 
-@cache
-def learner_of(name):
-    return LEARNERS[name]()
-
-
 @pytest.mark.parametrize(
     ("format", "name", "learn"),
     [pytest.param(*case, marks=() if case in QUICK else pytest.mark.full) for case in MATRIX],
@@ -92,7 +86,7 @@ def test_the_graph_is_the_step_of_the_learner(format, name, learn, tmp_path):
     """The learning step, and the inference step of what was learned, row by row."""
     if format == "onnx":
         pytest.importorskip("onnxruntime", reason="pip install 'foretrace[export]'")
-    learner, draw = learner_of(name), np.random.default_rng(0)
+    learner, draw = LEARNERS[name](), np.random.default_rng(0)
     outputs = learner.network.output_size
     xs, ys = draw.normal(size=(30, 3)), 0.3 * draw.normal(size=(30, outputs))
     ys = ys.argmax(1).astype(np.int32) if "classes" in name else ys

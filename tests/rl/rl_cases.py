@@ -1,45 +1,33 @@
 """What tests of agents share: small networks and agents, and a stream with what it teaches."""
 
-from functools import cache, partial
+from functools import partial
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from cases import CELLS
 from gradients import filled
+from learners import network_of, once
 
 import foretrace as ft
 from foretrace import rl
 
-DISCOUNT = 0.9
+DISCOUNT, KEY = 0.9, jax.random.key(0)
 
 
+@once
 def make_network(inputs=2, outputs=3, cell="lru", depth=1, **options):
     """Return a small network; a network of modules if no cell is named."""
-    return _network(jax.config.jax_enable_x64, inputs, outputs, cell, depth, **options)
+    if cell is not None:
+        return network_of(cell, depth, inputs, outputs, **options)
+    cells = ft.SetReset.factory(state_size=3), ft.Rotation.factory(state_size=2)
+    return filled(lambda: ft.ModuleNetwork(inputs, outputs, cells=cells, depth=depth, key=KEY))
 
 
-@cache
-def _network(exact, inputs, outputs, cell, depth, **options):
-    """Make each network once in each mode of the tests."""
-    key = jax.random.key(0)
-    if cell is None:
-        cells = (ft.SetReset.factory(state_size=3), ft.Rotation.factory(state_size=2))
-        return filled(lambda: ft.ModuleNetwork(inputs, outputs, cells=cells, depth=depth, key=key))
-    options = {"model_size": 4, "depth": depth, "cell": CELLS[cell], "key": key} | options
-    return filled(lambda: ft.Network(inputs, outputs, **options))
-
-
+@once
 def make_agent(method=None, *, inputs=2, actions=2, cell="lru", depth=1, **options):
     """Return an agent of a small network with the outputs that a method needs."""
-    return _made(jax.config.jax_enable_x64, method, inputs, actions, cell, depth, **options)
-
-
-@cache
-def _made(exact, method, inputs, actions, cell, depth, **options):
-    """Make each agent once in each mode: equal agents share their compiled programs."""
     method = rl.ActorCritic() if method is None else method
     outputs = {rl.ValuePrediction: 1, rl.QLearning: actions}.get(type(method), 1 + actions)
     if getattr(method, "action_size", None):
@@ -48,7 +36,6 @@ def _made(exact, method, inputs, actions, cell, depth, **options):
     return rl.Agent(network, method, **({"rule": ft.ONLINE, "discount": DISCOUNT} | options))
 
 
-@cache
 def summing():
     """Return an optimiser that adds gradients up and moves nothing, so that they can be read."""
     zeros = partial(jax.tree.map, jnp.zeros_like)
@@ -81,15 +68,14 @@ def stream(steps, streams=None, *, gaps=False, huge=(), seed=0):
     )
 
 
-def run(agent, given, key=None, kept=lambda state: None):
+def run(agent, given, key=KEY, kept=lambda state: None):
     """Return the last state; and action, information and what is kept of the state, by step."""
 
     def step(state, now):
         action, state, info = agent.step(state, now)
         return state, (action, info, kept(state))
 
-    program = jax.jit(lambda key, given: jax.lax.scan(step, agent.init(key), given))
-    return program(jax.random.key(0) if key is None else key, given)
+    return jax.jit(lambda key, given: jax.lax.scan(step, agent.init(key), given))(key, given)
 
 
 class Lessons(NamedTuple):

@@ -16,7 +16,6 @@ from foretrace.rl._config import TASKS, AgentConfig, RLConfig
 from foretrace.rl._program import build
 
 MAZE, CONDITIONING = rl.TMaze(), rl.TraceConditioning()
-AGENT = functools.cache(make_agent)
 masked = functools.partial(rl.Masked, MAZE)
 
 
@@ -37,13 +36,13 @@ SHAPELESS.observation_space = Space(n=2)
 
 def step(state=None, transition=None, **given):
     given = rl.Transition(**({"observation": np.zeros(2), "reward": 0.0} | given))
-    AGENT().step(
-        AGENT().init() if state is None else state, given if transition is None else transition
+    make_agent().step(
+        make_agent().init() if state is None else state, given if transition is None else transition
     )
 
 
 def evaluated(state=None, environment=rl.MemoryChain(8), episodes=2, method=None, **options):  # noqa: B008
-    agent = AGENT(method)
+    agent = make_agent(method)
     agent.evaluate(agent.init() if state is None else state, environment, episodes, **options)
 
 
@@ -190,7 +189,7 @@ TYPES = [
         ("first", 1, "first is int64, expected booleans"),
         ("transition", np.zeros(2), "is a ndarray, expected foretrace.rl.Transition"),
         ("state", (), "state is a tuple"),
-        ("state", AGENT().init()._replace(opt_state=None), "an agent with another optimizer"),
+        ("state", make_agent().init()._replace(opt_state=None), "an agent with another optimizer"),
     ),
     *each(
         evaluated,
