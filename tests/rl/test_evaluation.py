@@ -39,7 +39,7 @@ def test_an_evaluation_is_that_of_a_loop_in_python(batch_size):
     """Means of the policy over the observations of each episode, with frozen moments."""
     method = rl.ActorCritic(action_size=1)
     agent = make_agent(method, normalize_observations=True, batch_size=batch_size)
-    state, given = agent.init(), stream(6, batch_size)
+    state, given = jax.jit(agent.init)(), stream(6, batch_size)
     for t in range(6):
         _, state, _ = agent.step(state, jax.tree.map(lambda part, t=t: part[t], given))
     assert agent._step._cache_size() == 1, "a step compiles once"
@@ -55,7 +55,7 @@ def test_an_evaluation_is_that_of_a_loop_in_python(batch_size):
 def test_samples_follow_the_policy_and_each_environment_ends_its_episodes(batch_size):
     """An untrained policy of two actions with equal logits: lengths are geometric, cut at five."""
     agent = make_agent(batch_size=batch_size)
-    state = agent.init()
+    state = jax.jit(agent.init)()
     state = state._replace(network=jax.tree.map(jnp.zeros_like, state.network))
     sampled = {"greedy": False, "key": jax.random.key(5)}
     found, same = (agent.evaluate(state, Counting(), 2000, **sampled) for _ in range(2))

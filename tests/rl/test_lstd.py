@@ -1,5 +1,6 @@
 """Least squares on temporal differences: the decoder solves the equations of all steps."""
 
+import dataclasses
 import json
 
 import equinox as eqx
@@ -11,8 +12,8 @@ from rl_cases import lessons_of, make_agent, outputs_of, run, stream
 from tiers import fast
 
 from foretrace import cli, rl
-from foretrace.rl import _run
-from foretrace.rl._metrics import TITLES
+from foretrace._runs.directory import create
+from foretrace.cli import _main
 
 DECAY, FORGET, PRIOR = 0.6, 0.99, 2.0
 
@@ -28,11 +29,8 @@ def rows_of(tree):
     return np.concatenate([np.reshape(leaf, (*leaf.shape[:2], -1)) for leaf in leaves], -1)
 
 
-CASES = [
-    (rl.QLearning(0.5), 3, False),
-    *((rl.ValuePrediction(), streams, False) for streams in (None, 1)),
-    (rl.ValuePrediction(), 3, True),
-]
+VALUES = rl.ValuePrediction()
+CASES = [(rl.QLearning(0.5), 3, False), (VALUES, None, False), (VALUES, 3, True)]
 
 
 @pytest.mark.exact
@@ -140,7 +138,6 @@ LEAST = "rl t-maze --rule reservoir --agent.optimizer lstd --agent.method sarsa 
 @pytest.mark.parametrize(
     ("command", "given", "named"),
     [
-        (LEAST, "--agent.method actor-critic", "Agent(method=ActorCritic)"),
         (LEAST, "--cell lru", "--cell"),
         (LEAST, "--network.norm-eps 1e-5 --model_size=32", "--network.norm-eps, --model_size=32"),
         (f"sweep {LEAST} --grid seed=0,1", "--depth 2", "--depth"),
@@ -156,13 +153,11 @@ def test_what_least_squares_do_not_use_is_named_even_with_its_default_and_nothin
     assert not (tmp_path / "run").exists()
 
 
-def test_a_record_has_no_network_that_is_not_used(tmp_path, monkeypatch):
-    """A program without work: runs of every kind are in `test_rl_run.py`."""
-    tally = dict.fromkeys((*TITLES, "known", "steps"), 1.0) | {"refused": 0.0}
-    monkeypatch.setattr(_run, "_compiled", lambda config: lambda state, steps: (state, tally))
-    folder = str(tmp_path / "run")
-    assert cli.main([*LEAST.split(), "--run-dir", folder]) == 0
-    recorded = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
+def test_a_record_has_no_network_that_is_not_used(tmp_path):
+    config = _main._parse(LEAST.split()).config
+    run = create(tmp_path / "run", config)
+    recorded = json.loads(run.config.read_text())["config"]
     assert recorded["network"] is None and recorded["agent"]["optimizer"] == "lstd"
-    resume = ["resume", folder, "--steps", "20"]
-    assert [cli.main(words) for words in ([*resume, "--depth", "2"], resume)] == [2, 0]
+    resume = ["resume", str(run.path), "--steps", "20"]
+    assert cli.main([*resume, "--depth", "2"]) == 2
+    assert _main._parse(resume).config == dataclasses.replace(config, steps=20)

@@ -1,23 +1,22 @@
 """Monitors of a run: eigenvalues of the memory, and modules that do nothing."""
 
 from functools import partial
+from operator import attrgetter
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from jax.flatten_util import ravel_pytree
-from rl_cases import make_network
+from rl_cases import make_agent, make_network
 from tiers import fast
 
 import foretrace as ft
 from foretrace import rl
-from foretrace._options.cells import LRU
-from foretrace._options.network import NetworkConfig
-from foretrace.rl._config import AgentConfig, RLConfig
 from foretrace.rl._monitors import STILL, dead, has_moved, spectral_radius, untrained
-from foretrace.rl._program import advance, begin, build
+from foretrace.rl._program import advance, begin
 
 
 @pytest.mark.exact
@@ -68,21 +67,18 @@ def test_a_module_is_dead_or_untrained_if_no_part_of_it_moves(cell, count):
 
 def test_a_module_that_drifts_over_a_block_is_not_dead():
     """Each step moves a state by less than rounding; what counts is the way from the beginning."""
-    prediction = AgentConfig("prediction", learning_rate=1e-30)
-    network = NetworkConfig(1, 4, LRU(3))
-    config = RLConfig(rl.TraceConditioning(3), network=network, agent=prediction)
-    agent = build(config)
-    run = jax.jit(partial(advance, config.seen, agent))
-    world, _ = run(jax.jit(partial(begin, config.seen, agent))(jax.random.key(0)), 1)
+    environment, still = rl.TraceConditioning(3), optax.sgd(1e-30)
+    agent = make_agent(rl.ValuePrediction(), batch_size=1, optimizer=still)
+    run = jax.jit(partial(advance, environment, agent))
+    world, _ = run(jax.jit(partial(begin, environment, agent))(jax.random.key(0)), 1)
     ones = jax.tree.map(np.ones_like, world.agent.carry.h)
     for drift, steps, share in ((STILL / 2, 1, 1), (STILL / 2, 10, 0), (0.0, 10, 1)):
         cell = world.agent.network.blocks.cell
-        slow = [
-            np.full_like(part, number)
-            for part, number in ((cell.nu_log, np.log(drift + 1e-30)), (cell.theta_log, -60.0))
-        ]
-        parts = [*slow, np.zeros_like(cell.B_re), np.zeros_like(cell.B_im)]
-        cell = eqx.tree_at(lambda c: (c.nu_log, c.theta_log, c.B_re, c.B_im), cell, parts)
+        slow = {"nu_log": np.log(drift + 1e-30), "theta_log": -60.0, "B_re": 0.0, "B_im": 0.0}
+        for name, number in slow.items():
+            cell = eqx.tree_at(
+                attrgetter(name), cell, replace_fn=lambda x, n=number: np.full_like(x, n)
+            )
         changed = eqx.tree_at(lambda n: n.blocks.cell, world.agent.network, cell)
         carry = world.agent.carry._replace(h=ones)
         state = world.agent._replace(network=changed, carry=carry)

@@ -4,6 +4,7 @@ import dataclasses
 import functools
 import itertools
 import json
+from collections import Counter
 from functools import partial
 from pathlib import Path
 
@@ -115,10 +116,10 @@ def test_an_interrupted_run_goes_on_bit_for_bit(kind, whole, tmp_path, monkeypat
 def test_a_run_ends_where_all_steps_of_two_blocks_in_a_row_are_refused(tmp_path, monkeypatch):
     """Blocks of ten steps of two environments, a checkpoint behind every second one."""
     refused = iter([20, 10, 20, 0, 20, 20])
+    tally = dict.fromkeys((*METRICS, "known"), 1.0) | {"steps": 20.0}
 
     def block(state, steps):
-        tally = dict.fromkeys((*METRICS, "known"), 1.0)
-        return state, tally | {"steps": 20.0, "refused": float(next(refused)) / 2}
+        return state, tally | {"refused": float(next(refused)) / 2}
 
     monkeypatch.setattr(_run, "_compiled", lambda config: block)
     config = dataclasses.replace(KINDS["policy"], steps=80)
@@ -149,14 +150,14 @@ def test_a_block_counts_what_its_steps_bring(kind, environment):
     begun = jax.jit(partial(begin, environment, agent))(jax.random.key(0))
     value_of = getattr(environment, "value", lambda state, discount: (0.0, False))
     values = jax.jit(jax.vmap(lambda state: value_of(state, agent.discount)))
-    world, paid, each = begun, np.zeros(count), []
+    world, paid, sums = begun, np.zeros(count), Counter()
     for _ in range(steps):
         action, _, info = agent.step(world.agent, world.transition)
         (value, known), (after, _) = values(world.environments), run(world, 1)
         total = paid + after.transition.reward
         done = np.asarray(after.transition.terminated | after.transition.truncated)
         paid = np.where(done, 0, total)
-        counts = {
+        each = {
             "episodes": done,
             "return": np.where(done, total, 0),
             "reward": after.transition.reward,
@@ -166,14 +167,13 @@ def test_a_block_counts_what_its_steps_bring(kind, environment):
             "known": known,
             "refused": after.agent.skipped - world.agent.skipped,
         }
-        each.append({name: np.sum(numbers) for name, numbers in counts.items()})
+        sums.update({name: float(np.sum(numbers)) for name, numbers in each.items()})
         world = after
     world, tally = run(begun, steps)
     assert tally["steps"] == steps * count and float(tally["spectral_radius"]) > 0
-    assert tally["episodes"] > 0
-    for name in each[0]:
-        found = sum(one[name] for one in each)
-        np.testing.assert_allclose(tally[name], found, rtol=1e-4, err_msg=name)
+    assert sums["episodes"] > 0
+    for name, total in sums.items():
+        np.testing.assert_allclose(tally[name], total, rtol=1e-4, err_msg=name)
     networks = begun.agent.network, world.agent.network
     assert tally["untrained_modules"] == (kind == "squares")
     if kind == "squares":
@@ -207,7 +207,8 @@ def test_an_agent_has_the_network_and_the_exploration_that_its_options_name():
     epsilon = method_of(AgentConfig("sarsa", epsilon=0.25, epsilon_steps=10)).epsilon
     np.testing.assert_allclose([epsilon(t) for t in (0, 5, 10, 99)], [1.0, 0.625, 0.25, 0.25])
     network = dataclasses.replace(KINDS["policy"].network, norm_eps=0.25, model_size=5)
-    trunk = build(dataclasses.replace(KINDS["policy"], network=network)).network
+    config = dataclasses.replace(KINDS["policy"], network=network)
+    trunk = jax.eval_shape(lambda: build(config).network)
     assert trunk.blocks.norm.eps == 0.25 and trunk.model_size == 5
     assert RLConfig(network=None) == RLConfig()
 
