@@ -21,9 +21,7 @@ TRAINED = experiment.Config(
 AGENT = RLConfig(
     environment=rl.MemoryChain(2),
     network=experiment.NetworkConfig(1, 4, experiment.LRU(3)),
-    agent=AgentConfig(
-        "q-learning", optimizer="obgd", normalize_observations=True, scale_rewards=True
-    ),
+    agent=AgentConfig("q-learning", optimizer="obgd", normalize_observations=True),
     log_every=10,
     checkpoint_every=15,
     steps=40,
