@@ -4,7 +4,6 @@ import os
 import sys
 
 import jax
-import pytest
 from processes import printed
 
 from foretrace import _cache
@@ -20,50 +19,29 @@ print(jax.jit(lambda x: 2 * x + 1)(1.0), jax.config.jax_compilation_cache_dir)
 
 
 def ran(cache):
-    """Return the folder that a process keeps its programs in; it prints nothing else."""
-    kept = {name: value for name, value in os.environ.items() if "CACHE" not in name}
-    env = kept | {"FORETRACE_CACHE": str(cache)}
+    """Return the folder where a process keeps its programs, and them; it prints nothing else."""
+    env = {name: value for name, value in os.environ.items() if "CACHE" not in name}
+    env["FORETRACE_CACHE"] = str(cache)
     value, folder = printed(sys.executable, "-c", PROGRAM, env=env).split()
     assert value == "3.0"
-    return folder
+    return folder, {path.name for path in cache.rglob("*-cache")}
 
 
-def programs(cache):
-    return {path.name for path in cache.rglob("*-cache")}
-
-
-@pytest.fixture(scope="module")
-def cache(tmp_path_factory):
-    """Return a cache, the folder in it where a first process has kept programs, and these."""
-    cache = tmp_path_factory.mktemp("cache")
-    return cache, ran(cache), programs(cache)
-
-
-def test_the_second_process_compiles_nothing(cache):
-    cache, folder, kept = cache
-    assert folder.startswith(str(cache)) and kept
-    assert ran(cache) == folder and programs(cache) == kept
-
-
-def test_a_cache_that_jax_was_told_of_stays(tmp_path, monkeypatch):
-    monkeypatch.setenv("FORETRACE_CACHE", str(tmp_path / "own"))
-    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "chosen"))
-    before = jax.config.jax_compilation_cache_dir
-    _cache.keep_compiled()
-    assert jax.config.jax_compilation_cache_dir == before and not list(tmp_path.iterdir())
-
-
-@pytest.mark.skipif(not hasattr(os, "getuid"), reason="Windows does not say who may write")
-def test_a_folder_that_others_can_write_to_is_not_used(cache, monkeypatch):
-    cache, folder, _ = cache
-    monkeypatch.setenv("FORETRACE_CACHE", str(cache))
-    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR")
-    before = jax.config.jax_compilation_cache_dir
-    for place, mode in ((folder, 0o720), (cache, 0o702)):
+def test_the_second_process_compiles_nothing_and_keeps_nothing_where_others_write(
+    tmp_path, monkeypatch
+):
+    folder, kept = first = ran(tmp_path)
+    assert folder.startswith(str(tmp_path)) and kept and ran(tmp_path) == first
+    monkeypatch.setenv("FORETRACE_CACHE", str(tmp_path))
+    chosen, name = jax.config.jax_compilation_cache_dir, "JAX_COMPILATION_CACHE_DIR"
+    _cache.keep_compiled()  # as JAX was told
+    assert jax.config.jax_compilation_cache_dir == chosen == os.environ[name]
+    monkeypatch.delenv(name)
+    # Windows does not say who may write.
+    for place, mode in ((folder, 0o720), (tmp_path, 0o702)) if hasattr(os, "getuid") else ():
         os.chmod(place, mode)
         _cache.keep_compiled()
-        assert jax.config.jax_compilation_cache_dir == before != folder
-        assert "JAX_COMPILATION_CACHE_DIR" not in os.environ
+        assert jax.config.jax_compilation_cache_dir == chosen and name not in os.environ
         os.chmod(place, 0o700)
 
 
