@@ -128,8 +128,8 @@ def wait_for_checkpoint(folder, after):
     raise AssertionError("the sweep did not get on")
 
 
-checked = cache(KINDS[experiment.Config].check)
-"""What a configuration makes: each is traced once for all tests."""
+CHEAP = KINDS[experiment.Config]._replace(check=cache(KINDS[experiment.Config].check))
+"""A command whose configurations are each traced once for all tests."""
 
 
 def constant(config):
@@ -139,8 +139,7 @@ def constant(config):
 @pytest.fixture
 def swept(monkeypatch, tmp_path):
     """Return what runs a sweep whose trials end at once, with a score of their configuration."""
-    kind = KINDS[experiment.Config]._replace(check=checked)
-    monkeypatch.setitem(KINDS, experiment.Config, kind)
+    monkeypatch.setitem(KINDS, experiment.Config, CHEAP)
 
     def swept(asked, score=constant, folder="sweep", **options):
         monkeypatch.setattr(
