@@ -146,7 +146,7 @@ class Ending(TraceConditioning):
 def test_a_block_counts_what_its_steps_bring(kind, environment):
     """Sums of a compiled block are those of its steps."""
     agent, count = build(KINDS[kind]), KINDS[kind].environments
-    run, steps = jax.jit(partial(advance, environment, agent)), 60
+    run, steps = jax.jit(partial(advance, environment, agent)), 160
     begun = jax.jit(partial(begin, environment, agent))(jax.random.key(0))
     value_of = getattr(environment, "value", lambda state, discount: (0.0, False))
     values = jax.jit(jax.vmap(lambda state: value_of(state, agent.discount)))
