@@ -37,7 +37,7 @@ def test_a_file_gets_labels_as_they_are_and_a_terminal_no_escape_sequences(
     config, tmp_path, capsys, monkeypatch, is_terminal
 ):
     (tmp_path / "a.csv").write_text("x,y\n" + "1,a\x1b[2Jb\n" * 30)
-    config = dataclasses.replace(config, source=str(tmp_path / "a.csv"), member="x")
+    config = dataclasses.replace(config, source=str(tmp_path / "a.csv"))
     follow(config, tmp_path / "run", show_progress=False)
     monkeypatch.setattr(sys.stdout, "isatty", lambda: is_terminal)
     assert cli.main(["predict", str(tmp_path / "run"), config.source, "--rows", "3"]) == 0

@@ -30,7 +30,7 @@ MORE = {
     "members in chunks": CLASSES
     | {"member": "who", "members": 2, "reset": "start", "delay": 2, "chunk": 7, "id": "t"}
     | {"ignore": ("c", "y", "empty")},
-    "alarms": CLASSES | {"delay": 2, "chunk": 2, "alarm": ("up=0.4", "new=0.01")},
+    "alarms": CLASSES | {"delay": 2, "chunk": 2, "alarm": ("up=0.4", "new=0.01"), "model": FEW},
     "all layers": CLASSES
     | {"delay": 1, "model": dataclasses.replace(TINY, depth=2, rule="hybrid(depth=2)")},
     "another cell": NUMBERS

@@ -121,12 +121,12 @@ def test_no_feature_of_the_first_row_is_dropped():
     assert model._get_params()["features"] is None and model.clone()._intake is None
 
 
-@pytest.mark.filterwarnings("ignore:.*no prediction is below at_least=0.5")
+@pytest.mark.filterwarnings("ignore:.*no prediction is below at_least=1")
 def test_no_number_that_is_predicted_lies_below_the_bound():
-    model = stream.Forecaster(1, model=FEW, at_least=0.5)
+    model = stream.Forecaster(1, model=FEW, features=2, at_least=1)
     for i in range(9):
-        model.learn_one((i % 3) / 9)
-    assert model.forecast(1)[0] == model.forecast_interval(1, 0.8)[0][0] == 0.5
+        model.learn_one((i % 3) / 9, {"x": 1.0})
+    assert model.forecast(1)[0] == model.forecast_interval(1, 0.8)[0][0] == 1
 
 
 def test_a_text_of_the_first_row_is_learned_by_its_words():

@@ -98,7 +98,7 @@ SAID = {
     "a far number": (COUNTS, {}, ["row 32: the target is 50, a number", AS_CLASSES]),
     "a rare class": (labels(*[0, 1] * 15, *[2] * 5), {}, []),
     "numbers as classes": (COUNTS, {"task": "classification"}, []),
-    "labels below": (NUMBERS, NUMBER | {"at_least": 1}, ["the target is 0, and no prediction"]),
+    "labels below": (NUMBERS, NUMBER | {"at_least": 1, "horizon": 1}, ["the target is 0, and no"]),
     "at rest": (REST, STOP, ["'y' is '0.0' in all of the first 20 rows, and is taken for a numb"]),
     "another unit": (GRAMS, OFTEN, ["row 400: the numbers of 'g' were "]),
 }

@@ -2,6 +2,7 @@
 
 import equinox as eqx
 import pytest
+from tiers import fast
 
 from foretrace._experts.shape import Shape
 from foretrace._options.cells import BY_NAME
@@ -13,7 +14,7 @@ from foretrace.stream._model_config import ModelConfig
 SHAPE = Shape(3, (), 2, classes=True, has_network=True, previous=False)
 
 
-@pytest.mark.parametrize("name", BY_NAME)
+@pytest.mark.parametrize("name", fast(BY_NAME, 2))
 def test_the_names_are_those_of_train(name):
     line = ["train", "copy", "--cell", name]
     assert type(cli._parse(line).config.network.cell) is BY_NAME[name]
