@@ -11,6 +11,7 @@ from cases import CELLS
 from gradients import make_network
 from learners import LEARNERS, OPTIMIZERS, make_learner
 from safetensors.numpy import load_file
+from tiers import fast, slow
 
 import foretrace as ft
 from foretrace._export import onnx_nodes
@@ -68,10 +69,16 @@ def named(state):
 
 
 QUICK = [("onnx", "classes", True), ("onnx", "lru", False), ("stablehlo", "lru", False)]
-# Every optimiser is shown in C; StableHLO is what JAX itself makes of a step.
+# Rules, optimisers and answers are shown in C; StableHLO is what JAX itself makes of a step.
+LEARNED = ("gru", "RTRL(depth=2)", "modules, classes")
 MATRIX = [
     *QUICK,
-    *(("onnx", name, True) for name in LEARNERS if name not in (*OPTIMIZERS, "classes")),
+    *(("onnx", name, True) for name in LEARNED),
+    *(
+        slow("onnx", name, True)
+        for name in LEARNERS
+        if name not in (*OPTIMIZERS, *LEARNED, "classes")
+    ),
 ]
 MATRIX += [("onnx", cell, False) for cell in CELLS if cell != "lru"]
 MATRIX += [("stablehlo", "classes", True)]
@@ -79,7 +86,7 @@ MATRIX += [("stablehlo", "classes", True)]
 
 @pytest.mark.parametrize(
     ("format", "name", "learn"),
-    [pytest.param(*case, marks=() if case in QUICK else pytest.mark.full) for case in MATRIX],
+    fast(MATRIX, len(QUICK)),
 )
 @pytest.mark.exact
 def test_the_graph_is_the_step_of_the_learner(format, name, learn, tmp_path):

@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from cases import CELLS
+from cases import CELLS, RULES
 from learners import LEARNERS, make_learner
 from tiers import fast
 
@@ -38,8 +38,10 @@ def quick_builds(monkeypatch, tmp_path_factory):
     monkeypatch.setenv("FORETRACE_CACHE", str(tmp_path_factory.getbasetemp()))
 
 
-TIERS = dict.fromkeys(LEARNERS, pytest.mark.full) | {"lru": ()}
-TIERS |= dict.fromkeys(("modules, a number", "modules, classes"), pytest.mark.program)
+# The step of every cell is exported to ONNX, too; a rule, an optimiser and an answer of each kind.
+KINDS = [*"gru lstm selective lif rotation adamw classes".split(), *(str(c.rule) for c in RULES)]
+TIERS = dict.fromkeys(LEARNERS, pytest.mark.slow) | dict.fromkeys(KINDS, pytest.mark.full)
+TIERS |= {"lru": (), "modules, classes": pytest.mark.program}
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=TIERS[name]) for name in LEARNERS])
@@ -248,8 +250,8 @@ def test_a_file_of_any_name_compiles(tmp_path):
     run("cc", "-fsyntax-only", "-Wall", "-Wextra", "-Werror", *tmp_path.glob("*.c"))
 
 
-FINITE = {"lru": pytest.mark.program, "modules, classes": pytest.mark.program}
-FINITE |= dict.fromkeys((*CELLS, "classes", "modules, a number", "several steps"), pytest.mark.full)
+FINITE = dict.fromkeys((*CELLS, "modules, a number", "several steps"), pytest.mark.slow)
+FINITE |= dict.fromkeys(("lru", "gru", "classes", "modules, classes"), pytest.mark.program)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=FINITE[name]) for name in FINITE])

@@ -17,7 +17,7 @@ FILES = ("recurrence/test_scan.py", "laws/test_numpy_oracle.py")
 """Files of rooms that compute with JAX."""
 
 
-@pytest.mark.program
+@pytest.mark.slow
 def test_the_rooms_compute_the_same_without_compilation():
     command = f"{sys.executable} -m pytest -n 0 -q --tb=short -p no:cacheprovider".split()
     env = os.environ | {"JAX_DISABLE_JIT": "1"}

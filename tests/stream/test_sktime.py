@@ -26,7 +26,7 @@ def make(**options):
     return SktimeForecaster(**{"horizon": 4, "features": 8, "model": FEW} | options)
 
 
-@pytest.mark.program
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 def test_sktimes_own_checks(monkeypatch):
     """They are about the estimator, and say nothing of its experts."""

@@ -25,7 +25,7 @@ MODELS = {
 }
 
 
-@pytest.mark.program
+@pytest.mark.slow
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", MODELS)
 def test_rivers_own_checks(name):
