@@ -266,7 +266,7 @@ class Mixture:
             carries = self._new_carries(experts)
             if self.shape.members is not None:
                 carries = in_slots(carries, count)
-            return MixtureState(
+            state = MixtureState(
                 self.arrivals.init(),
                 None if self.intervals is None else self.intervals.init(),
                 MemberErrors(*jnp.zeros((3, count))) if has_own_errors else None,
@@ -282,6 +282,8 @@ class Mixture:
                 jnp.zeros((3, len(self.sums))),
                 new_tallies(self.shape),
             )
+            # With a weak type in it, the step would be compiled again for the state that follows.
+            return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), state)
 
     def step(self, state: S, rows: Any) -> tuple[S, Mixed]:
         """Predict each row, and learn the row whose label came with it; `state` is donated.

@@ -70,3 +70,4 @@ def test_a_state_is_float64_of_known_shapes_and_global_precision_stays():
         jax.tree.map(lambda leaf: (leaf.shape, leaf.dtype), one) for one in (model.like, state)
     )
     assert like == own
+    assert not any(leaf.weak_type for leaf in jax.tree.leaves((model.init(), state)))
