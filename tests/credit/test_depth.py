@@ -87,6 +87,7 @@ def by_definition(network, depth, own_only=False, norm="pre", groups=D + 1):
 OFTEN = ("lru", "gru", "rtu")
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     "cell_name", fast([*OFTEN, *(slow(name) for name in CELLS if name not in OFTEN)]), indirect=True
 )

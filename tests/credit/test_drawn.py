@@ -52,6 +52,7 @@ def choices(size, number):
     return modules, chances[which].prod(axis=1)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("cell", "rule", "lengths"),
     fast(

@@ -57,7 +57,7 @@ def close(a, b, tolerance=1e-9):
         np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize(("delay", "options"), fast([(2, {}), (0, {}), (2, DEEP)]))
+@pytest.mark.parametrize(("delay", "options"), fast([(2, {}), (0, {}), (2, DEEP)], 0))
 def test_learning_late_is_learning_on_the_carry_of_the_row(delay, options):
     """The definition: one learner, given the carry before the row that it predicts or learns."""
     model = made(CLASSES, **options)

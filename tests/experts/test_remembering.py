@@ -13,7 +13,7 @@ from foretrace._experts.mixture import mixture
 DELAY = 2
 
 
-@pytest.mark.parametrize("name", fast(sorted(REMEMBERING)))
+@pytest.mark.parametrize("name", fast(sorted(REMEMBERING), 0))
 def test_carries_with_late_labels_are_those_of_the_newest_row_and_of_the_row_to_be_learned(name):
     xs, experts, carries = np.random.default_rng(0).normal(size=(30, 2)), ("baselines", name), {}
     for delay, count in ((0, 30), (0, 30 - DELAY), (DELAY, 30)):

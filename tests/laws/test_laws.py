@@ -268,6 +268,7 @@ def test_jit_changes_nothing(cell, rule):
     assert_equal(got, want)
 
 
+@pytest.mark.full
 @every_case(lambda case: case.segments, slow=(ft.SNAP1, ft.RTRL, ft.HYBRID))
 def test_a_sequence_in_segments_has_the_gradient_of_the_whole(network, rule):
     """Segments of four and the two steps that are left; mask and reset in both."""

@@ -226,6 +226,7 @@ def test_a_row_is_learned_by_the_equations_in_numpy(name):
     assert _largest(state.network, learner.network) > 1e-3
 
 
+@pytest.mark.full
 def test_a_chunk_gives_what_its_rows_give():
     learner, data = learner_of("numbers"), stream(T)
     want, outputs = steps(learner, learner.init(), data, [T])
@@ -242,7 +243,7 @@ EXACT = {
 }
 
 
-@pytest.mark.parametrize("name", fast(list(EXACT)))
+@pytest.mark.parametrize("name", fast(list(EXACT), 0))
 def test_the_corrected_state_is_that_of_the_new_parameters_to_first_order(name):
     make, rule = EXACT[name]
     network, xs = make(), jnp.asarray(stream(2, 20)[0])

@@ -65,6 +65,7 @@ def test_a_module_is_dead_or_untrained_if_no_part_of_it_moves(cell, count):
     np.testing.assert_allclose(unchanged(network, changed), (count - 1) / count)
 
 
+@pytest.mark.full
 def test_a_module_that_drifts_over_a_block_is_not_dead():
     """Each step moves a state by less than rounding; what counts is the way from the beginning."""
     environment, still = rl.TraceConditioning(3), optax.sgd(1e-30)

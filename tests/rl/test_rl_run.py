@@ -113,6 +113,7 @@ def test_an_interrupted_run_goes_on_bit_for_bit(kind, whole, tmp_path, monkeypat
         np.testing.assert_array_equal(ours[name], theirs[name], err_msg=name)
 
 
+@pytest.mark.full
 def test_a_run_ends_where_all_steps_of_two_blocks_in_a_row_are_refused(tmp_path, monkeypatch):
     """Blocks of ten steps of two environments, a checkpoint behind every second one."""
     refused = iter([20, 10, 20, 0, 20, 20])
@@ -139,6 +140,7 @@ class Ending(TraceConditioning):
         return state, step._replace(terminated=step.reward > 0)
 
 
+@pytest.mark.full
 @pytest.mark.parametrize(
     ("kind", "environment"),
     fast([("prediction", Ending(3)), ("policy", MemoryChain(2)), ("squares", TMaze(3))]),

@@ -21,6 +21,7 @@ def rows():
     return pd.DataFrame({"a": a, "b": 50 * b, "c": c, "word": words, "y": 2 * a + np.roll(b, 1)})
 
 
+@pytest.mark.full
 def test_shares_are_the_parts_of_the_variance_also_of_earlier_rows(rows, tmp_path, capsys):
     source, run = tmp_path / "rows.csv", tmp_path / "run"
     rows.to_csv(source, index=False)

@@ -15,6 +15,7 @@ from foretrace.stream._model_config import ModelConfig
 SOME = ("baselines", "contexts", "short", "neighbours")
 
 
+@pytest.mark.full
 def test_the_report_shows_the_simple_answers_and_the_groups_of_experts(files, tmp_path):
     config = StreamConfig(str(files / "a.csv"), target="k", model=ModelConfig(experts=SOME))
     result = quiet(config, tmp_path / "run", rows=120)
@@ -60,6 +61,7 @@ def test_scores_of_a_line_lose_nothing_to_larger_ones_before(tmp_path):
         assert line["no_change_rmse"] == pytest.approx(np.sqrt((steps**2).mean()), rel=1e-9)
 
 
+@pytest.mark.full
 def test_intervals_of_each_member_are_as_wide_as_its_own_errors(tmp_path, capsys):
     draw, shown = np.random.default_rng(0), []
     frame = pd.DataFrame({"shop": ["small", "large"] * 800, "sales": [100.0, 1000.0] * 800})

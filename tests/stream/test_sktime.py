@@ -106,6 +106,7 @@ def test_errors_leave_the_model_as_it_was():
         model.update(y[40:50], update_params=False)
 
 
+@pytest.mark.full
 def test_known_values_of_the_next_rows_count_in_a_run_in_river_and_in_sktime(tmp_path):
     """Sales rise by half on days with a promotion; rows without sales are to come."""
     draw, known = np.random.default_rng(0), {"horizon": 3, "known": ("promo",)}

@@ -79,6 +79,7 @@ def outputs_of(row, size):
     return shares + [0.0] * (size - len(shares))
 
 
+@pytest.mark.full
 @in_c
 @pytest.mark.parametrize(
     "whole",

@@ -32,6 +32,7 @@ def test_pixels_come_row_by_row_permuted_or_pooled(data):
     np.testing.assert_allclose(first(pool=2).xs, blocks.reshape(1, 196, 1), rtol=1e-5)
 
 
+@pytest.mark.full
 def test_cifar_shards_are_read_in_order(data):
     task = data.cifar()
     assert (task.input_size, task.length) == (3, 1024)
