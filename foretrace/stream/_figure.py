@@ -81,7 +81,7 @@ def _draw_score(axes: Any, name: str, lines: list[dict[str, Any]], config: Strea
 def _places(lines: list[dict[str, Any]]) -> tuple[str, list[Any]]:
     """Return what the axis of rows shows, and the place of each line: its date where rows have one.
 
-    If dates do not follow each other, as those of one member after another, rows are shown.
+    Rows are shown where dates are not in order, such as in a file of one member after another.
     """
     dates = [as_time(line.get("date")) for line in lines]
     if None in dates or dates != sorted(dates):  # type: ignore[type-var]

@@ -29,17 +29,11 @@ def packed(shape, xs, labels, slots=None, known=None):
 
 def run(model, rows, chunk=None):
     """Return the state after the rows, and what each step returned."""
-    state, steps = jax.tree.map(strong, model.init()), []
+    state, steps = model.init(), []
     for i in range(0, len(rows), chunk or len(rows)):
         state, step = model.step(state, rows[i : i + (chunk or len(rows))])
         steps.append(step)
     return state, jax.tree.map(lambda *parts: np.concatenate(parts), *steps)
-
-
-def strong(leaf):
-    """Return an array of NumPy: after weak types, the step would be compiled once more."""
-    is_key = jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key)
-    return leaf if is_key else np.asarray(leaf)
 
 
 def leaves(state):

@@ -34,7 +34,7 @@ def test_the_second_process_compiles_nothing_and_keeps_nothing_where_others_writ
     assert folder.startswith(str(tmp_path)) and kept and ran(tmp_path) == first
     monkeypatch.setenv("FORETRACE_CACHE", str(tmp_path))
     chosen, name = jax.config.jax_compilation_cache_dir, "JAX_COMPILATION_CACHE_DIR"
-    _cache.keep_compiled()  # as JAX was told
+    _cache.keep_compiled()  # a folder that is named in JAX's own variable stays
     assert jax.config.jax_compilation_cache_dir == chosen == os.environ[name]
     monkeypatch.delenv(name)
     # Windows does not say who may write.

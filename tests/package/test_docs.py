@@ -31,10 +31,10 @@ RECORDS = {
     str(path.relative_to(ROOT)): path.read_text() for path in ROOT.glob("benchmarks/*/*.jsonl")
 }
 PAGES = [page for page in TEXTS if page.startswith("docs/") and "/tutorials/" not in page]
-"""Pages whose blocks are one program, as those of the README; a tutorial has a script."""
+"""Pages on which all blocks of code together are one program; a tutorial has a script."""
 DEAR = "_cells _credit _engine _export _learner _modules _native _network _runs.checkpoint".split()
 DEAR += "experiment heads losses rl stream tasks testing".split()
-"""Beginnings of the names of modules whose examples compile, as those of all pages do."""
+"""First parts of the names of modules with examples that compile. The fast tier skips them."""
 TUTORIALS = sorted((ROOT / "docs" / "tutorials").glob("*.py"))
 
 

@@ -30,8 +30,7 @@ def make_intake(target, members, delay, begun_with=None, **model):
 
 def fed(intake):
     """Return the state behind rows of five classes, and the probabilities given to each."""
-    # In NumPy, no type is weak: with such types the first step would be compiled by itself.
-    state, found = jax.tree.map(np.asarray, intake.mixture.init()), []
+    state, found = intake.mixture.init(), []
     for i in range(60):
         label = i % 2 if i < 12 else (i * i + i // 3) % 5
         row = {"who": "ab"[i % 2], "x": label + i % 3 / 2}, f"c{label}"
