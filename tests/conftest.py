@@ -20,6 +20,9 @@ os.environ.setdefault(
 )
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
+# Programs do not say which lines of Python made them: a twentieth of the time of a test.
+os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
+gc.set_threshold(200_000, 50, 100)  # tracing makes millions of objects that stay: another twentieth
 
 import hypothesis
 import jax
