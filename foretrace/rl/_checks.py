@@ -83,17 +83,20 @@ def check_options(agent: Any) -> None:
     check_ranges(agent)
 
 
-def check_fits(name: str, agent: Any, size: int | None, count: int | None) -> None:
-    """Raise a ValueError if an agent does not fit these sizes of observation and actions."""
-    inputs, actions = agent.network.input_size, agent.action_count
+def check_fits(name: str, agent: Any, seen: Any) -> None:
+    """Raise a ValueError if an agent does not fit an environment's observations and actions."""
+    size, inputs = seen.observation_size, agent.network.input_size
     if size != inputs:
         raise ValueError(f"{name}: observations have {size} elements, the network {inputs} inputs")
-    if count != actions:
-        kinds = [
-            f"{n} discrete actions" if n is not None else "continuous ones"
-            for n in (count, actions)
-        ]
-        raise ValueError(f"{name}: the environment has {kinds[0]}, the agent {kinds[1]}")
+    own, bounds = getattr(agent.method, "action_size", None), getattr(seen, "bounds", None)
+    given = own if bounds is None else bounds[0].size
+    there, here = _actions(seen.action_count, given), _actions(agent.action_count, own)
+    if there != here:
+        raise ValueError(f"{name}: the environment has {there}, the agent {here}")
+
+
+def _actions(count: int | None, size: int | None) -> str:
+    return f"actions of {size} numbers" if count is None else f"{count} discrete actions"
 
 
 def check_evaluation(agent: Any, environment: Any, episodes: Any, most_steps: Any) -> None:
@@ -110,7 +113,7 @@ def check_evaluation(agent: Any, environment: Any, episodes: Any, most_steps: An
         raise ValueError(
             "evaluate: the agent only predicts, so that no return depends on it; look at its errors"
         )
-    check_fits("evaluate", agent, environment.observation_size, environment.action_count)
+    check_fits("evaluate", agent, environment)
 
 
 def check_array(

@@ -57,7 +57,7 @@ def interact(
         )
     environment = made(environment)
     spaces = spaces_of(environment.observation_space, environment.action_space)
-    check_fits("interact", agent, spaces.size, spaces.actions)
+    check_fits("interact", agent, spaces)
     observation = begun(environment, seed=seed)
     action, state, _ = agent.step(state, Transition(np.ravel(observation), first=True))
     total = 0.0

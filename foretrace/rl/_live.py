@@ -47,7 +47,7 @@ class Live:
         self.spaces = spaces_of(first.observation_space, first.action_space)
         own = getattr(getattr(first, "spec", None), "max_episode_steps", None)
         self.limit = limit or own or MOST_STEPS
-        self.seen = jax.ShapeDtypeStruct((self.spaces.size,), jnp.result_type(float))
+        self.seen = jax.ShapeDtypeStruct((self.spaces.observation_size,), jnp.result_type(float))
         self.action = jax.ShapeDtypeStruct((), jnp.int32)
         if self.spaces.bounds is not None:
             self.action = jax.ShapeDtypeStruct(self.spaces.bounds[0].shape, self.seen.dtype)
@@ -153,13 +153,13 @@ class Spaces(NamedTuple):
     """Observations and actions of an environment.
 
     Args:
-        size: number of elements of a flattened observation.
-        actions: number of actions; None for continuous ones.
+        observation_size: number of elements of a flattened observation.
+        action_count: number of actions; None for continuous ones.
         bounds: least and largest action, element by element; None for discrete actions.
     """
 
-    size: int
-    actions: int | None
+    observation_size: int
+    action_count: int | None
     bounds: tuple[np.ndarray, np.ndarray] | None
 
 
@@ -195,12 +195,12 @@ class SpacedTask(Task):
     @property
     def observation_size(self) -> int:
         """Number of elements of a flattened observation."""
-        return self._spaces.size
+        return self._spaces.observation_size
 
     @property
     def action_count(self) -> int | None:
         """Number of actions; None for continuous ones."""
-        return self._spaces.actions
+        return self._spaces.action_count
 
     @property
     def bounds(self) -> Any:

@@ -10,7 +10,6 @@ from jax import lax
 
 from foretrace._learner.optimizer import adam
 from foretrace._modules import ModuleNetwork
-from foretrace._network import AbstractNetwork
 from foretrace._types import Array, Float, Int, PRNGKeyArray
 from foretrace.rl._actor_critic import ActorCritic
 from foretrace.rl._agent import Agent
@@ -72,13 +71,9 @@ def build(config: RLConfig, key: PRNGKeyArray | None = None) -> Agent:
     outputs = {"prediction": 1, "actor-critic": 1 + (2 * size if size else actions)}
     sizes = environment.observation_size, outputs.get(agent.method, actions)
     key = jax.random.key(config.seed) if key is None else key
-    network: AbstractNetwork
-    if agent.optimizer == "lstd":
-        network = ModuleNetwork(*sizes, key=key)
-    else:
-        network = config.network.drawn(*sizes, key)
+    draw = ModuleNetwork if agent.optimizer == "lstd" else config.network.drawn
     return Agent(
-        network,
+        draw(*sizes, key=key),
         method_of(agent, size),
         rule=config.rule,
         discount=agent.discount,

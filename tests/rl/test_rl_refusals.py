@@ -30,6 +30,7 @@ wide = functools.partial(rl.Agent, make_network(2, 4), rule=ft.ONLINE)
 BY_SQUARES = {"optimizer": rl.LSTD(), "rule": "reservoir"}
 squares = functools.partial(make_agent, cell=None, **BY_SQUARES)
 hidden = functools.partial(rl.Agent, make_network(2, 1, readout_size=3), **BY_SQUARES)
+STEERED = {"environment": Walk(action_space=Space(shape=(3,))), "method": rl.ActorCritic(2)}
 SHAPELESS, MANY = Walk(), types.SimpleNamespace(shape=(2,), nvec=(2, 3))
 SHAPELESS.observation_space = Space(n=2)
 
@@ -147,10 +148,15 @@ VALUES = [
         ("environment", Walk(reward=np.nan), "is NaN or infinite at step 3"),
         ("method", rl.ValuePrediction(), "only predicts"),
     ),
+    *(
+        (call, STEERED, "actions of 3 numbers, the agent actions")
+        for call in (evaluated, interacted)
+    ),
     *each(
         interacted,
         ("inputs", 3, "have 2 elements, the network 3 inputs"),
         ("actions", 3, "has 2 discrete actions, the agent 3"),
+        ("method", rl.ActorCritic(3), "has 2 discrete actions, the agent actions of 3 numbers"),
         ("batch_size", 2, "batch_size=2"),
         ("environment", SHAPELESS, "wrap the environment in"),
     ),
