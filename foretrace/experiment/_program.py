@@ -1,12 +1,13 @@
 """Compiled programs of an experiment: a training step with measurements, and an evaluation."""
 
 import dataclasses
-import functools
 from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 from jax import lax
 
@@ -41,10 +42,10 @@ class At(NamedTuple):
     rate: Any
 
 
-@functools.lru_cache(maxsize=2)
+@lru_cache(maxsize=2)
 def programs(
     config: Config, devices: Devices
-) -> tuple[Callable[[LearnerState, At], tuple[LearnerState, Array]], Callable[..., _Tally]]:
+) -> tuple[Callable[..., tuple[LearnerState, Array]], Callable[..., Batch], Callable[..., _Tally]]:
     """Return the programs of runs that differ in seed, rate and recorded values alone.
 
     They are compiled once a process.
@@ -54,7 +55,8 @@ def programs(
         devices: devices that share a batch.
 
     Returns:
-        `(state, at) -> (state, row of StepMetrics)`, and `tally_batch` for the configuration.
+        `(state, at) -> (state, row of StepMetrics)`, `(split, seed, index) -> batch` of an
+        evaluation, and `tally_batch` for the configuration.
     """
     optimizer = adamw(**config.optimizer.settings(config.steps))
 
@@ -67,18 +69,33 @@ def programs(
         learner = build(config, scaled, devices.mesh, state.network).learner
         return learn(config, learner, state, at.step, at.seed, devices.shard)
 
-    add = functools.partial(tally_batch, config, shard=devices.shard)
-    return step, devices.compile(add, static_argnames="split")
+    draw = drawing(config, _unchanged if devices.mesh is None else devices.shard)
+    return step, draw, devices.compile(partial(tally_batch, config))
+
+
+def _unchanged(batch: Batch) -> Batch:
+    return batch
+
+
+@lru_cache(maxsize=4)
+def drawing(
+    config: Config, shard: Callable[[Batch], Batch] = _unchanged
+) -> Callable[[EvaluationSplit, Any, Any], Batch]:
+    """Return `(split, seed, index) -> batch` of an evaluation, for a `shared` configuration.
+
+    It is compiled by itself, so that what is done with a batch is compiled once for both splits.
+    """
+
+    def draw(split: EvaluationSplit, seed: Array, index: Array) -> Batch:
+        return shard(config.task.evaluation(split, seed, index, config.batch_size))
+
+    return jax.jit(draw, static_argnums=0)
 
 
 def shared(config: Config) -> Config:
     """Return the part of a configuration that is compiled into the programs of its runs."""
     optimizer = dataclasses.replace(config.optimizer, learning_rate=1.0)
     return dataclasses.replace(config.unobserved(), seed=0, optimizer=optimizer)
-
-
-def _unchanged(batch: Batch) -> Batch:
-    return batch
 
 
 def learn(
@@ -147,18 +164,13 @@ def tally_batch(
     config: Config,
     network: Network,
     total: _Tally,
-    index: Array,
-    seed: int | Array,
-    split: EvaluationSplit = "validation",
-    shard: Callable[[Batch], Batch] = _unchanged,
+    batch: Batch,
 ) -> _Tally:
     """Return the sums over the sequences of a split after one more batch."""
-    task = config.task
-    batch = shard(task.evaluation(split, seed, index, config.batch_size))
     with matrix_products(config.matmul_precision):
         outputs, _ = run(network, None, Data(batch.xs), rule=BPTT, return_carry=False)
     return jax.tree.map(
-        lambda old, new: old + new.astype(old.dtype), total, _tally(task, outputs, batch)
+        lambda old, new: old + new.astype(old.dtype), total, _tally(config.task, outputs, batch)
     )
 
 
@@ -171,7 +183,6 @@ def evaluation_batches(config: Config, split: EvaluationSplit, sequences: int) -
 
 def align(config: Config, network: Network, rule: LearningRule | str) -> Alignment:
     """Return the alignment of a rule's gradient with BPTT on the first validation batch."""
-    task, seed = config.task, config.seed
-    draw = jax.jit(lambda index: task.evaluation("validation", seed, index, config.batch_size))
-    xs, ys, mask = draw(0)
+    task = config.task
+    xs, ys, mask = drawing(shared(config))("validation", config.seed, np.int32(0))
     return alignment(network, xs, ys, rule=rule, loss=task.loss, mask=mask, chunk=config.chunk)

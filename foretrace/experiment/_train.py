@@ -158,7 +158,7 @@ class _Training(Program[LearnerState]):
         self.task, self.learner = build(config, mesh=devices.mesh)
         self.schedule = Schedule(config.steps)
         self.pending = deque[tuple[int, Array]]()  # metrics that the device may still compute
-        learn, self.add_batch = programs(shared(config), devices)
+        learn, self.draw, self.add_batch = programs(shared(config), devices)
         self.learn = Steps(devices, learn, session.stop)
         self.level = LossWatch()
 
@@ -323,7 +323,6 @@ class _Training(Program[LearnerState]):
             if self.session.stop.asked and not self.devices.several:
                 return None
             # Waiting for each batch keeps a device from being asked for all of them at once.
-            total = jax.block_until_ready(
-                self.add_batch(network, total, np.int32(index), self.config.seed, split=split)
-            )
+            batch = self.draw(split, self.config.seed, np.int32(index))
+            total = jax.block_until_ready(self.add_batch(network, total, batch))
         return Scores(*map(float, total.scores()))

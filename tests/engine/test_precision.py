@@ -39,7 +39,7 @@ def test_training_and_evaluation_multiply_as_asked():
         learner = experiment.build(config).learner
         state = learner.init()
         learning = products(partial(learn, config, learner, seed=0), state, np.int32(0))
-        scoring = partial(tally_batch, config, index=0, seed=0)
+        scoring = partial(tally_batch, config, batch=config.task.evaluation("test", 0, 0, 2))
         for lines in (learning, products(scoring, state.network, empty_tally())):
             # Sums over the past are exact whatever is asked.
             assert all(sign in line or EXACT in line for line in lines)
