@@ -45,12 +45,8 @@ NETWORKS = {
 STREAMS = [
     ("entropy", "lru", 2, {"normalize_observations": True, "scale_rewards": True}),
     *((method, "lru", None, {}) for method in METHODS),
-    ("prediction", "lru", 3, {"scale_rewards": True}),
-    *(
-        (method, network, None, {})
-        for network in ("gru", "two", "modules")
-        for method in ("prediction", "entropy")
-    ),
+    # An actor-critic has the value that the others predict, beside its policy.
+    *(("entropy", network, None, {}) for network in ("gru", "two", "modules")),
 ]
 
 
