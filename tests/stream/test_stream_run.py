@@ -89,16 +89,19 @@ def test_a_network_that_diverges_says_so(tmp_path):
 @pytest.mark.program
 def test_kill_9_loses_nothing_but_rows_since_the_checkpoint(files, tmp_path):
     header, *lines = (files / "a.csv").read_text().splitlines(keepends=True)
-    (tmp_path / "a.csv").write_text("".join([header, *lines * 30]))
+    (tmp_path / "a.csv").write_text("".join([header, *lines * 20]))
     program = [sys.executable, "-m", "foretrace"]
-    command = f"stream a.csv --target=k --ignore t who empty y start --size=tiny {EVERY} --run-dir"
-    command, killed = [*program, *command.split()], tmp_path / "killed"
-    printed(*command, "whole", cwd=tmp_path)
+    ignored = ("t", "who", "empty", "y", "start")
+    command = f"stream a.csv --target=k --ignore {' '.join(ignored)} --experts baselines row"
+    command = [*program, *command.split(), *EVERY.split(), "--run-dir"]
+    killed = tmp_path / "killed"
+    config = StreamConfig(str(tmp_path / "a.csv"), target="k", ignore=ignored, model=FEW, **OFTEN)
+    quiet(config, tmp_path / "whole")
     with subprocess.Popen([*command, "killed"], cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
         while not (killed / "checkpoint.safetensors").exists():
             assert process.poll() is None
             time.sleep(0.05)
-        time.sleep(0.3)
+        time.sleep(0.1)
         process.kill()
     assert process.returncode == -signal.SIGKILL
     printed(*program, "resume", "killed", cwd=tmp_path)
