@@ -85,8 +85,7 @@ CASES = {
     "late labels": (LATE, signs, FEW[1:], {"mixture": 0.1}),
     "neighbours": (CLASSES, corners, NEAR, {"row neighbours": 0.12, "neighbours": -0.2}),
     "distant, 500": (OF_FOUR, partial(distant, reach=500), DISTANT, {"mixture": 0.05}),
-    "events": (BY_ROW, cues, LAGS, {"mixture": 0.1}),
-    "without events": (BY_ROW, cues, LAGS[:2], {"mixture": -0.25}),
+    "events": (BY_ROW, cues, LAGS, {"mixture": 0.1, "lags": -0.25, "wide": -0.25}),
 }
 """Shape, rows and labels, experts, and bounds of mean errors: from below where negative."""
 
