@@ -14,6 +14,7 @@ from processes import printed, rows_of_table
 from quick import FLAGS
 
 import foretrace as ft
+from foretrace.cli import _main as cli
 
 FOLDER = Path(__file__).parents[2] / "examples"
 PLAIN = os.environ | {"XLA_FLAGS": ""}
@@ -41,6 +42,12 @@ def skip_without(*programs):
         pytest.skip(f"{', '.join(missing)} not installed")
 
 
+def first_rows(count):
+    """Return the header and the first rows of the stream that ships."""
+    rows = gzip.decompress((FOLDER / "sensors.csv.gz").read_bytes()).splitlines(keepends=True)
+    return b"".join(rows[: count + 1])
+
+
 def numbers(text, pattern):
     return [float(found) for found in re.findall(pattern, text)]
 
@@ -62,7 +69,7 @@ def test_the_stream_that_ships_is_what_its_script_makes(run, tmp_path):
     assert (FOLDER / "sensors.csv.gz").stat().st_size < 100_000
 
 
-@pytest.mark.program
+@pytest.mark.slow
 def test_the_table_in_the_readme_is_what_the_command_prints(tmp_path):
     words = f"-m foretrace stream {FOLDER / 'sensors.csv.gz'} --target reject --run-dir run"
     env = PLAIN | {"COLUMNS": "120", "NO_COLOR": "1"}
@@ -86,10 +93,11 @@ def test_a_graph_learns_without_jax(run, tmp_path):
     for name in ("jax", "foretrace"):
         (absent / name).mkdir(parents=True)
         (absent / name / "__init__.py").write_text("raise ImportError('not at run time')")
-    command = "05_learn_elsewhere.py", "learn", tmp_path / "model.onnx", "sensors.csv.gz"
-    said = python(*command, cwd=FOLDER, env=os.environ | {"PYTHONPATH": str(absent)})
+    (tmp_path / "rows.csv.gz").write_bytes(gzip.compress(first_rows(2000)))
+    command = FOLDER / "05_learn_elsewhere.py", "learn", "model.onnx", "rows.csv.gz"
+    said = python(*command, cwd=tmp_path, env=os.environ | {"PYTHONPATH": str(absent)})
     right = numbers(said, r"1000 rows ([\d.]+)")
-    assert len(right) == 5 and max(right[1:]) > 0.8
+    assert len(right) == 2 and right[1] > 0.8
 
 
 @pytest.mark.program
@@ -118,12 +126,12 @@ def test_custom_cell(run):
 
 @pytest.mark.program
 def test_compare_rules(run):
-    names = ["SPATIAL", "ONLINE", "BPTT"]
+    names = ["ONLINE", "BPTT"]
     out = run("04_compare_rules.py", "--steps", 60, "--rules", *names)
     rows = rows_of_table(out)
     assert [name for name in rows if name in names] == names
-    (spatial, near), (online, nearer), (bptt, same) = (rows[name][:2] for name in names)
-    assert bptt < online < spatial < 0.693 and near < nearer < same == 1.0
+    (online, near), (bptt, same) = (rows[name][:2] for name in names)
+    assert bptt < online < 0.693 and 0 < near < same == 1.0
 
 
 MACHINES = {
@@ -168,11 +176,13 @@ def test_a_model_learns_on_a_microcontroller(microcontroller, machine):
 def test_a_run_of_a_stream_learns_on_a_microcontroller(microcontroller):
     skip_without("make", "cc", *MACHINES["cortex-m4"])
     folder, _ = microcontroller
-    words = "../sensors.csv.gz --target temperature --ignore reject --experts row short --rows 300"
-    python(*f"-m foretrace stream {words} --run-dir run".split(), cwd=folder)
+    (folder / "sensors.csv").write_bytes(first_rows(1000))
+    words = "--target temperature --ignore reject --experts row short --rows 300"
+    command = f"stream {folder}/sensors.csv {words} --run-dir {folder}/run"
+    assert cli.main(command.split()) == 0
     targets = "run-stream-desktop run-stream-cortex-m4"
-    said = make(targets, folder, RUN="run", CSV="../sensors.csv.gz")
-    errors = numbers(said, r"row 5000: mean absolute error in thousandths (\d+)")
+    said = make(targets, folder, RUN="run", CSV="sensors.csv")
+    errors = numbers(said, r"row 1000: mean absolute error in thousandths (\d+)")
     assert len(errors) == 2 and errors[0] == pytest.approx(errors[1], abs=1) and errors[0] < 60
     # The mixture compares all of its predictions with each other.
     assert numbers(said, r"bytes of the context: (\d+)")[0] <= 44_000
