@@ -23,9 +23,11 @@ MODELS = {
     "numbers": (FEW, LATE_NUMBERS),
     "classes and a network": (dataclasses.replace(TINY, experts=(*FEW, "network")), LATE_CLASSES),
     "classes": (FEW, dataclasses.replace(CLASSES, members=2)),
-    "network": (TINY, LATE_NUMBERS),
     "network, not late": (TINY, dataclasses.replace(NUMBERS, members=2)),
-    "memories": (("baselines", "row", *REMEMBERING), LATE_NUMBERS),
+    "network and memories": (
+        dataclasses.replace(TINY, experts=("baselines", "network", *REMEMBERING)),
+        LATE_NUMBERS,
+    ),
 }
 EXACT = {"rtol": 1e-9, "atol": 1e-12}
 IN_FLOAT32 = {"rtol": 1e-4, "atol": 1e-5}

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.special import softmax
 from test_mixture import NUMBERS
-from tiers import fast
+from tiers import fast, slow
 
 from foretrace._experts.answer import answer_of
 from foretrace._experts.expert import Lesson, Remembered
@@ -57,7 +57,7 @@ def close(a, b, tolerance=1e-9):
         np.testing.assert_allclose(x, y, rtol=tolerance, atol=tolerance)
 
 
-@pytest.mark.parametrize(("delay", "options"), fast([(2, {}), (0, {}), (2, DEEP)], 0))
+@pytest.mark.parametrize(("delay", "options"), fast([(2, {}), (0, {}), slow(2, DEEP)], 0))
 def test_learning_late_is_learning_on_the_carry_of_the_row(delay, options):
     """The definition: one learner, given the carry before the row that it predicts or learns."""
     model = made(CLASSES, **options)

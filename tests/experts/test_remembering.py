@@ -5,15 +5,14 @@ import dataclasses
 import numpy as np
 import pytest
 from test_mixture import CLASSES, assert_same, packed, run
-from tiers import fast
+from tiers import fast, slow
 
-from foretrace._experts.by_name import REMEMBERING
 from foretrace._experts.mixture import mixture
 
 DELAY = 2
 
 
-@pytest.mark.parametrize("name", fast(sorted(REMEMBERING), 0))
+@pytest.mark.parametrize("name", fast(["distant", slow("memory")], 0))
 def test_carries_with_late_labels_are_those_of_the_newest_row_and_of_the_row_to_be_learned(name):
     xs, experts, carries = np.random.default_rng(0).normal(size=(30, 2)), ("baselines", name), {}
     for delay, count in ((0, 30), (0, 30 - DELAY), (DELAY, 30)):

@@ -33,7 +33,7 @@ def functions(draw):
     return xs, (sums > 0.8).astype(int)
 
 
-def cues(draw, every=60, count=400):
+def cues(draw, every=60, count=300):
     """A cue behind all lags; its label is whether its two bits differ."""
     bits, labels = draw.integers(0, 2, (count, 2)), np.full(count * every, np.nan)
     xs = np.zeros((count * every, 2))

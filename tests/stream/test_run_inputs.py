@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from streams import FEW, assert_same_state
-from tiers import fast
+from tiers import fast, slow
 
 from foretrace import stream
 from foretrace._runs.checkpoint import read_extra
@@ -135,7 +135,7 @@ def test_dates_are_read_by_a_given_format(tmp_path, capsys):
 
 GROWING = [
     {"ignore": ("who",)},
-    {"member": "who", "members": 2, "delay": 1},
+    slow({"member": "who", "members": 2, "delay": 1}),
     pytest.param({"backend": "native"}, marks=[in_c, pytest.mark.full]),
 ]
 

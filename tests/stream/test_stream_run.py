@@ -14,6 +14,7 @@ from foretrace._rows.lines import ReplacedError, SourceError
 from foretrace._runs.directory import RunError
 from foretrace._runs.files import LockedError, locked
 from foretrace._runs.follow import DivergenceError
+from foretrace.cli import _main as cli
 from foretrace.experiment._train import read_config
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._predict import predictions
@@ -90,21 +91,19 @@ def test_a_network_that_diverges_says_so(tmp_path):
 def test_kill_9_loses_nothing_but_rows_since_the_checkpoint(files, tmp_path):
     header, *lines = (files / "a.csv").read_text().splitlines(keepends=True)
     (tmp_path / "a.csv").write_text("".join([header, *lines * 20]))
-    program = [sys.executable, "-m", "foretrace"]
-    ignored = ("t", "who", "empty", "y", "start")
-    command = f"stream a.csv --target=k --ignore {' '.join(ignored)} --experts baselines row"
-    command = [*program, *command.split(), *EVERY.split(), "--run-dir"]
+    words = f"--target k --ignore t who empty y start --experts baselines row {EVERY} --run-dir"
+    program, command = [sys.executable, "-m", "foretrace"], f"stream {tmp_path}/a.csv {words}"
+    assert cli.main(f"{command} {tmp_path}/whole".split()) == 0
     killed = tmp_path / "killed"
-    config = StreamConfig(str(tmp_path / "a.csv"), target="k", ignore=ignored, model=FEW, **OFTEN)
-    quiet(config, tmp_path / "whole")
-    with subprocess.Popen([*command, "killed"], cwd=tmp_path, stderr=subprocess.DEVNULL) as process:
+    command = [*program, *command.split(), str(killed)]
+    with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         while not (killed / "checkpoint.safetensors").exists():
             assert process.poll() is None
             time.sleep(0.05)
         time.sleep(0.1)
         process.kill()
     assert process.returncode == -signal.SIGKILL
-    printed(*program, "resume", "killed", cwd=tmp_path)
+    printed(*program, "resume", killed)
     assert_same_run(tmp_path / "whole", killed)
 
 
