@@ -11,7 +11,6 @@ from types import SimpleNamespace
 
 import pytest
 from processes import printed, rows_of_table
-from quick import FLAGS
 
 import foretrace as ft
 from foretrace.cli import _main as cli
@@ -32,9 +31,16 @@ def make(target, cwd, **variables):
 
 
 @pytest.fixture
-def run(tmp_path):
-    env = os.environ | {"XLA_FLAGS": FLAGS}
-    return lambda name, *words: python(FOLDER / name, *words, cwd=tmp_path, env=env)
+def run(tmp_path, monkeypatch, capsys, without_shape_checks):
+    """Return a function that runs a script with some words, and returns what it prints."""
+
+    def printed_by(name, *words):
+        monkeypatch.chdir(tmp_path)
+        monkeypatch.setattr(sys, "argv", [name, *map(str, words)])
+        runpy.run_path(str(FOLDER / name), run_name="__main__")
+        return capsys.readouterr().out
+
+    return printed_by
 
 
 def skip_without(*programs):

@@ -91,15 +91,15 @@ def test_an_environment_keeps_its_rules(task, rules, actions, seed):
     shown, steps = walk(task, actions, seed)
     rl.check_environment(task)
     assert {part.dtype.kind for part in (shown, steps.reward, steps.discount)} == {"f"}
-    t = 0
-    while t < len(actions):
-        rows = list(rules(task, shown[t:], actions[t:]))
-        for seen, *others in rows:
-            if seen is not None:
-                np.testing.assert_array_equal(steps.observation[t], seen)
-            found = [float(part[t]) for part in steps[1:]]
-            np.testing.assert_allclose(found, [*others, 1], rtol=1e-6)
-            t += 1
+    rows = []
+    while len(rows) < len(actions):
+        rows += rules(task, shown[len(rows) :], actions[len(rows) :])
+    seen, *others = zip(*rows, strict=True)
+    known = [t for t, one in enumerate(seen) if one is not None]
+    expected = np.stack([seen[t] for t in known])
+    np.testing.assert_array_equal(steps.observation[known], expected)
+    expected = np.stack([*others, np.ones(len(rows))])
+    np.testing.assert_allclose(np.stack(steps[1:]), expected, rtol=1e-6)
     assert steps.terminated.sum() > 1 and steps.reward.max() <= task.best_return
     assert len({tuple(walk(task, actions, at)[0][0]) for at in range(16)}) > 1
 

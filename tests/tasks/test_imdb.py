@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from stored import TEXTS, real_data
+from tiers import slow
 
 from foretrace.experiment._scores import _tally
 from foretrace.tasks import Batch
@@ -53,7 +54,7 @@ REAL = {
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("folder", REAL)
+@pytest.mark.parametrize("folder", ["mnist", "imdb", slow("cifar10")])
 def test_the_public_files_are_read(folder):
     pytest.importorskip("pyarrow", reason="reading parquet needs the extra `data`")
     kind, sizes = REAL[folder]
