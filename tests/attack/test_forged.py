@@ -31,7 +31,6 @@ from foretrace.stream._run import follow
 from foretrace.stream._saved import copy_state, opened
 
 BASELINES = ModelConfig(experts=("baselines",))
-NETWORK = ModelConfig(size="tiny", depth=1, model_size=4, state_size=3)
 DEEP = "a text in whose place a list of 100,000 lists comes"
 VALUES = [None, True, -1, 0, 1, 2, 10**9, 10**30, 1e308, float("nan"), "", "x", DEEP]
 VALUES += [[], [[]], {}, {"a": 1}]
@@ -189,7 +188,7 @@ def test_it_is_refused(runs, tmp_path, part, place, value):
 INTAKES = {
     "members": {"member": "c", "members": 3, "delay": 1, "task": "regression"},
     "members ahead": {"member": "c", "members": 3, "horizon": 2, "delay": 1},
-    "network": {"chunk": 3, "delay": 4, "model": NETWORK},
+    "chunks": {"chunk": 3, "delay": 4},
 }
 
 

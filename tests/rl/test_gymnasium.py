@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from rl_cases import Space, Walk, assert_same, make_agent
-from tiers import fast
+from tiers import fast, slow
 
 from foretrace import rl
 from foretrace.cli import _main as cli
@@ -107,7 +107,7 @@ def test_an_error_of_an_environment_leaves_a_compiled_program_as_it_is():
             "gymnasium --id walks:Pendulum-v1 --hide 1",
             ("walks:Pendulum-v1 (without elements", "Actions are clipped to [-2, 2]."),
         ),
-        ("gymnax --environment.name Swimmer-misc", ("Actions are clipped to [-1, 1].",)),
+        slow("gymnax --environment.name Swimmer-misc", ("Actions are clipped to [-1, 1].",)),
     ],
 )
 def test_environments_of_others_are_run_from_the_command_line(

@@ -23,6 +23,7 @@ SHORT = ModelConfig(experts=("baselines", "row", "short"))
 MACHINE = ("seconds", "rows_per_second", "resident_mib", "microseconds")
 OFTEN = {"log_every": 50, "checkpoint_every": 70, "look_ahead": 60}
 NUMBERS, CLASSES, MEMBERS = (frozen.STREAMS[name] for name in ("number", "class", "members"))
+DEEP = dataclasses.replace(TINY, cell="min-gru", depth=2, state_size=4, rule="hybrid(depth=2)")
 MORE = {
     "everything": MEMBERS
     | {"reset": "start", "horizon": 2, "delay": 1, "model": TINY, "at_least": -0.3}
@@ -31,13 +32,7 @@ MORE = {
     | {"member": "who", "members": 2, "reset": "start", "delay": 2, "chunk": 7, "id": "t"}
     | {"ignore": ("c", "y", "empty")},
     "alarms": CLASSES | {"delay": 2, "chunk": 2, "alarm": ("up=0.4", "new=0.01"), "model": FEW},
-    "all layers": CLASSES
-    | {"delay": 1, "model": dataclasses.replace(TINY, depth=2, rule="hybrid(depth=2)")},
-    "another cell": NUMBERS
-    | {"model": dataclasses.replace(TINY, cell="min-gru", state_size=4, rule="hybrid")}
-    | {"at_least": -1.0},
-    "bounded": NUMBERS
-    | {"horizon": 2, "at_least": 0.7, "ignore": ("c", "k", "who", "start", "empty")},
+    "all layers": NUMBERS | {"delay": 1, "at_least": -1.0, "outliers": "mask", "model": DEEP},
     "words": CLASSES
     | {
         "text": ("t", "c"),
@@ -49,9 +44,8 @@ MORE = {
     }
     | {"model": ModelConfig(experts=("baselines", "words"))},
     "known in advance": MEMBERS
-    | {"horizon": 2, "known": ("start",), "chunk": 3, "ignore": ("t", "c", "k", "empty")},
-    "the paper's rule": NUMBERS
-    | {"outliers": "mask", "model": dataclasses.replace(TINY, rule="online")},
+    | {"horizon": 2, "known": ("start",), "chunk": 3, "ignore": ("c", "k", "empty")}
+    | {"at_least": -1.0},
 }
 STREAMS = {name: options for name, options in frozen.STREAMS.items() if name != "stop"} | MORE
 """Options of streams that run to their end: those that are frozen, and some more."""

@@ -20,7 +20,7 @@ from streams import (
     records,
     rows_in,
 )
-from tiers import fast
+from tiers import fast, slow
 
 from foretrace import stream
 from foretrace._rows.source import SYMBOL
@@ -35,7 +35,8 @@ SHOWN = ("number", "class", "late labels", "memory", "fast", "numbers as they ar
 SHOWN += ("network, late", "network in chunks")
 SHOWN += ("late classes", "horizon", "members", "resets", "mask")
 """Streams whose parts others have: `default` has all experts, `everything` a late network,
-`bounded` a horizon, `alarms` late classes, `the paper's rule` a mask, `members in chunks` resets.
+`known in advance` a horizon, `alarms` late classes, `all layers` a mask, `members in chunks`
+resets.
 """
 ORDER = [*IN_FAST, *(name for name in STREAMS if name not in IN_FAST + SHOWN)]
 every_stream = pytest.mark.parametrize("whole", fast(ORDER, len(IN_FAST)), indirect=True)
@@ -236,7 +237,7 @@ def test_a_stream_is_the_same_in_every_format_and_what_is_missing_may_be_absent(
         assert found[form] == found["csv"], form
 
 
-@pytest.mark.parametrize("model", fast([frozen.FEW, TINY]))
+@pytest.mark.parametrize("model", fast([frozen.FEW, slow(TINY)]))
 def test_one_member_is_a_stream_of_its_own(model, tmp_path):
     """One member's rows among those of no other, and the same rows without a name."""
     frozen.write_files(tmp_path)
