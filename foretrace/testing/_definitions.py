@@ -6,7 +6,7 @@ it. Costs grow with N * |theta| * T: for small sizes only.
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -85,6 +85,16 @@ def rtrl_by_definition(
     return _unflatten(cell, sensitivities_by_definition(cell, xs, RTRL, reset))
 
 
+class Open(NamedTuple):
+    """What a rule opens, in place of the rule: booleans that a program can have as arguments."""
+
+    recurrent: Any
+    own: Any
+    others: Any
+    trains_cells: Any
+    credit: None = None
+
+
 def sensitivities_by_definition(
     cell: AbstractCell,
     xs: Float[Array, "T I"],
@@ -101,16 +111,15 @@ def sensitivities_by_definition(
 
     jacobian = jax.jacrev(step, (0, 1), holomorphic=jnp.iscomplexobj(before))
     immediate, D = jax.vmap(jacobian, in_axes=(None, 0, 0))(theta, before, xs)
-    if not rule.recurrent:
-        immediate = jnp.where(jnp.asarray(_is_recurrent(cell)), 0, immediate)
+    immediate = jnp.where(rule.recurrent | ~jnp.asarray(_is_recurrent(cell)), immediate, 0)
     own = jnp.asarray(
         modules_of(cell.init_state())[:, None] == modules_of(cell.coefficients())[None]
     )
 
     def advance(J: Array, now: tuple) -> tuple[Array, Array]:
         immediate, D, start = now
-        J = jnp.where(start, 0, D @ J) + immediate if rule.own else immediate
-        J = J if rule.others else jnp.where(own, J, 0)
+        J = jnp.where(rule.own & ~start, D @ J, 0) + immediate
+        J = jnp.where(rule.others | own, J, 0)
         return J, J
 
     return lax.scan(advance, jnp.zeros_like(immediate[0]), (immediate, D, reset))[1]
@@ -146,7 +155,7 @@ def gradient_by_definition(
         x = jax.vmap(network.encoder)(xs)
         for i in range(network.depth):
             block = network.block(i)
-            cell = block.cell if rule.trains_cells else lax.stop_gradient(block.cell)
+            cell = optax.tree.where(rule.trains_cells, block.cell, lax.stop_gradient(block.cell))
             zs = jax.vmap(block.before)(x)
             hs = states(cell, cell.coefficients(), zs, reset)
             out = jax.vmap(cell.readout)(hs, zs)
@@ -177,9 +186,10 @@ def _states_in_space(
     rule: LearningRule, cell: AbstractCell, theta: Coefficients, xs: Array, reset: Array | None
 ) -> States:
     """Return states that depend on the present input and, by sensitivities, on the coefficients."""
-    closed = lax.stop_gradient(theta)
-    before, unravel = _states_before(cell, xs, reset)
-    before, J = lax.stop_gradient((before, sensitivities_by_definition(cell, xs, rule, reset)))
+    # Closed first: else derivatives of what is constant would be traced in vain.
+    constant, closed, inputs = lax.stop_gradient((cell, theta, xs))
+    J = sensitivities_by_definition(constant, inputs, rule, reset)
+    before, unravel = _states_before(constant, inputs, reset)
 
     def now(h: Array, J: Array, x: Array) -> Any:
         here = ravel_pytree(cell.step(closed, unravel(h), unravel(h), x))[0]

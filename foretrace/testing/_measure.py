@@ -21,6 +21,7 @@ from foretrace._rule import BPTT, HYBRID, RESERVOIR, RTRL, SNAP1, SPATIAL, TRUNC
 from foretrace._types import Array, Float
 from foretrace.losses import squared_error
 from foretrace.testing._definitions import (
+    Open,
     finite_difference,
     gradient_by_definition,
     plain_states,
@@ -124,7 +125,7 @@ def every_way(
     resets: Array,
     fresh: Array,
     rule: LearningRule,
-    cut: int,
+    size: int,
 ) -> dict[str, Run]:
     """Run a rule over a sequence in several ways, with a first axis of patterns of resets.
 
@@ -133,15 +134,15 @@ def every_way(
         xs: inputs.
         ys: targets.
         resets: patterns of resets.
-        fresh: patterns for which "chunks" does not hand the carry on: the two chunks are sequences
-            of their own.
+        fresh: patterns for which "chunks" are sequences of their own: no carry is handed on, and
+            no reset given.
         rule: the rule.
-        cut: where the second chunk begins.
+        size: steps of a chunk; the last one has the steps that are left.
 
     Returns:
-        "whole": at once; "singly": in chunks of one step; "chunks": in two, for rules that carry a
-        sensitivity and do not depend on the chunk. `RTRL` of independent modules is `SNAP1`, and
-        only run at once.
+        "whole": at once; "singly": in chunks of one step; "chunks": in longer ones, for rules that
+        carry a sensitivity and do not depend on the chunk. `RTRL` of independent modules is
+        `SNAP1`, and only run at once.
     """
 
     def run(carry: Any, xs: Array, ys: Array, reset: Array) -> Run:
@@ -153,24 +154,26 @@ def every_way(
 
     nothing = Run(jnp.zeros(()), jax.tree.map(jnp.zeros_like, network), init_carry(network, rule))
 
-    def singly(reset: Array) -> Run:
-        def step(total: Run, now: tuple) -> tuple[Run, None]:
-            x, y, start = now
-            return add(total, run(total.carry, x[None], y[None], start[None])), None
+    def in_chunks(size: int, reset: Array, fresh: Array) -> Run:
+        def chunk(total: Run, now: tuple[Array, ...]) -> tuple[Run, None]:
+            x, y, starts = now
+            carry = optax.tree.where(fresh, nothing.carry, total.carry)
+            return add(total, run(carry, x, y, starts & ~fresh)), None
 
-        return lax.scan(step, nothing, (xs, ys, reset))[0]
-
-    def chunks(reset: Array, fresh: Array) -> Run:
-        first = run(nothing.carry, xs[:cut], ys[:cut], reset[:cut])
-        carry = optax.tree.where(fresh, nothing.carry, first.carry)
-        return add(first, run(carry, xs[cut:], ys[cut:], reset[cut:]))
+        # Equal chunks in a loop, so that one program does for all.
+        data, end = (xs, ys, reset), len(xs) - len(xs) % size
+        equal = tuple(leaf[:end].reshape(-1, size, *leaf.shape[1:]) for leaf in data)
+        total = lax.scan(chunk, nothing, equal)[0]
+        return chunk(total, tuple(leaf[end:] for leaf in data))[0] if end < len(xs) else total
 
     def ways(now: tuple[Array, Array]) -> dict[str, Run]:
         found = {"whole": run(None, xs, ys, now[0])}
         if rule == RTRL and network.block(0).cell.independent:
             return found
-        found["singly"] = singly(now[0])
-        return found | {"chunks": chunks(*now)} if rule.carried and not rule.inputs else found
+        found["singly"] = in_chunks(1, now[0], jnp.array(False))
+        if rule.carried and not rule.inputs:
+            found["chunks"] = in_chunks(size, *now)
+        return found
 
     # A loop over patterns, not a batch: the same numbers from a smaller program.
     return lax.map(ways, (resets, fresh))
@@ -191,11 +194,17 @@ def definitions(network: Network, xs: Array, ys: Array, resets: Array) -> Defini
         SNAP1.name: snap1_by_definition,
         "RTRL": snap1_by_definition if cell.independent else rtrl_by_definition,
     }
+    rules = [rule for rule in EVERY_RULE if rule not in (BPTT, HYBRID)]
+    # An argument, so that one program does for all rules but backpropagation.
+    flags = (Open(rule.recurrent, rule.own, rule.others, rule.trains_cells) for rule in rules)
+    opened = jax.tree.map(lambda *flag: jnp.array(flag), *flags)
 
     def for_one(reset: Array) -> Definitions:
         define = partial(gradient_by_definition, network, xs, ys, loss=squared_error, reset=reset)
+        found = lax.map(lambda rule: define(rule=rule), opened)
+        gradients = {r.name: jax.tree.map(lambda a, i=i: a[i], found) for i, r in enumerate(rules)}
         return Definitions(
-            {rule.name: define(rule=rule) for rule in EVERY_RULE if rule != HYBRID},
+            gradients | {BPTT.name: define(rule=BPTT)},
             _last(plain_states(cell, cell.coefficients(), zs, reset)),
             {name: _last(oracle(cell, zs, reset)) for name, oracle in oracles.items()},
         )
