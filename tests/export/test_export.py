@@ -70,7 +70,7 @@ def named(state):
 
 QUICK = [("onnx", "classes", True), ("onnx", "lru", False), ("stablehlo", "lru", False)]
 # Rules, optimisers and answers are shown in C; StableHLO is what JAX itself makes of a step.
-LEARNED = ("gru", "RTRL(depth=2)", "modules, classes")
+LEARNED = ("gru", "RTRL(depth=2)")
 MATRIX = [*QUICK, *(("onnx", name, True) for name in LEARNED)]
 MATRIX += [("onnx", cell, False) for cell in CELLS if cell != "lru"]
 MATRIX += [("stablehlo", "classes", True)]
@@ -89,7 +89,7 @@ def test_the_graph_is_the_step_of_the_learner(format, name, learn, tmp_path):
     xs, ys = draw.normal(size=(30, 3)), 0.3 * draw.normal(size=(30, outputs))
     ys = ys.argmax(1).astype(np.int32) if "classes" in name else ys
     state = learner.init()
-    for t in range(9):
+    for t in range(9 if learn or name == "lru" else 0):
         state, _ = learner.step(state, jnp.asarray(xs[t : t + 1]), jnp.asarray(ys[t : t + 1]))
     files = ft.export(learner, tmp_path / f"step.{format}", format, learn=learn, state=state)
     rows = [{"x": x, "y": y} if learn else {"x": x} for x, y in zip(xs[9:], ys[9:], strict=True)]

@@ -39,8 +39,10 @@ def quick_builds(monkeypatch, tmp_path_factory):
 
 
 # The step of every cell is exported to ONNX, too; a rule, an optimiser and an answer of each kind.
-KINDS = [*"gru lstm selective lif rotation adamw classes".split(), *(str(c.rule) for c in RULES)]
+# RTRL in depth is exported to ONNX, too, and RTRL and credit in depth of all groups are here.
+KINDS = [*"gru selective lif rotation adamw classes".split(), *(str(c.rule) for c in RULES)]
 TIERS = dict.fromkeys(LEARNERS, pytest.mark.slow) | dict.fromkeys(KINDS, pytest.mark.full)
+TIERS |= dict.fromkeys(("RTRL(depth=2)", "ONLINE(depth=2, groups=1)"), pytest.mark.slow)
 TIERS |= {"lru": (), "modules, classes": pytest.mark.program}
 
 
@@ -251,7 +253,7 @@ def test_a_file_of_any_name_compiles(tmp_path):
 
 
 FINITE = dict.fromkeys((*CELLS, "modules, a number", "several steps"), pytest.mark.slow)
-FINITE |= dict.fromkeys(("lru", "gru", "classes", "modules, classes"), pytest.mark.program)
+FINITE |= dict.fromkeys(("lru", "classes", "modules, classes"), pytest.mark.program)
 
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=FINITE[name]) for name in FINITE])
