@@ -31,7 +31,7 @@ def in_chunks(network, rule, batched):
 
 @pytest.mark.full
 @pytest.mark.parametrize(
-    ("cell", "depth", "batched"), [("lru", 2, True), ("lstm", 1, False)], ids=str
+    ("cell", "depth", "batched"), [("lru", 2, True), ("rtu", 1, False)], ids=str
 )
 def test_blocks_change_nothing(cell, depth, batched, monkeypatch):
     network, rule = make_network(cell, depth=2), ft.ONLINE.with_depth(depth)

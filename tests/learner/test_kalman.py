@@ -34,8 +34,8 @@ RATE = 0.1
 
 @cache
 def modules(depth=1):
-    """Return two cells, or all three in each of two layers."""
-    options = {"cells": CELLS[: depth + 1], "depth": depth, "key": jax.random.key(0)}
+    """Return the first two cells, or the last two in each of two layers."""
+    options = {"cells": CELLS[depth - 1 :][:2], "depth": depth, "key": jax.random.key(0)}
     return filled(lambda: ft.ModuleNetwork(3, 2, **options))
 
 
