@@ -138,6 +138,19 @@ def test_spatial_and_reservoir_close_what_they_say(network, cell_name):
     assert_equal(*others)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("cell_name", ["lru", "gru"], indirect=True)
+def test_untrained_parameters_are_those_with_zero_gradient(network):
+    """The names come from the trace; here they meet the numbers."""
+    for rule in (ft.RESERVOIR, ft.SPATIAL, ft.TRUNCATED, ft.ONLINE):
+        zero = [
+            jax.tree_util.keystr(path, simple=True, separator=".")
+            for path, leaf in jax.tree.leaves_with_path(run(network, rule)[1])
+            if not np.any(leaf)
+        ]
+        assert ft.untrained_parameters(network, rule) == zero
+
+
 @every_case(slow=OTHERS)
 def test_a_reset_makes_two_sequences(network, rule):
     """Value, gradient and carry, exactly as if each half had been run alone."""
@@ -216,7 +229,7 @@ def test_a_batch_is_the_mean_of_its_streams(network, rule):
 @pytest.mark.parametrize("rule", [ft.SNAP1, ft.ONLINE.with_depth(1)], ids=str)
 def test_a_batch_of_one_is_its_stream(rule):
     """It runs without the axis of streams, and gives it back."""
-    network, part = make_network(), slice(2, 6)
+    network, part = make_network(), slice(3, 6)
     *want, alone = run(network, rule, ft.init_carry(network, rule), part)
     carry = ft.init_carry(network, rule, batch_size=1)
     xs, ys, mask, reset = (jnp.asarray(a[part])[None] for a in (XS[0], YS[0], WEIGHTS, RESET))

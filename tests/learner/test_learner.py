@@ -109,22 +109,6 @@ def test_a_state_with_a_key_of_another_kind_is_its_own():
     assert learner.step(learner.init(jax.random.key(0, impl="rbg")), *data(4))[1].accepted
 
 
-@pytest.mark.full
-@pytest.mark.parametrize("cell", ["lru", "gru"])
-def test_untrained_parameters_are_those_with_zero_gradient(cell):
-    """The names come from the trace; here they meet the numbers."""
-    xs, ys = data(5)
-    network = make_network(cell, depth=2)
-    for rule in (ft.RESERVOIR, ft.SPATIAL, ft.TRUNCATED, ft.ONLINE):
-        grads = ft.gradient(network, None, xs, ys, rule=rule, loss=LOSS)[1]
-        zero = [
-            jax.tree_util.keystr(path, simple=True, separator=".")
-            for path, leaf in jax.tree.leaves_with_path(grads)
-            if not np.any(np.asarray(leaf))
-        ]
-        assert ft.untrained_parameters(network, rule) == zero
-
-
 def test_a_state_may_be_donated_from_the_first_on():
     network, key = make_network("gru", depth=1), jax.random.key(3)
     learner = make_learner(optimizer=ft.adamw(), network=network)
