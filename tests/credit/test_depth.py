@@ -102,7 +102,7 @@ CASES = [
     # Two programs, where all partitions take four. Only a third chunk shows whether the
     # sensitivities of the first have decayed.
     ("lru", "online(depth=1)", ((1,) * T,), {}),
-    ("gru", "rtrl(depth=1)", PAIRS, {}),
+    ("tanh", "rtrl(depth=1)", PAIRS, {}),
     ("lru", f"online(depth={D}, groups=1)", EVERY_PARTITION, {}),
     slow("gru", "rtrl(depth=2, groups=2)", EVERY_PARTITION, {}),
     slow("lru", "online(depth=1)", ((3, 2, 1),), {"norm": "none", "glu": False}),

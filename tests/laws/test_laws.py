@@ -35,7 +35,7 @@ from gradients import (
     summed,
 )
 from hypothesis import given
-from tiers import fast
+from tiers import fast, slow
 
 import foretrace as ft
 from foretrace._engine.data import Data
@@ -264,7 +264,7 @@ def test_finite_differences_of_the_loss_are_bptt(network):
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("cell", "rule"),
-    fast([(ft.LRU.factory(state_size=2), ft.ONLINE), (ft.GRU.factory(), ft.RTRL)]),
+    [slow(ft.LRU.factory(state_size=2), ft.ONLINE), (ft.GRU.factory(), ft.RTRL)],
     ids=["lru", "gru"],
 )
 def test_jit_changes_nothing(cell, rule):

@@ -192,7 +192,7 @@ CASES = {
     "depth": {"network": partial(blocks, "mingru"), "rule": "online(depth=1)", **WITHOUT_HEAD},
     "probabilities": {"kind": "classes", **WITHOUT_HEAD},
     "modules": {"network": partial(modules, 2), "optimizer": UNCORRECTED, "head": None},
-    "gru": {"network": partial(blocks, "gru"), "rule": ft.RTRL, **WITHOUT_HEAD},
+    "dense": {"network": partial(blocks, "tanh"), "rule": ft.RTRL, **WITHOUT_HEAD},
     "an Optax optimiser": {"optimizer": optax.sgd(RATE), "batch_size": 2},
 }
 
