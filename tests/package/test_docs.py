@@ -12,7 +12,7 @@ from pathlib import Path
 import jax
 import pytest
 from processes import printed
-from tiers import slower
+from tiers import slow, slower
 
 import foretrace as ft
 
@@ -90,8 +90,12 @@ def test_pages_of_tutorials_are_those_of_their_scripts(script):
     assert figures and all((script.parent / name).stat().st_size > 1000 for name in figures)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("script", TUTORIALS, ids=lambda script: script.stem)
+@pytest.mark.program
+@pytest.mark.parametrize(
+    "script",
+    [one if one.stem in ("your_csv", "your_cell") else slow(one) for one in TUTORIALS],
+    ids=lambda script: script.stem,
+)
 def test_tutorials_run(script, tmp_path):
     needs_sktime(script.read_text())
     env = os.environ | {"MPLBACKEND": "Agg"}
