@@ -39,10 +39,10 @@ def quick_builds(monkeypatch, tmp_path_factory):
 
 
 # The step of every cell is exported to ONNX, too; a rule, an optimiser and an answer of each kind.
-# RTRL in depth is exported to ONNX, too, and RTRL and credit in depth of all groups are here.
-KINDS = [*"gru selective lif rotation adamw classes".split(), *(str(c.rule) for c in RULES)]
+# The last two rules are dear: RTRL in depth is exported to ONNX, too, and some groups are no more
+# than all.
+KINDS = [*"gru selective lif rotation adamw classes".split(), *(str(c.rule) for c in RULES[:-2])]
 TIERS = dict.fromkeys(LEARNERS, pytest.mark.slow) | dict.fromkeys(KINDS, pytest.mark.full)
-TIERS |= dict.fromkeys(("RTRL(depth=2)", "ONLINE(depth=2, groups=1)"), pytest.mark.slow)
 TIERS |= {"lru": (), "modules, classes": pytest.mark.program}
 
 
