@@ -22,12 +22,14 @@ os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0")
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES", "-1")
 # Programs do not say which lines of Python made them: a twentieth of the time of a test.
 os.environ.setdefault("JAX_TRACEBACK_IN_LOCATIONS_LIMIT", "0")
-gc.set_threshold(200_000, 50, 100)  # tracing makes millions of objects that stay: another twentieth
 
 import hypothesis
 import jax
 import jaxtyping
 import pytest
+
+# Tracing makes millions of objects that stay; looking for garbage among them is another twentieth.
+gc.set_threshold(200_000, 50, 100)
 
 # Rooms that assert laws: float64, and no promotion that a test does not see. What a user calls is
 # tested with JAX as it comes, except for tests marked `exact`.

@@ -47,7 +47,7 @@ def sample_modules(network: Network, rule: LearningRule, key: PRNGKeyArray) -> M
             p = inclusion_probabilities(memory(cell), credit.modules)
             chosen = systematic_sample(p, credit.modules, own_key)
         else:
-            p = jnp.full(cell.state_size, credit.modules / cell.state_size)
+            p = jnp.full(cell.state_size, credit.modules / cell.state_size, network.dtype)
             chosen = jax.random.permutation(own_key, cell.state_size)[: credit.modules]
         found.append(Modules(chosen, 1 / p[chosen]))
     return lax.stop_gradient(jax.tree.map(lambda *leaves: jnp.stack(leaves), *found))

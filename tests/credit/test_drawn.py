@@ -67,6 +67,7 @@ def test_the_mean_over_all_choices_is_the_credit_of_all(cell, rule, lengths):
     network, rule = make_network(cell), ft.rule(rule)
     chunks = [np.reshape(a, (3, 2, *a.shape[1:])) for a in (XS[0], YS[0], WEIGHTS)]
     start = ft.init_carry(network, rule)
+    assert not start.modules.weight.weak_type  # else the first step is compiled twice
 
     def total(modules):
         def chunk(carry, data):
