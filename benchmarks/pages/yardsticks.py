@@ -87,7 +87,7 @@ def chains():
             str(length),
             str(len(some)),
             f"{mean(value > 0.5 for value in some):.2f}",
-            f"{mean(some):.2f}",
+            f"{mean(some):z.2f}",
         ]
         for length, some in sorted(found.items())
     ]
