@@ -69,7 +69,8 @@ def programs(
         learner = build(config, scaled, devices.mesh, state.network).learner
         return learn(config, learner, state, at.step, at.seed, devices.shard)
 
-    draw = drawing(config, _unchanged if devices.mesh is None else devices.shard)
+    # The same call as that of `align`, so that one program draws for both.
+    draw = drawing(config) if devices.mesh is None else drawing(config, devices.shard)
     return step, draw, devices.compile(partial(tally_batch, config))
 
 

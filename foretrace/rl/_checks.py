@@ -96,7 +96,9 @@ def check_fits(name: str, agent: Any, seen: Any) -> None:
 
 
 def _actions(count: int | None, size: int | None) -> str:
-    return f"actions of {size} numbers" if count is None else f"{count} discrete actions"
+    if count is not None:
+        return f"{count} discrete actions"
+    return "continuous actions" if size is None else f"actions of {size} numbers"
 
 
 def check_evaluation(agent: Any, environment: Any, episodes: Any, most_steps: Any) -> None:

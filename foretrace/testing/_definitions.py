@@ -86,7 +86,7 @@ def rtrl_by_definition(
 
 
 class Open(NamedTuple):
-    """What a rule opens, in place of the rule: booleans that a program can have as arguments."""
+    """The parts of a rule as booleans, which a program can have as arguments."""
 
     recurrent: Any
     own: Any

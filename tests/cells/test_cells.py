@@ -110,6 +110,7 @@ def test_a_frozen_parameter_may_be_unused_and_no_other():
     cell = Dense(unused={name: jnp.ones(2) for name in ("frozen", "forgotten")})
     with pytest.raises(AssertionError, match=r"every parameter learns' at unused.forgotten:"):
         check_cell(cell, length=4, frozen=("unused.frozen",))
+    check_cell(cell, length=4, frozen=("unused.frozen", "unused.forgotten"))
 
 
 class Arguments(NamedTuple):

@@ -35,7 +35,7 @@ from gradients import (
     summed,
 )
 from hypothesis import given
-from tiers import fast, slow
+from tiers import fast
 
 import foretrace as ft
 from foretrace._engine.data import Data
@@ -264,7 +264,7 @@ def test_finite_differences_of_the_loss_are_bptt(network):
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("cell", "rule"),
-    [slow(ft.LRU.factory(state_size=2), ft.ONLINE), (ft.GRU.factory(), ft.RTRL)],
+    [(ft.LRU.factory(state_size=2), ft.ONLINE), (ft.GRU.factory(), ft.RTRL)],
     ids=["lru", "gru"],
 )
 def test_jit_changes_nothing(cell, rule):
@@ -284,7 +284,7 @@ def test_jit_changes_nothing(cell, rule):
 @pytest.mark.full
 @every_case(lambda case: case.segments, slow=(ft.SNAP1, ft.RTRL, ft.HYBRID))
 def test_a_sequence_in_segments_has_the_gradient_of_the_whole(network, rule):
-    """Equal segments, or four steps and the two that are left; mask and reset in both."""
+    """Two equal segments; under BPTT four steps, and the two that are left."""
     found = partial(jitted_evaluate, network, None, rule=rule, loss=LOSS)
     batch = Data(XS, YS, np.stack([WEIGHTS] * 2), np.stack([RESET, NONE]))
     streams = [jax.tree.map(lambda leaf, b=b: leaf[b], batch) for b in (0, 1)]

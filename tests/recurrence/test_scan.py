@@ -33,7 +33,7 @@ STEPPED = ("lru", "begun", "gru", "lstm", "tanh", "lif")
 RESETS = {"at once": [1, 0, 1, 0, 0], "whole": [0] * 5, "a step": [0], "inside": [0, 0, 0, 1, 0]}
 
 
-# Linear scans, of which there are two, do not know the rule.
+# `lru` and `begun` run by linear scans, which do not know the rule.
 PAIRS = [(name, ft.BPTT) for name in STEPPED] + [(name, ft.HYBRID) for name in STEPPED[2:]]
 
 

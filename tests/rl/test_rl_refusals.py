@@ -76,6 +76,12 @@ def checked(spoil):
     rl.check_environment(environment)
 
 
+class Boundless(rl.MemoryChain):
+    """Says that its actions are continuous, and not within which bounds."""
+
+    action_count = None
+
+
 class Curious(rl.ValuePrediction):
     """Has a bonus that is not a value."""
 
@@ -145,6 +151,7 @@ VALUES = [
         ("most_steps", 3, "0 of 2 episodes ended within 3 steps"),
         ("environment", MAZE, "observations have 3 elements, the network 2 inputs"),
         ("environment", rl.Masked(MAZE, (0,)), "has 4 discrete actions, the agent 2"),
+        ("environment", Boundless(8), "has continuous actions, the agent 2 discrete actions"),
         ("environment", Walk(reward=np.nan), "is NaN or infinite at step 3"),
         ("method", rl.ValuePrediction(), "only predicts"),
     ),
