@@ -39,8 +39,8 @@ def quick_builds(monkeypatch, tmp_path_factory):
 
 
 # The step of every cell is exported to ONNX, too; a rule, an optimiser and an answer of each kind.
-# The last two rules are dear: RTRL in depth is exported to ONNX, too, and some groups are no more
-# than all.
+# Without the last two rules: RTRL in depth is exported to ONNX, and credit for some groups goes the
+# way of credit for all.
 KINDS = [*"gru selective lif rotation adamw classes".split(), *(str(c.rule) for c in RULES[:-2])]
 TIERS = dict.fromkeys(LEARNERS, pytest.mark.slow) | dict.fromkeys(KINDS, pytest.mark.full)
 TIERS |= {"lru": (), "modules, classes": pytest.mark.program}
