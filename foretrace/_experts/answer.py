@@ -12,7 +12,7 @@ from foretrace._experts.expert import Features
 from foretrace._experts.shape import Shape
 from foretrace._types import Array, Float, Int
 
-FAR = 50.0
+FAR = 300.0
 """Greatest distance from the mean, in standard deviations, from which a change is predicted."""
 
 RANGE = 20.0

@@ -13,6 +13,7 @@ import optax
 
 from foretrace._experts.moments import Moments, new_moments
 from foretrace._experts.of_members import in_slots, read, write
+from foretrace._experts.ordinary import BELIEVED, Ordinary, new_ordinary
 from foretrace._experts.rows import RawRow
 from foretrace._experts.shape import Shape
 from foretrace._types import Array, Bool, Float, Int
@@ -22,10 +23,11 @@ class Row(NamedTuple):
     """A row and the label with it, as experts and network take them.
 
     Args:
-        last: last known label when the row is predicted: a number, NaN if none is known, or a
-            class, -1 likewise. As if none were known if labels are no features.
+        last: last label that is believed when the row is predicted: a number, NaN if none is
+            known, or a class, -1 likewise. As if none were known if labels are no features.
         moments: mean and standard deviation of the numbers known then; of classes, their number,
             and 1.
+        ordinary: mean and standard deviation of those that are no outliers; 0 for classes.
         baselines: last known number, or 0, and the mean; last and most frequent class.
         known: whether a label came with the row that can be learned.
         is_scored: whether a label came with it at all: it may be of a class without room.
@@ -43,6 +45,7 @@ class Row(NamedTuple):
 
     last: Float[Array, ""]
     moments: Float[Array, "2"]
+    ordinary: Float[Array, "2"]
     baselines: Float[Array, "2"]
     known: Bool[Array, ""]
     is_scored: Bool[Array, ""]
@@ -75,11 +78,15 @@ class Stream(NamedTuple):
 
     Args:
         last: last known label; NaN before the first number, -1 before the first class.
+        believed: last known number that is a feature; NaN before it, and for classes.
+        doubts: number of far labels since then.
         recent: last numbers, the newest last; NaN where one is missing. Empty for classes.
         num_rows: number of rows so far, counted up to the number of those that wait for a label.
     """
 
     last: Float[Array, ""]
+    believed: Float[Array, ""]
+    doubts: Float[Array, ""]
     recent: Float[Array, "S"]
     num_rows: Int[Array, ""]
 
@@ -90,12 +97,14 @@ class Arrived(NamedTuple):
     Args:
         columns: moments of the numbers at their places in a row.
         target: moments of the numbers, or what is known of the classes.
+        ordinary: what is known of the numbers that are not far out; None for classes.
         streams: labels of each stream; the last slot belongs to rows that are missing.
         outliers: number of outliers among the columns, and among the labels.
     """
 
     columns: Moments
     target: Moments | Classes
+    ordinary: Ordinary | None
     streams: Stream
     outliers: Float[Array, "2"]
 
@@ -125,13 +134,16 @@ class Arrivals:
         else:
             target = new_moments(1)
         streams = in_slots(self._new_stream(), shape.slots + 1)
-        return Arrived(new_moments(shape.inputs), target, streams, jnp.zeros(2))
+        ordinary = None if shape.classes else new_ordinary(one_stream=shape.slots == 1)
+        return Arrived(new_moments(shape.inputs), target, ordinary, streams, jnp.zeros(2))
 
     def _new_stream(self) -> Stream:
-        empty = -1.0 if self.shape.classes else jnp.nan
+        none, classes = jnp.asarray(jnp.nan), self.shape.classes
         return Stream(
-            jnp.asarray(empty),
-            jnp.full(0 if self.shape.classes else self.shape.outputs, jnp.nan),
+            jnp.asarray(-1.0) if classes else none,
+            none,
+            jnp.zeros(()),
+            jnp.full(0 if classes else self.shape.outputs, jnp.nan),
             jnp.zeros((), jnp.int32),
         )
 
@@ -150,28 +162,26 @@ class Arrivals:
         kept = read(arrived.streams, slot)
         stream = optax.tree.where(fresh, self._new_stream(), kept)
         inputs, numbers, columns, of_columns = self._encoded(arrived.columns, raw)
-        before, target = arrived.target, arrived.target
         # Before its time, there is nothing to learn: who calls a program in C might give a label.
         is_due = stream.num_rows >= self.shape.delay - self.shape.horizon
         y = jnp.where(is_due | jnp.asarray(not learning), raw.y, jnp.nan)
-        if isinstance(before, Classes):
-            row, target, after = self._classes(before, stream, inputs, y)
-            of_label = jnp.zeros((), bool)
+        if isinstance(arrived.target, Classes):
+            row, target, after = self._classes(arrived.target, stream, inputs, y)
+            learned, of_label = arrived._replace(target=target), jnp.zeros((), bool)
         else:
-            row, target, after, of_label = self._numbers(before, stream, inputs, y, learning)
+            row, learned, after, of_label = self._numbers(arrived, stream, inputs, y, learning)
+        learned = learned._replace(columns=columns)
         waiting = jnp.minimum(stream.num_rows + 1, self.shape.delay).astype(jnp.int32)
         after = after._replace(num_rows=waiting)
         found = Outliers(of_columns, of_label)
         starts = {"is_new": fresh, "is_first": raw.is_new > 1, "watched": raw.watched}
         row = row._replace(slot=slot, raw=numbers, known=row.known & is_there, **starts)
         if not learning:
-            after = stream._replace(last=after.last)
-            columns, target = arrived.columns, before
+            after = stream._replace(last=after.last, believed=after.believed, doubts=after.doubts)
+            learned = arrived
             row = row._replace(known=jnp.zeros((), bool), is_scored=jnp.zeros((), bool))
         count = jnp.stack([of_columns.astype(float).sum(), of_label.astype(float)])
-        behind = arrived._replace(
-            columns=columns,
-            target=target,
+        behind = learned._replace(
             streams=write(arrived.streams, slot, after),
             outliers=arrived.outliers + (count if learning else 0),
         )
@@ -193,29 +203,42 @@ class Arrivals:
         return inputs, numbers, columns, outlier
 
     def _numbers(
-        self, moments: Moments, stream: Stream, inputs: Array, y: Array, learning: bool
-    ) -> tuple[Row, Moments, Stream, Array]:
+        self, arrived: Arrived, stream: Stream, inputs: Array, y: Array, learning: bool
+    ) -> tuple[Row, Arrived, Stream, Array]:
+        moments: Any = arrived.target
+        before: Any = arrived.ordinary
         shape = self.shape
         is_there = jnp.isfinite(y)
         y = jnp.where(is_there, y, 0.0)
         outlier = is_there & (moments.within(y[None], shape.bound)[0] != y)
         known = is_there & ~outlier if shape.masks else is_there
-        _, learned = moments.learn(y[None], shape.bound, known[None] & jnp.asarray(learning))
+        counts = known & jnp.asarray(learning)
+        _, learned = moments.learn(y[None], shape.bound, counts[None])
+        ordinary, doubts = before.learn(y, shape.bound, counts), stream.doubts
+        learned = ordinary.cleaned(learned)
         came = jnp.where(known, y, jnp.nan)
+        is_far = ordinary.is_far(y)
+        doubts = jnp.where(known, jnp.where(is_far, doubts + 1, 0.0), doubts)
+        is_believed = known & (~is_far | (doubts >= BELIEVED))
         after = stream._replace(
             last=jnp.where(known, y, stream.last),
+            believed=jnp.where(is_believed, y, stream.believed),
+            doubts=doubts,
             recent=jnp.concatenate([stream.recent[1:], came[None]]),
         )
         # With a horizon a row's own number is known before the steps behind it are predicted.
-        now, units = (after, learned) if shape.horizon else (stream, moments)
+        now, units, usual = (
+            (after, learned, ordinary) if shape.horizon else (stream, moments, before)
+        )
         mean, scale = units.all.mean[0], units.scale[0]
-        has_last = jnp.isfinite(now.last)
+        has_last, believed = jnp.isfinite(now.last), jnp.isfinite(now.believed)
         complete = (stream.num_rows >= shape.delay) & jnp.isfinite(after.recent).all()
-        score = jnp.where(has_last, units.score(now.last, shape.bound)[0], 0.0)
-        previous = jnp.stack([score, jnp.where(has_last, 0.0, 1.0)])
+        score = jnp.where(believed, units.score(now.believed, shape.bound)[0], 0.0)
+        previous = jnp.stack([score, jnp.where(believed, 0.0, 1.0)])
         row = self._row(
-            last=now.last,
+            last=now.believed,
             moments=jnp.stack([mean, scale]),
+            ordinary=usual.units,
             baselines=jnp.stack([jnp.where(has_last, now.last, 0.0), mean]),
             known=complete,
             is_scored=complete,
@@ -224,7 +247,7 @@ class Arrivals:
             inputs=inputs,
             previous=previous,
         )
-        return row, learned, after, outlier
+        return row, arrived._replace(target=learned, ordinary=ordinary), after, outlier
 
     def _classes(
         self, classes: Classes, stream: Stream, inputs: Array, y: Array
@@ -243,6 +266,7 @@ class Arrivals:
         row = self._row(
             last=stream.last,
             moments=jnp.stack([classes.num_classes, jnp.ones(())]),
+            ordinary=jnp.zeros(2),
             baselines=jnp.stack([stream.last, classes.majority]),
             known=known,
             is_scored=jnp.isfinite(y),

@@ -6,10 +6,11 @@ from foretrace._experts.contexts import ORDERS, Contexts
 from foretrace._experts.distant import distant
 from foretrace._experts.expert import AbstractExpert
 from foretrace._experts.gradient import Gradient
-from foretrace._experts.least_squares import RAW_PRIORS, RawSquares, Squares
+from foretrace._experts.least_squares import Squares
 from foretrace._experts.memory import memory
 from foretrace._experts.neighbours import Neighbours
 from foretrace._experts.network import RecurrentNetwork
+from foretrace._experts.raw_squares import RAW_PRIORS, RawSquares
 from foretrace._experts.shape import LABELS, WIDE, Shape
 from foretrace._learner.learner import Learner
 

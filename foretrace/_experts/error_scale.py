@@ -18,7 +18,6 @@ NEW_SCALE = 30
 """Number of clipped errors in a row that are a new scale."""
 
 _LEAST = 1e-12
-"""Size of an error that a scale of zero lets through."""
 
 
 class ErrorScale(NamedTuple):
@@ -46,6 +45,7 @@ def learned_error(
     bound: float,
     rate: Float[Array, "*O"],
     settled: Bool[Array, "*O"],
+    least: float = _LEAST,
 ) -> ErrorScale:
     """Return the scale after an error.
 
@@ -55,8 +55,9 @@ def learned_error(
         bound: multiple of the scale to which an error is clipped.
         rate: weight of the error in the mean; 0 where it is not known.
         settled: whether errors are clipped; at first no scale is known.
+        least: size of an error that a scale of zero lets through.
     """
-    limit = jnp.where(settled, bound * scale.size + _LEAST, jnp.inf)
+    limit = jnp.where(settled, bound * scale.size + least, jnp.inf)
     known, is_outlier = rate > 0, error > limit
     run = jnp.where(is_outlier, scale.run + 1, 0.0)
     run_size = jnp.where(

@@ -39,6 +39,7 @@ class Features(NamedTuple):
         raw_lags: `lags`, likewise.
         moments: mean and standard deviation of numbers when the row was predicted, or number of
             classes and 1.
+        ordinary: mean and standard deviation of the numbers that are no outliers, likewise.
     """
 
     row: Float[Array, "R"]
@@ -57,6 +58,7 @@ class Features(NamedTuple):
     raw_row: Float[Array, "R"]
     raw_lags: Float[Array, "L"]
     moments: Float[Array, "2"]
+    ordinary: Float[Array, "2"]
 
 
 class Lesson(NamedTuple):

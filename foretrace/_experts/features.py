@@ -76,7 +76,7 @@ class Seen(NamedTuple):
         labels: last known labels, in standard deviations.
         moments: mean and standard deviation of numbers, or number of classes and 1.
         raw: numbers of the row and of earlier rows as they are.
-        is_clipped: whether a number of the row is clipped among the features.
+        ordinary: mean and standard deviation of the labels that are no outliers.
     """
 
     row: Float[Array, "R"]
@@ -87,7 +87,7 @@ class Seen(NamedTuple):
     labels: Float[Array, "K"]
     moments: Float[Array, "2"]
     raw: Float[Array, "D+1 N"]
-    is_clipped: Bool[Array, ""]
+    ordinary: Float[Array, "2"]
 
 
 class Maps(NamedTuple):
@@ -201,7 +201,7 @@ def new_seen(shape: Shape) -> Seen:
         labels,
         jnp.zeros(2),
         jnp.zeros((shape.raw_depth + 1, shape.num_raw)),
-        no,
+        jnp.zeros(2),
     )
 
 
@@ -210,9 +210,10 @@ def look(
     maps: Maps,
     past: Past,
     x: Float[Array, "I"],
+    raw: Float[Array, "N"],
     last: Float[Array, ""],
     moments: Float[Array, "2"],
-    raw: Float[Array, "N"],
+    ordinary: Float[Array, "2"],
 ) -> tuple[Seen, Past]:
     """Return a row's values for its features, and the past behind it.
 
@@ -221,16 +222,16 @@ def look(
         maps: random matrices.
         past: past of the stream.
         x: inputs of the row, then those of the last known label if there is a network.
+        raw: numbers of the row as they are.
         last: last known label when the row is predicted; NaN or -1 if none is known.
         moments: mean and standard deviation of numbers, or number of classes and 1.
-        raw: numbers of the row as they are.
+        ordinary: mean and standard deviation of the labels that are no outliers.
     """
     # Before the first row, numbers were as they are in it: zero may be far from all of them.
     earlier = jnp.where(jnp.isnan(past.raw), raw[None], past.raw)
     raws = jnp.concatenate([raw[None], earlier])
     labels = jnp.concatenate([last[None], past.labels[:-1]])
     inputs, x = x[: shape.network_inputs], x[: shape.row_inputs]
-    is_clipped = (jnp.abs(x) > _BOUND).any()
     x = jnp.clip(jnp.nan_to_num(x), -_BOUND, _BOUND)
     row = _projected(maps.row, x)
     parts = [past.rows[: shape.depth].ravel()]
@@ -254,7 +255,7 @@ def look(
         known,
         moments,
         raws,
-        is_clipped,
+        ordinary,
     )
     places = np.asarray(shape.lagged_places, np.int32)
     now = x[places] if len(places) else jnp.zeros(0)
@@ -300,6 +301,7 @@ def expand(shape: Shape, maps: Maps, seen: Seen) -> Features:
         seen.moments[0].astype(jnp.int32) if classes else jnp.zeros((), jnp.int32),
         *_raw(shape, seen),
         seen.moments,
+        seen.ordinary,
     )
 
 

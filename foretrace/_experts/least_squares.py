@@ -19,7 +19,6 @@ from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 
 from foretrace._covariance import forgotten, products
@@ -29,18 +28,11 @@ from foretrace._experts.expert import AbstractExpert, Features, Lesson
 from foretrace._types import Array, Bool, Float
 
 _HUBER = 1.5
-RAW_PRIORS = {"raw_row": 100.0, "raw_lags": 1.0}
-"""Variance of a coefficient before its feature's first row, times the feature's mean square, in
-variances of the noise. Many features at once need the stronger prior in the first rows."""
+SPAN = 300.0
+"""Number of labels over which the scale of the errors is averaged."""
 
-_FARTHEST = 1e4
-"""Distance from the first label beyond which a prediction is not believed, in the largest of any
-label so far."""
-
-_SMALLEST = 1e-8
-"""Smallest mean square of a raw feature that its prior follows, in its first square."""
-
-_ROUNDING = 16 * float(np.finfo(np.float64).eps)
+_LARGEST = 5.0
+"""Multiple of the scale at which an error is clipped in it."""
 
 
 class SquaresState(NamedTuple):
@@ -109,28 +101,13 @@ class Recursion(eqx.Module):
         """
         Ps, Ws = state.covariances, state.weights
         errors = y[None] - jnp.stack([f @ W for f, W in zip(fs, Ws, strict=True)])
-        absolute = jnp.abs(errors)
         taken = known.astype(errors.dtype)
-        count = state.num_labels + taken
-        is_settled = state.num_labels >= 10
-        limit = jnp.where(is_settled, _HUBER * state.scale.size, jnp.inf)
-        inverse = (
-            jnp.maximum(absolute / jnp.maximum(limit, 1e-12), 1.0)
-            if self.robust
-            else jnp.ones_like(absolute)
-        )
         vs = [products(P, f[None]) for P, f in zip(Ps, fs, strict=True)]
         powers = jnp.stack([jnp.maximum(f @ v[:, 0], 0.0) for f, v in zip(fs, vs, strict=True)])
-        if largest is not None:
-            # No row counts more than rounding lets it: these features have no bound.
-            sizes = _ROUNDING * np.array(self.sizes)
-            inverse = jnp.maximum(inverse, (sizes * powers)[:, None])
+        inverse, scale = self.weighed(state, jnp.abs(errors), powers, taken)
         steps = taken * errors / (inverse + powers[:, None])
         roots = jnp.sqrt(inverse.mean(axis=1) + powers)
         growth = 1 / self.forget if members is None else (1 / self.forget) ** (1 / members)
-        scale = learned_error(
-            state.scale, absolute, 5.0, taken / jnp.clip(count, 1.0, 300.0), is_settled
-        )
         Ws = tuple(W + v * step[None] for W, v, step in zip(Ws, vs, steps, strict=True))
         Ys: Any = tuple(v / root for v, root in zip(vs, roots, strict=True))
         limits: Any = (self.prior,) * len(Ps)
@@ -146,8 +123,31 @@ class Recursion(eqx.Module):
             ),
             Ws,
             scale,
-            count,
+            state.num_labels + taken,
         )
+
+    def weighed(
+        self,
+        state: SquaresState,
+        errors: Float[Array, "S O"],
+        powers: Float[Array, "S"],
+        taken: Float[Array, ""],
+    ) -> tuple[Float[Array, "S O"], ErrorScale]:
+        """Return the inverse of a row's weight, and the scale of the errors after it.
+
+        Args:
+            state: state before the row.
+            errors: absolute errors of each set.
+            powers: variance of each prediction, in variances of the noise: f P f.
+            taken: 1 if the label is known, else 0.
+        """
+        count, is_settled = state.num_labels + taken, state.num_labels >= 10
+        rate = taken / jnp.clip(count, 1.0, SPAN)
+        scale = learned_error(state.scale, errors, _LARGEST, rate, is_settled)
+        if not self.robust:
+            return jnp.ones_like(errors), scale
+        limit = jnp.where(is_settled, _HUBER * state.scale.size, jnp.inf)
+        return jnp.maximum(errors / jnp.maximum(limit, 1e-12), 1.0), scale
 
 
 def _recalled(
@@ -192,7 +192,7 @@ class Squares(AbstractExpert):
     @property
     def names(self) -> tuple[str, ...]:
         """Name of each expert."""
-        return tuple(one for name in _titles(self.sets) for one in self.answer.names(name))
+        return tuple(one for name in titles(self.sets) for one in self.answer.names(name))
 
     @property
     def recursion(self) -> Recursion:
@@ -207,13 +207,13 @@ class Squares(AbstractExpert):
 
     def predict(self, state: SquaresState, features: Features) -> Float[Array, "E O"]:
         """Return the numbers for each step ahead, or the probabilities of the classes."""
-        pairs = zip(_sets(self.sets, features), state.weights, strict=True)
+        pairs = zip(sets_of(self.sets, features), state.weights, strict=True)
         return self.answer.read(jnp.stack([f @ W for f, W in pairs]), features)
 
     def learn(self, state: SquaresState, lesson: Lesson) -> SquaresState:
         """Return the state after a label."""
         targets = self.answer.targets(lesson.label, lesson.features)
-        fs, known = _sets(self.sets, lesson.features), lesson.known
+        fs, known = sets_of(self.sets, lesson.features), lesson.known
         if not self.of_events:
             return self.recursion.learn(state, fs, targets, known, lesson.members)
         known = known & lesson.features.has_events
@@ -221,151 +221,11 @@ class Squares(AbstractExpert):
         return lax.cond(known, lambda: self.recursion.learn(state, *given), lambda: state)
 
 
-class RawState(NamedTuple):
-    """State of least squares without units.
-
-    Args:
-        squares: state of the recursion.
-        origins: first value of each feature of each set; NaN before it.
-        powers: mean square of each feature, from its origin; 0 while all values were the same.
-        first: its first square that is not 0.
-        base: first label; NaN before it.
-        widest: largest distance of a label from it.
-    """
-
-    squares: SquaresState
-    origins: tuple[Float[Array, "F"], ...]
-    powers: tuple[Float[Array, "F"], ...]
-    first: tuple[Float[Array, "F"], ...]
-    base: Float[Array, ""]
-    widest: Float[Array, ""]
-
-
-class RawSquares(AbstractExpert):
-    """Least squares on numbers as they are, which no unit, shift or clipping changes.
-
-        f_i  <- f_i - (its first value),    y <- y - (its first value)
-        p_i  <- forget p_i + (1 - forget) f_i^2            from the first f_i^2 > 0 on
-        P_ii <= prior / min(p_i, first f_i^2)              and equal to it at that row
-
-    Where forgetting raises P_ii above its bound, nothing is left of what the rows said of W_i: it
-    is observed once more to be 0, with the weight that brings P_ii back. If P_ii were scaled down
-    and W_i kept, W would drift without end where rows tell nothing: a column that changes once a
-    year would be extrapolated from that.
-
-    A coefficient belongs to a unit: in running units, all of them would be wrong after each change
-    of a level or a scale. Here the prior alone depends on the size of a feature, relative to its
-    own past, so that the recursion is the same in any unit up to rounding. One broken reading
-    spoils it for long: `Squares` is its robust sibling, and the mixture chooses.
-
-    Source: Ross, Mineiro and Langford, Normalized online learning, UAI 2013, for priors without
-        units.
-
-    Args:
-        sets: sets of features, fields of `Features` among `RAW_PRIORS`.
-        sizes: number of features of each.
-        outputs: number of steps ahead.
-        fixed: number of features, the first ones, that have a unit: a constant, indicators, times.
-    """
-
-    sets: tuple[str, ...] = eqx.field(static=True)
-    sizes: tuple[int, ...] = eqx.field(static=True)
-    outputs: int = eqx.field(static=True)
-    fixed: int = eqx.field(static=True)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        """Name of each expert."""
-        return _titles(self.sets)
-
-    @property
-    def recursion(self) -> Recursion:
-        """The recursion of the expert of each set."""
-        return Recursion(self.sizes, self.outputs, robust=False)
-
-    def init(self) -> RawState:
-        """Return the state before the first row."""
-        has_unit = [np.arange(size) < self.fixed for size in self.sizes]
-        units = tuple(jnp.asarray(one.astype(float)) for one in has_unit)
-        priors = (
-            RAW_PRIORS[name] * jnp.diag(unit) for name, unit in zip(self.sets, units, strict=True)
-        )
-        return RawState(
-            self.recursion.init()._replace(covariances=tuple(priors)),
-            tuple(jnp.asarray(np.where(one, 0.0, np.nan)) for one in has_unit),
-            units,
-            units,
-            jnp.asarray(np.nan),
-            jnp.zeros(()),
-        )
-
-    def predict(self, state: RawState, features: Features) -> Float[Array, "E O"]:
-        """Return the numbers for each step ahead."""
-        mean, scale = features.moments
-        fs = self._centred(state.origins, features)
-        found = jnp.stack([f @ W for f, W in zip(fs, state.squares.weights, strict=True)])
-        # A broken reading gives numbers that no label has come near: the mean is a better answer.
-        is_near = (jnp.abs(found) <= _FARTHEST * state.widest) & ~jnp.isnan(state.base)
-        return (jnp.where(is_near, found + state.base, mean) - mean) / scale
-
-    def learn(self, state: RawState, lesson: Lesson) -> RawState:
-        """Return the state after a label."""
-        features, known = lesson.features, lesson.known
-        mean, scale = features.moments
-        label = mean + scale * lesson.label
-        base = jnp.where(known & jnp.isnan(state.base), label[0], state.base)
-        label = jnp.where(known, label - base, 0.0)
-        origins = tuple(
-            jnp.where(known & jnp.isnan(origin), f, origin)
-            for f, origin in zip(_sets(self.sets, features), state.origins, strict=True)
-        )
-        fs = self._centred(origins, features)
-        followed = [
-            self._followed(name, jnp.where(known, f * f, 0.0), known, *parts)
-            for name, f, *parts in zip(
-                self.sets, fs, state.powers, state.first, state.squares.covariances, strict=True
-            )
-        ]
-        powers, first, largest, covariances = (tuple(part) for part in zip(*followed, strict=True))
-        squares = self.recursion.learn(
-            state.squares._replace(covariances=covariances),
-            fs,
-            label,
-            known,
-            lesson.members,
-            largest,
-        )
-        widest = jnp.maximum(state.widest, jnp.abs(label).max())
-        return RawState(squares, origins, powers, first, base, widest)
-
-    def _followed(
-        self, name: str, square: Array, known: Array, power: Array, first: Array, P: Array
-    ) -> tuple[Array, Array, Array, Array]:
-        """Return mean squares, first squares, largest variances, and P with new features."""
-        begins = (first == 0) & (square > 0)
-        forget = self.recursion.forget
-        moves = known & (np.arange(len(power)) >= self.fixed)
-        moved = jnp.where(moves, forget * power + (1 - forget) * square, power)
-        power, first = jnp.where(begins, square, moved), jnp.where(begins, square, first)
-        # Not below the variance that it began with: rows may tell features apart in less of their
-        # size than the prior of a larger size would allow, as a counter from the last target.
-        size = jnp.clip(power, _SMALLEST * first, first)
-        largest = jnp.where(first > 0, RAW_PRIORS[name] / jnp.where(first > 0, size, 1.0), 0.0)
-        return power, first, largest, P + jnp.diag(jnp.where(begins, largest, 0.0))
-
-    def _centred(
-        self, origins: tuple[Float[Array, "F"], ...], features: Features
-    ) -> tuple[Float[Array, "F"], ...]:
-        """Return features less their first values; 0 where there is none."""
-        pairs = zip(_sets(self.sets, features), origins, strict=True)
-        return tuple(jnp.nan_to_num(f - origin) for f, origin in pairs)
-
-
-def _sets(names: tuple[str, ...], features: Features) -> tuple[Float[Array, "F"], ...]:
+def sets_of(names: tuple[str, ...], features: Features) -> tuple[Float[Array, "F"], ...]:
     """Return sets of features by their names."""
     return tuple(getattr(features, name) for name in names)
 
 
-def _titles(sets: tuple[str, ...]) -> tuple[str, ...]:
+def titles(sets: tuple[str, ...]) -> tuple[str, ...]:
     """Return the names of sets of features as experts are called by them."""
     return tuple(name.replace("_", " ") for name in sets)

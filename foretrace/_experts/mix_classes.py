@@ -88,7 +88,6 @@ class ClassMixture(eqx.Module):
         state: ClassWeights,
         predicted: Float[Array, "E O"],
         moments: Float[Array, "2"],
-        is_clipped: Bool[Array, ""],
     ) -> tuple[Float[Array, "O"], Float[Array, "T O"]]:
         """Return the logarithms of the mixed probabilities, and the candidates of the top.
 
@@ -115,7 +114,6 @@ class ClassMixture(eqx.Module):
         label: Float[Array, "O"],
         known: Bool[Array, ""],
         moments: Float[Array, "2"],
-        is_clipped: Bool[Array, ""],
     ) -> ClassWeights:
         """Return the state after a label; as it was if it is not known, or was never seen before.
 
@@ -126,7 +124,6 @@ class ClassMixture(eqx.Module):
             label: class as a one-hot vector.
             known: whether it is known.
             moments: number of classes that had been seen when the row was predicted, and 1.
-            is_clipped: as for numbers; it does not count.
         """
         num_classes = moments[0].astype(jnp.int32)
         logs, now = self._candidates(state, predicted, num_classes)

@@ -18,10 +18,7 @@ u is the scale of the error of the top, so that no unit matters. Half of the pri
 baselines; of the last weights, nine tenths of it on t. In each sum, no prediction counts as further
 than 8 u from the middle: a loss grows no further either, and a small share of an expert whose error
 is a thousand times larger would decide. In the middle stands the prediction with the largest sum of
-weights within 8 u. Where a number is clipped among the features, experts on these features do not
-know it, though they may have been level with least squares on numbers as they are until then: these
-stand in the middle, unless their weight is below a thousandth of the largest, as it is once such
-numbers were broken readings.
+weights within 8 u.
 
 Labels may arrive late. A combination is then judged at the top by its own prediction of that row.
 Its present weights have seen the labels of the rows in between, which the prediction had not:
@@ -62,9 +59,11 @@ LAST_RATE, LAST_SHARE, LAST_PRIOR = 0.02, 1e-4, 0.9
 _CLIP, _CLIP_ERROR = 8.0, 3.0
 _MEMORY = 200.0
 """Number of labels over which the unit is averaged, and of independent ones that the gap holds."""
-_ENOUGH, _LEAST = 1e-3, 1e-6
-"""Part of the largest weight from which least squares on numbers as they are may stand in the
-middle, and part of a weight that decides between predictions of the same support."""
+_LARGEST = 5.0
+"""Multiple of the unit at which an error is clipped in it."""
+
+_LEAST = 1e-6
+"""Part of a weight that decides between predictions of the same support."""
 _RECENT, _FALLEN = 25.0, 4.0
 """Number of independent labels of the recent error, and the multiple of it that bounds the unit."""
 
@@ -101,14 +100,12 @@ class NumberMixture(eqx.Module):
         baselines: number of baselines.
         outputs: number of steps ahead.
         delays: number of rows after which the label of each step ahead comes.
-        raw: place of the expert on numbers as they are; None without it.
     """
 
     experts: int = eqx.field(static=True)
     baselines: int = eqx.field(static=True)
     outputs: int = eqx.field(static=True)
     delays: tuple[int, ...] = eqx.field(static=True)
-    raw: int | None = eqx.field(static=True, default=None)
 
     @property
     def num_candidates(self) -> int:
@@ -155,7 +152,6 @@ class NumberMixture(eqx.Module):
         state: NumberWeights,
         predicted: Float[Array, "E O"],
         moments: Float[Array, "2"],
-        is_clipped: Bool[Array, ""],
     ) -> tuple[Float[Array, "O"], Float[Array, "T O"]]:
         """Return the mixed prediction for each step ahead, and the candidates, the top's last.
 
@@ -163,11 +159,10 @@ class NumberMixture(eqx.Module):
             state: present state.
             predicted: predictions of the experts in standard deviations.
             moments: mean and standard deviation of now.
-            is_clipped: whether a number is clipped among the features.
         """
         mean, deviation = moments
         reach = self._reach(state, deviation)
-        candidates = self._candidates(state, predicted.T, reach, is_clipped)
+        candidates = self._candidates(state, predicted.T, reach)
         chosen = _mean(state.top[:, None], candidates, reach)
         averaged = jnp.concatenate([chosen, predicted.T], axis=1)
         made = jnp.concatenate([candidates, chosen], axis=1)
@@ -189,10 +184,8 @@ class NumberMixture(eqx.Module):
         state: NumberWeights,
         predicted: Float[Array, "O E"],
         reach: Float[Array, "O"],
-        is_clipped: Bool[Array, "*O"],
     ) -> Float[Array, "O C"]:
-        at = None if self.raw is None else (self.raw, is_clipped)
-        combinations = _mean(state.experts, predicted, reach, at)
+        combinations = _mean(state.experts, predicted, reach)
         return jnp.concatenate([predicted[:, : self.baselines], combinations], axis=1)
 
     def weights(self, state: NumberWeights) -> Float[Array, "E O"]:
@@ -210,7 +203,6 @@ class NumberMixture(eqx.Module):
         label: Float[Array, "O"],
         known: Bool[Array, "*O"],
         moments: Float[Array, "*O 2"],
-        is_clipped: Bool[Array, "*O"],
     ) -> NumberWeights:
         """Return the state after labels; as it was for a step ahead whose label is not known.
 
@@ -222,20 +214,19 @@ class NumberMixture(eqx.Module):
             label: label of each step ahead, likewise.
             known: whether it is known.
             moments: mean and standard deviation, as they were when the row was predicted.
-            is_clipped: whether a number of the row was clipped.
         """
         predicted, candidates, deviation = predicted.T, candidates.T, moments[..., 1]
         candidates, chosen = candidates[:, :-1], candidates[:, -1:]
         known = jnp.broadcast_to(known, label.shape)
         rates, shares = self.settings
         reach = self._reach(state, deviation)
-        now = self._candidates(state, predicted, reach, is_clipped)
+        now = self._candidates(state, predicted, reach)
         error = jnp.abs(_mean(state.top[:, None], now, reach)[:, 0] - label)
         taken = known.astype(error.dtype)
         count = state.num_labels + taken
         rate = taken / jnp.clip(count, 1.0, _MEMORY)
-        unit = learned_error(state.unit, error * deviation, 10.0, rate, state.num_labels > 0)
-        inside = jnp.minimum(error * deviation, 10.0 * unit.size)
+        unit = learned_error(state.unit, error * deviation, _LARGEST, rate, state.num_labels > 0)
+        inside = jnp.minimum(error * deviation, _LARGEST * unit.size)
         fast = taken / jnp.clip(count, 1.0, _RECENT * self.late)
         recent = state.recent + (inside - state.recent) * fast
         size = jnp.maximum(_scale(unit, recent), 1e-9 * deviation)
@@ -299,10 +290,7 @@ def _scale(unit: ErrorScale, recent: Float[Array, "O"]) -> Float[Array, "O"]:
 
 
 def _mean(
-    weights: Float[Array, "O M E"],
-    values: Float[Array, "O E"],
-    reach: Float[Array, "O"],
-    preferred: tuple[int, Bool[Array, "*O"]] | None = None,
+    weights: Float[Array, "O M E"], values: Float[Array, "O E"], reach: Float[Array, "O"]
 ) -> Float[Array, "O M"]:
     """Return means of values, none of which counts as further from the middle than `reach`.
 
@@ -310,17 +298,11 @@ def _mean(
         weights: weights of each mean.
         values: values.
         reach: distance up to which a value moves a mean.
-        preferred: place of a value that may stand in the middle, and whether it does.
     """
     apart = jnp.abs(values[:, :, None] - values[:, None])
     support = weights @ (apart <= reach[:, None, None]).astype(values.dtype)
     # Of values with the same support, the one of the largest weight.
     at = (support + _LEAST * weights).argmax(axis=-1)
-    if preferred is not None:
-        place, wanted = preferred
-        enough = weights[..., place] >= _ENOUGH * weights.max(axis=-1)
-        wanted = jnp.broadcast_to(jnp.reshape(wanted, (-1, 1)), enough.shape)
-        at = jnp.where(wanted & enough, jnp.full_like(at, place), at)
     middle = jnp.take_along_axis(values, at, axis=-1)
     near = jnp.clip(
         values[:, None] - middle[..., None], *(sign * reach[:, None, None] for sign in (-1, 1))

@@ -203,8 +203,7 @@ class Mixture:
             self.mixture: Any = ClassMixture(count, baselines, shape.outputs, shape.delay)
         else:
             delays = tuple(shape.delays.tolist())
-            raw = names.index("raw row") if "raw row" in names else None
-            self.mixture = NumberMixture(count, baselines, shape.outputs, delays, raw)
+            self.mixture = NumberMixture(count, baselines, shape.outputs, delays)
         self.arrivals = Arrivals(shape)
         self.intervals: Any = None
         if not shape.classes:
@@ -445,15 +444,15 @@ class Mixture:
         """
         kept = read(state.pasts, row.slot)
         past = optax.tree.where(row.is_new, new_past(self.shape), kept)
-        seen, after = look(self.shape, maps, past, row.x, row.last, row.moments, row.raw)
+        of_labels = row.last, row.moments, row.ordinary
+        seen, after = look(self.shape, maps, past, row.x, row.raw, *of_labels)
         features = expand(self.shape, maps, seen)
         experts = _with_carries(state.experts, carries)
         predicted = [
             expert.predict(now, features) for expert, now in zip(self.experts, experts, strict=True)
         ]
         found = jnp.concatenate(predicted)
-        units = row.moments, seen.is_clipped
-        mixed, candidates = self.mixture.predict(state.weights, found, *units)
+        mixed, candidates = self.mixture.predict(state.weights, found, row.moments)
         margins = jnp.zeros((2, 0 if self.shape.classes else self.shape.outputs))
         if state.intervals is not None:
             margins = self.intervals.in_use(state.intervals, row.moments[1])
@@ -591,6 +590,10 @@ class Mixture:
             label = jnp.where(known, (row.label - mean) / scale, 0.0)
             wrong = jnp.abs(predicted - label[None]).mean(axis=1) * scale
             scores = score_numbers(row.label, old.mixed, old.baselines, old.margins)
+            arrived, ordinary = state.arrived, state.arrived.ordinary
+            assert ordinary is not None and isinstance(state.weights, NumberWeights)
+            ordinary = ordinary.judge(row.label, old.mixed, state.weights.unit.size, known)
+            state = state._replace(arrived=arrived._replace(ordinary=ordinary))
             if (tracked := state.intervals) is not None:
                 errors = row.label - old.mixed
                 factor: Any = 1.0
@@ -615,8 +618,8 @@ class Mixture:
         carries = tuple(one.carry for one in parts), tuple(one.ahead for one in parts)
         state = state._replace(experts=tuple(one.learned for one in parts))
         if self.shape.first_delay is None:
-            made, units = (predicted, old.candidates.T), (old.seen.moments, old.seen.is_clipped)
-            weights = self.mixture.learn(state.weights, *made, label, known, *units)
+            made = predicted, old.candidates.T
+            weights = self.mixture.learn(state.weights, *made, label, known, old.seen.moments)
             state = state._replace(weights=weights)
         scores = jnp.where(row.is_scored, scores, jnp.nan)
         if state.sums is not None:
@@ -643,7 +646,7 @@ class Mixture:
             return oldest, None
         steps = jnp.arange(self.shape.outputs, dtype=jnp.int32)
         places = jnp.mod(turn - jnp.asarray(self.shape.delays, jnp.int32), self.ring.places)
-        whole = rings.seen.moments, rings.num_labels, rings.seen.is_clipped
+        whole = rings.seen.moments, rings.num_labels
         made = rings.predicted, rings.candidates
         found = (
             *(leaf[slot, places] for leaf in whole),
@@ -655,14 +658,14 @@ class Mixture:
         self, state: MixtureState, row: Row, turn: Array, waited: tuple[Array, ...]
     ) -> MixtureState:
         """Return the state after a row's number, another row's label at each step ahead."""
-        moments, num_labels, is_clipped, predicted, candidates = waited
+        moments, num_labels, predicted, candidates = waited
         known = jnp.isfinite(row.came) & (row.slot < self.shape.slots)
         known = known & (jnp.asarray(self.shape.delays, jnp.int32) <= turn)
         known = known & (num_labels >= SETTLED)
         moments = jnp.where(known[:, None], moments, 1.0)
         label = jnp.where(known, (row.came - moments[:, 0]) / moments[:, 1], 0.0)
-        made, units = (predicted.T, candidates.T), (moments, is_clipped)
-        weights = self.mixture.learn(state.weights, *made, label, known, *units)
+        made = predicted.T, candidates.T
+        weights = self.mixture.learn(state.weights, *made, label, known, moments)
         return state._replace(weights=weights)
 
     def _check_memory(self) -> None:

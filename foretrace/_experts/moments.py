@@ -11,12 +11,18 @@ not depend on how many numbers came before.
 
 Source: Welford, Technometrics 4(3), 1962; with the bound on n, old numbers lose weight
     exponentially.
+
+Moments of ordinary labels leave outliers out. Of the first labels, those far from their median do
+not count, nor does any later outlier unless it is part of a new level. A clipped outlier would
+still move the scale: with one in a hundred, the scale would grow without end.
 """
 
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 import optax
+from jax import lax
 
 from foretrace._types import Array, Bool, Float
 
@@ -28,6 +34,13 @@ MEMORY = 3_000
 
 NEW_LEVEL = 30
 """Number of outliers, less the number of others between them, that is a new level or scale."""
+
+FIRST, FAR = 10, 20.0
+"""Number of first labels that are looked at together, and the multiple of their median distance
+from their median beyond which one of them is left out."""
+
+FORGIVEN = 1 / 3
+"""Outliers among the labels that each other label makes up for: up to a quarter are left out."""
 
 NEW_SCALE, NARROW = 300, 0.05
 """Number of consecutive samples that make a smaller scale, and their greatest distance."""
@@ -55,11 +68,13 @@ class Moments(NamedTuple):
         all: mean and variance.
         run: those of the present run.
         excess: number of outliers in it, less the number of others.
+        first: first labels; None where outliers are not left out.
     """
 
     all: Average
     run: Average
     excess: Float[Array, "*N"]
+    first: Float[Array, "K *N"] | None
 
     @property
     def scale(self) -> Float[Array, "*N"]:
@@ -73,7 +88,8 @@ class Moments(NamedTuple):
     def within(self, x: Float[Array, "*N"], bound: float) -> Float[Array, "*N"]:
         """Return a number, clipped to `bound` standard deviations once the mean has settled."""
         z = (x - self.all.mean) / self.scale
-        beyond = (jnp.abs(z) > bound) & (self.all.num_samples >= SETTLED) & (self.all.variance > 0)
+        settled = SETTLED if self.first is None else FIRST
+        beyond = (jnp.abs(z) > bound) & (self.all.num_samples >= settled) & (self.all.variance > 0)
         return jnp.where(beyond, self.all.mean + jnp.sign(z) * bound * self.scale, x)
 
     def learn(
@@ -82,25 +98,55 @@ class Moments(NamedTuple):
         """Return a number as counted, and the moments behind it, unchanged if it is not known."""
         inside, zero = self.within(x, bound), jnp.zeros_like(x)
         none = Average(zero, zero, zero)
-        excess = jnp.where(inside != x, self.excess + 1, jnp.maximum(self.excess - 1, 0))
+        less = 1.0 if self.first is None else FORGIVEN
+        excess = jnp.where(inside != x, self.excess + 1, jnp.maximum(self.excess - less, 0))
         is_far = (excess == 0) & (jnp.abs(x - self.run.mean) > NARROW * self.scale)
         begins = is_far | ((excess > 0) != (self.excess > 0))
         run = optax.tree.where(begins, none, self.run).update(x)
         # A constant is no scale: streams that rest at one value, as rain does at zero, keep theirs.
         is_new_scale = (excess == 0) & (run.num_samples >= NEW_SCALE) & (run.variance > 0)
         replaced = (excess >= NEW_LEVEL) | is_new_scale
+        counted, first = self.all.update(inside), self.first
+        if first is not None:
+            place = self.all.num_samples
+            first = jnp.where(np.arange(FIRST)[:, None] == place[None], x[None], first)
+            counted = optax.tree.where(inside == x, counted, self.all)
+            is_last = (known & (place == FIRST - 1)).any()
+            counted = lax.cond(is_last, lambda: _without_far_ones(first), lambda: counted)
         after = Moments(
-            optax.tree.where(replaced, run, self.all.update(inside)),
+            optax.tree.where(replaced, run, counted),
             optax.tree.where(replaced, none, run),
             jnp.where(replaced, zero, excess),
+            first,
         )
         return jnp.where(replaced, x, inside), optax.tree.where(known, after, self)
 
 
-def new_moments(size: int) -> Moments:
-    """Return the moments of some numbers before the first."""
+def _without_far_ones(first: Float[Array, "K N"]) -> Average:
+    """Return mean and variance of the first labels but for those far from their median."""
+
+    def median(values: Float[Array, "K N"]) -> Float[Array, "N"]:
+        largest = lax.top_k(values.T, FIRST // 2 + 1)[0]
+        return largest[:, -2:].mean(axis=1)
+
+    apart = jnp.abs(first - median(first))
+    spread = median(apart)
+    near = jnp.where((apart > FAR * spread) & (spread > 0), 0.0, 1.0)
+    mean = (near * first).sum(axis=0) / near.sum(axis=0)
+    variance = (near * (first - mean) ** 2).sum(axis=0) / near.sum(axis=0)
+    return Average(jnp.full_like(mean, FIRST), mean, variance)
+
+
+def new_moments(size: int, *, ordinary: bool = False) -> Moments:
+    """Return the moments of some numbers before the first.
+
+    Args:
+        size: number of numbers.
+        ordinary: whether outliers are left out.
+    """
     zeros = jnp.zeros(size)
-    return Moments(Average(zeros, zeros, zeros), Average(zeros, zeros, zeros), zeros)
+    none = Average(zeros, zeros, zeros)
+    return Moments(none, none, zeros, jnp.zeros((FIRST, size)) if ordinary else None)
 
 
 def settled_scale(moments: Moments) -> Float[Array, "N"]:
