@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +12,11 @@ from foretrace._engine.data import Data
 from foretrace._engine.gradient import evaluate
 from foretrace._engine.sharded import evaluate_sharded
 from foretrace._learner.optimizer import norm, updated
+from foretrace._learner.options import Options
 from foretrace._learner.state import Info, LearnerState
 from foretrace._learner.wrappers import holding, in_front_of_recurrences
 from foretrace._types import Array
 from foretrace.heads import HeadState
-
-if TYPE_CHECKING:
-    from foretrace._learner.learner import Learner
 
 
 class Chunks:
@@ -28,7 +26,7 @@ class Chunks:
         learner: learner with an Optax optimiser and the network's decoder.
     """
 
-    def __init__(self, learner: "Learner"):
+    def __init__(self, learner: Options):
         self.learner = learner
         mesh = learner.mesh
         self._evaluate = evaluate if mesh is None else partial(evaluate_sharded, mesh)
