@@ -20,7 +20,7 @@ from foretrace._learner.forgetting import BLOCK, LossWatch, warn_if_forgotten
 from foretrace._learner.kalman import Kalman
 from foretrace._learner.options import Options
 from foretrace._learner.rows import Rows
-from foretrace._learner.state import Info, LearnerState, Learning, choose
+from foretrace._learner.state import Info, LearnerState, choose
 from foretrace._network import AbstractNetwork
 from foretrace._recurrence.chunk import Carry
 from foretrace._rule import BPTT, LearningRule, as_rule
@@ -122,7 +122,7 @@ class Learner(Options):
         check_options(self)
         if warn:
             warn_of_untrained(network, self.rule)
-        self._learning: Learning = Rows(self) if self.learns_rows else Chunks(self)
+        self._learning = Rows(self) if self.learns_rows else Chunks(self)
         self._step = jax.jit(self._traced_step, static_argnames=("end", "last"))
         self._predict = jax.jit(self._traced_predict, static_argnames="sensitivity")
 

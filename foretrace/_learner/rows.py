@@ -103,7 +103,7 @@ class Rows:
         return lambda f: self.measurement.outputs(scores(f), sharpness)
 
     def learn(self, state: LearnerState, data: Data, *, end: bool) -> tuple[Any, Info, bool]:
-        """Learn the rows of a chunk, one after the other."""
+        """Learn the rows of a chunk, one after the other; return what `Chunks.learn` returns."""
         assert data.ys is not None, "rows are learned with their targets"
         # Targets that do not fit are the loss's own error.
         time, output = data.xs.ndim - 2, jax.ShapeDtypeStruct((self.output_size,), data.xs.dtype)
