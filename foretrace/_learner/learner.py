@@ -108,7 +108,7 @@ class Learner(Options):
         warn: bool = True,
     ):
         self.network = network
-        self.rule = as_rule(rule)
+        self.rule: LearningRule = as_rule(rule)
         self.optimizer = optimizer
         self.loss = loss
         self.head = head

@@ -82,12 +82,12 @@ class Agent(Options):
     ):
         self.network = network
         self.method = method
-        self.rule = as_rule(rule)
+        self.rule: LearningRule = as_rule(rule)
         self.batch_size = batch_size
         self.discount = discount
         self.trace_decay = trace_decay
         given = adam(LEARNING_RATE) if optimizer is None else optimizer
-        self.optimizer = as_update(type(self).__name__, given)
+        self.optimizer: Update = as_update(type(self).__name__, given)
         self.normalize_observations = normalize_observations
         self.scale_rewards = scale_rewards
         check_options(self)
