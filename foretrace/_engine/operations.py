@@ -12,7 +12,7 @@ from jax.interpreters import partial_eval
 from foretrace._engine.carry import init_carry
 from foretrace._engine.gradient import gradient
 from foretrace._network import AbstractNetwork
-from foretrace._rule import LearningRule, as_rule
+from foretrace._rule import LearningRule
 from foretrace.losses import squared_error
 
 # These move or rename numbers. Everything else counts one operation for each number that it makes.
@@ -87,7 +87,6 @@ def operation_count(
     ... )
     True
     """
-    rule = as_rule(rule)
     if length < 1:
         raise ValueError(f"operation_count(length={length}) must be at least 1")
     carry = None if whole_sequences else eqx.filter_eval_shape(init_carry, network, rule)

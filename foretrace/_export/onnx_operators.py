@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from foretrace._export.onnx_nodes import Nodes
+from foretrace._graph.operations import OPERATIONS
 from foretrace._graph.picking import Picking, picking
 from foretrace._graph.real_valued import NotExportable
-from foretrace._native.operations import OPERATIONS
 
 _REDUCTIONS = {"reduce_sum": "ReduceSum", "reduce_max": "ReduceMax", "reduce_min": "ReduceMin"}
 

@@ -2,7 +2,7 @@
 
 import warnings
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import numpy as np
@@ -13,16 +13,14 @@ from foretrace._engine.checks import check_chunk, check_finite, check_labels, ch
 from foretrace._engine.untrained import untrained_parameters
 from foretrace._learner.kalman import Kalman
 from foretrace._learner.measurement import measurement_of
+from foretrace._learner.options import Options
 from foretrace._learner.state import LearnerState, UntrainedParameters
 from foretrace._network import AbstractNetwork, check_network
 from foretrace._rule import LearningRule
 from foretrace.heads import LeastSquares
 
-if TYPE_CHECKING:
-    from foretrace._learner.learner import Learner
 
-
-def check_options(learner: "Learner") -> None:
+def check_options(learner: Options) -> None:
     """Raise a ValueError that names the option that is wrong, and what would be right."""
     batch_size, mesh, rule = learner.batch_size, learner.mesh, learner.rule
     check_network("Learner", learner.network)
@@ -37,7 +35,7 @@ def check_options(learner: "Learner") -> None:
             "or None for the network's decoder"
         )
     check_loss(learner.loss)
-    if learns_rows(learner):
+    if learner.learns_rows:
         _check_rows(learner)
     segment = learner.segment
     if learner.accumulate and learner.whole_sequences:
@@ -66,11 +64,6 @@ def check_options(learner: "Learner") -> None:
     check_rule(learner.network, rule, whole_sequences=learner.whole_sequences)
 
 
-def learns_rows(learner: "Learner") -> bool:
-    """Return whether every row is a step of its own."""
-    return learner.head is not None or isinstance(learner.optimizer, Kalman)
-
-
 def warn_of_untrained(network: AbstractNetwork, rule: LearningRule) -> None:
     """Warn the caller's caller of parameters that can receive no gradient under a rule."""
     if names := untrained_parameters(network, rule):
@@ -82,7 +75,7 @@ def warn_of_untrained(network: AbstractNetwork, rule: LearningRule) -> None:
         )
 
 
-def _check_rows(learner: "Learner") -> None:
+def _check_rows(learner: Options) -> None:
     """Raise a ValueError for an option that has no meaning where every row is a step of its own."""
     owner = "ft.kalman" if isinstance(learner.optimizer, Kalman) else "a head by least squares"
     for name in ("accumulate", "whole_sequences", "mean_loss", "mesh"):
@@ -116,7 +109,7 @@ def _check_weights(mask: Any) -> None:
 
 
 def check_call(
-    learner: "Learner", state: Any, x: Any, y: Any, mask: Any, reset: Any, *, last: bool = False
+    learner: Options, state: Any, x: Any, y: Any, mask: Any, reset: Any, *, last: bool = False
 ) -> None:
     """Raise an error that names the fault in the state or the data of a call."""
     if last and not learner.whole_sequences:
@@ -138,7 +131,7 @@ def check_call(
             f"x has shape {np.shape(x)}: {streams or 'no'} streams in a batch, but the learner was "
             f"made with batch_size={learner.batch_size}"
         )
-    if learns_rows(learner) and mask is not None:
+    if learner.learns_rows and mask is not None:
         _check_weights(mask)
     if learner.mesh is not None and (streams is None or streams % learner.mesh.size):
         raise ValueError(
@@ -147,12 +140,11 @@ def check_call(
         )
 
 
-def check_state(learner: "Learner", given: LearnerState) -> None:
-    """Raise a ValueError that names the first part of a state that is not this learner's.
+def check_state(own: LearnerState, given: LearnerState) -> None:
+    """Raise a ValueError that names the first part of a state that differs from the learner's own.
 
     It is called while a program is traced, once for each shape, so that a call pays nothing for it.
     """
-    own = jax.eval_shape(learner.init)
     ours, theirs = _kinds(own), _kinds(given)
     wrong = [
         f".{name} is {theirs.get(name, 'missing')}, expected {ours.get(name, 'nothing there')}"

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,13 +12,11 @@ from foretrace._engine.data import Data
 from foretrace._engine.gradient import evaluate
 from foretrace._engine.sharded import evaluate_sharded
 from foretrace._learner.optimizer import norm, updated
+from foretrace._learner.options import Options
 from foretrace._learner.state import Info, LearnerState
-from foretrace._learner.wrappers import holding, in_front_of_recurrences
+from foretrace._learner.wrappers import holding, under
 from foretrace._types import Array
 from foretrace.heads import HeadState
-
-if TYPE_CHECKING:
-    from foretrace._learner.learner import Learner
 
 
 class Chunks:
@@ -28,7 +26,7 @@ class Chunks:
         learner: learner with an Optax optimiser and the network's decoder.
     """
 
-    def __init__(self, learner: "Learner"):
+    def __init__(self, learner: Options):
         self.learner = learner
         mesh = learner.mesh
         self._evaluate = evaluate if mesh is None else partial(evaluate_sharded, mesh)
@@ -42,7 +40,13 @@ class Chunks:
         return network.decoder
 
     def learn(self, state: LearnerState, data: Data, *, end: bool) -> tuple[Any, Info, bool]:
-        """Learn from all steps of a call at once."""
+        """Learn from all steps of a call at once.
+
+        Returns:
+            The state after the call, whatever it is; what may be looked at, `accepted` only for the
+            parts that it does not hold; and whether the sensitivities are still those before the
+            call, to be advanced in place once it is accepted.
+        """
         learner, steps = self.learner, data.xs.shape[-2]
         return_carry = not learner.whole_sequences and not end
         late = return_carry and learner.advances_late(state.network, steps)
@@ -67,7 +71,7 @@ class Chunks:
         if end or not learner.accumulate:
             optimizer = learner.optimizer
             if not learner.trains_encoder(steps):
-                optimizer = holding(optimizer, in_front_of_recurrences)
+                optimizer = holding(optimizer, partial(under, state.network.in_front_of_cells))
             network, opt_state, update_norm = updated(
                 optimizer, state.network, state.opt_state, grads, **known
             )

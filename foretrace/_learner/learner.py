@@ -10,23 +10,17 @@ import optax
 from jax.sharding import Mesh
 
 from foretrace._cells.parts import wrapped_key
-from foretrace._credit.table import advances_in_place, reaches_encoder
 from foretrace._engine.carry import choose_carry, cleared, init_carry, is_finite
 from foretrace._engine.data import Data, counts_any, weighted
 from foretrace._engine.forward import run
 from foretrace._engine.gradient import Loss, advance_late
-from foretrace._learner.checks import (
-    check_call,
-    check_options,
-    check_state,
-    learns_rows,
-    warn_of_untrained,
-)
+from foretrace._learner.checks import check_call, check_options, check_state, warn_of_untrained
 from foretrace._learner.chunks import Chunks
 from foretrace._learner.forgetting import BLOCK, LossWatch, warn_if_forgotten
 from foretrace._learner.kalman import Kalman
+from foretrace._learner.options import Options
 from foretrace._learner.rows import Rows
-from foretrace._learner.state import Info, LearnerState, Learning, choose
+from foretrace._learner.state import Info, LearnerState, choose
 from foretrace._network import AbstractNetwork
 from foretrace._recurrence.chunk import Carry
 from foretrace._rule import BPTT, LearningRule, as_rule
@@ -34,7 +28,7 @@ from foretrace._types import Array, Bool, Float, Mask, PRNGKeyArray
 from foretrace.heads import LeastSquares
 
 
-class Learner:
+class Learner(Options):
     """Train a network on streams, chunk by chunk, under a learning rule.
 
     The length of what `step` is given decides how it runs: one step (real-time recurrent learning),
@@ -113,33 +107,24 @@ class Learner:
         mesh: Mesh | None = None,
         warn: bool = True,
     ):
-        self.network: Any = network
+        self.network = network
         self.rule: LearningRule = as_rule(rule)
-        self.optimizer: Any = optimizer
-        self.loss: Loss = loss
-        self.head: LeastSquares | None = head
-        self.batch_size: int | None = batch_size
-        self.mesh: Mesh | None = mesh
-        self.mean_loss: bool = mean_loss
-        self.train_encoder: bool | None = train_encoder
-        self.accumulate: bool = accumulate
-        self.whole_sequences: bool = whole_sequences
-        self.segment: int | None = segment
+        self.optimizer = optimizer
+        self.loss = loss
+        self.head = head
+        self.batch_size = batch_size
+        self.mesh = mesh
+        self.mean_loss = mean_loss
+        self.train_encoder = train_encoder
+        self.accumulate = accumulate
+        self.whole_sequences = whole_sequences
+        self.segment = segment
         check_options(self)
         if warn:
             warn_of_untrained(network, self.rule)
-        self._learning: Learning = Rows(self) if learns_rows(self) else Chunks(self)
+        self._learning = Rows(self) if self.learns_rows else Chunks(self)
         self._step = jax.jit(self._traced_step, static_argnames=("end", "last"))
         self._predict = jax.jit(self._traced_predict, static_argnames="sensitivity")
-
-    def trains_encoder(self, steps: int) -> bool:
-        """Return whether a call of `steps` steps trains the encoder and the first norms."""
-        if self.train_encoder is not None:
-            return self.train_encoder
-        # A sequence with one update ends with the exact gradient of its encoder, as far as the rule
-        # has it.
-        of_sequence = self.accumulate or self.whole_sequences
-        return of_sequence or reaches_encoder(self.rule, self.network.depth, steps)
 
     def init(self, key: PRNGKeyArray | None = None) -> LearnerState:
         """Return the state before the first step. It shares no memory with the learner.
@@ -311,7 +296,7 @@ class Learner:
         end: bool = False,
         last: bool = False,
     ) -> tuple[LearnerState, Info]:
-        check_state(self, state)
+        check_state(jax.eval_shape(self.init), state)
         data = Data(x, y, mask, reset, jax.random.fold_in(state.key, 1))
         weights = weighted(data, mean_loss=self.mean_loss, last=last)
         after, info, late = self._learning.learn(state, weights, end=end)
@@ -346,14 +331,10 @@ class Learner:
             key=key,
         )
 
-    def advances_late(self, network: AbstractNetwork, steps: int) -> bool:
-        """Return whether sensitivities are advanced in place after a call is accepted."""
-        return self.mesh is None and advances_in_place(network, self.rule, steps)
-
     def _traced_predict(
         self, state: LearnerState, x: Array, reset: Array | None, *, sensitivity: bool
     ) -> tuple[Array, dict[str, Any]]:
-        check_state(self, state)
+        check_state(jax.eval_shape(self.init), state)
         before, data, readout = state.carry, Data(x, reset=reset), self.readout(state)
         if before is None:
             return run(state.network, None, data, rule=self.rule, return_carry=False)[0], {}

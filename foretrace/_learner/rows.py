@@ -6,7 +6,7 @@ same result as its rows one by one.
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,15 +22,13 @@ from foretrace._learner.kalman import Kalman
 from foretrace._learner.measurement import measurement_of
 from foretrace._learner.nodes import gathered, node_groups, scattered
 from foretrace._learner.optimizer import norm, updated
+from foretrace._learner.options import Options
 from foretrace._learner.state import Info, LearnerState
 from foretrace._learner.wrappers import holding, under
 from foretrace._network import AbstractNetwork
 from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Float, PyTree
 from foretrace.heads import HeadState
-
-if TYPE_CHECKING:
-    from foretrace._learner.learner import Learner
 
 
 class Seen(NamedTuple):
@@ -79,7 +77,7 @@ class Rows:
         learner: learner with a second-order step or a head by least squares.
     """
 
-    def __init__(self, learner: "Learner"):
+    def __init__(self, learner: Options):
         network, self.rule, self.loss = learner.network, learner.rule, learner.loss
         self.head, self.batch_size = learner.head, learner.batch_size
         self.output_size, self.measurement = network.output_size, measurement_of(learner.loss)
@@ -105,7 +103,7 @@ class Rows:
         return lambda f: self.measurement.outputs(scores(f), sharpness)
 
     def learn(self, state: LearnerState, data: Data, *, end: bool) -> tuple[Any, Info, bool]:
-        """Learn the rows of a chunk, one after the other."""
+        """Learn the rows of a chunk, one after the other; return what `Chunks.learn` returns."""
         assert data.ys is not None, "rows are learned with their targets"
         # Targets that do not fit are the loss's own error.
         time, output = data.xs.ndim - 2, jax.ShapeDtypeStruct((self.output_size,), data.xs.dtype)

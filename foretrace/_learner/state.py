@@ -1,11 +1,9 @@
 """State and report of a learner: `LearnerState`, the next state, and `Info`."""
 
-from collections.abc import Callable
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple
 
 import optax
 
-from foretrace._engine.data import Data
 from foretrace._learner.error_moments import Errors
 from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
@@ -63,25 +61,6 @@ class Info(NamedTuple):
     gradient_norm: Float[Array, ""]
     update_norm: Float[Array, ""]
     accepted: Bool[Array, ""]
-
-
-class Learning(Protocol):
-    """How a call learns: `Chunks` by one gradient of all its steps, `Rows` row by row."""
-
-    def init(self, network: Any) -> tuple[Any, HeadState | None, Errors | None]:
-        """Return the first states of the optimiser, of the head, and of the moments of errors."""
-
-    def read(self, network: Any, head: HeadState | None) -> Callable[[Array], Array]:
-        """Return the function from the features of a step to its outputs."""
-
-    def learn(self, state: LearnerState, data: Data, *, end: bool) -> tuple[Any, Info, bool]:
-        """Return the state after a call, whatever it is, and what decides whether it is kept.
-
-        Returns:
-            The state; what may be looked at, `accepted` only for the parts that it does not hold;
-            and whether the sensitivities are still those before the call, to be advanced in place
-            once it is accepted.
-        """
 
 
 def choose(

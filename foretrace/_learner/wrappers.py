@@ -74,7 +74,7 @@ def holding(
         optimizer: optimiser of the other parameters; held ones count for nothing in a clip by the
             global norm.
         held: function from parameters (or gradients) to a tree that is True for those to be held,
-            such as `in_front_of_recurrences`.
+            such as `partial(under, network.in_front_of_cells)`.
 
     >>> import jax.numpy as jnp, optax
     >>> optimizer = holding(optax.sgd(1.0), lambda tree: [True, False])
@@ -95,15 +95,6 @@ def holding(
         return closed(updates), state
 
     return optax.GradientTransformationExtraArgs(inner.init, update)
-
-
-def in_front_of_recurrences(params: AbstractNetwork) -> PyTree[bool]:
-    """Return True for the encoder and the norms in front of the cells.
-
-    They act on the outputs only through the memory of the recurrence behind them. A rule that is
-    not open through time for inputs knows only the part of it that passes at the present step.
-    """
-    return under(params.in_front_of_cells, params)
 
 
 def under(front: tuple[str, ...], params: AbstractNetwork) -> PyTree[bool]:

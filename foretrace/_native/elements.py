@@ -5,9 +5,9 @@ from typing import Any
 
 import numpy as np
 
+from foretrace._graph.operations import DIVISION, OPERATIONS
 from foretrace._graph.real_valued import NotExportable
 from foretrace._native.expression import Apply, Expression, Number, c_type, dtype_of
-from foretrace._native.operations import DIVISION, OPERATIONS
 
 _HELPERS = {
     "is_finite": "int is_finite{f}({t} x) {{ {u} b; memcpy(&b, &x, sizeof b); return (b & {mask}) "

@@ -69,7 +69,8 @@ def save(path: str | os.PathLike[str], state: Any, *, extra: dict[str, Any] | No
             …
 
     Raises:
-        TypeError: `extra` cannot be written as JSON.
+        TypeError: a state that is no tree of arrays, such as the learner itself; or `extra` cannot
+            be written as JSON.
         OSError: the folder is missing or not writable, or the path is a folder; an existing file is
             unharmed.
 
@@ -95,8 +96,13 @@ def save(path: str | os.PathLike[str], state: Any, *, extra: dict[str, Any] | No
         raise IsADirectoryError(
             f"cannot save to {path}: it is a folder; give the path of a file in it"
         )
-    arrays, keys = dict[str, np.ndarray](), dict[str, str]()
-    for name, leaf in named(state):
+    arrays, keys, leaves = dict[str, np.ndarray](), dict[str, str](), named(state)
+    if not leaves or not all(hasattr(leaf, "dtype") for _, leaf in leaves):
+        raise TypeError(
+            f"state of type {type(state).__name__} is no tree of arrays, expected the state that "
+            "Learner.init or Learner.step returns: ft.save(path, state)"
+        )
+    for name, leaf in leaves:
         if is_key(leaf):
             keys[name] = str(jax.random.key_impl(leaf))
             leaf = jax.random.key_data(leaf)
@@ -124,7 +130,13 @@ def load(path: str | os.PathLike[str], learner: HasInit) -> Any:
         FileNotFoundError: no such file.
         CheckpointError: not a foretrace checkpoint, damaged, of a newer format, or of another
             learner; the message names what differs.
+        TypeError: `learner` has no `init`, such as a state.
     """
+    if not hasattr(learner, "init"):
+        raise TypeError(
+            f"learner of type {type(learner).__name__} has no init, expected a learner made like "
+            "the saved one: state = ft.load(path, learner)"
+        )
     beside, arrays = _read(Path(path))
     like = jax.eval_shape(learner.init)
     want = dict(named(like))
@@ -140,8 +152,8 @@ def load(path: str | os.PathLike[str], learner: HasInit) -> Any:
         # Compared before JAX sees the array: in 32-bit mode it would turn float64 into float32
         # without a word.
         array = arrays[name]
-        if jnp.iscomplexobj(leaf) and array.shape == (*leaf.shape, 2):
-            pairs, array = array, np.empty(leaf.shape, np.result_type(array, 1j))
+        if jnp.iscomplexobj(leaf) and array.shape[-1:] == (2,):
+            pairs, array = array, np.empty(array.shape[:-1], np.result_type(array, 1j))
             array.real, array.imag = pairs[..., 0], pairs[..., 1]
         if name in beside.prng:  # the user may have chosen another kind of key than the default
             with restoring(path):

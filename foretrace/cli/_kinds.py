@@ -24,7 +24,6 @@ from foretrace.stream import _saved as stream_saved
 from foretrace.sweep import _report as sweep_report
 from foretrace.sweep import study
 from foretrace.sweep._config import Sweep as SweepConfig
-from foretrace.sweep._run import STORAGE
 
 
 class Known(NamedTuple):
@@ -58,10 +57,7 @@ def _of_sweep(folder: Path) -> None:
     found = study(folder)
     trials = found.get_trials()
     if not any(trial.params for trial in trials):
-        raise RunError(
-            f"{folder} has nothing to report yet; a study in a database is named by "
-            f"{STORAGE}, a variable of the environment"
-        )
+        raise RunError(f"{folder} has nothing to report yet")
     show(sweep_report.table(read_config_as(folder, SweepConfig), trials))
     print(files(folder))
     if any(trial.value is not None for trial in trials):

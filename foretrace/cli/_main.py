@@ -4,10 +4,12 @@ import contextlib
 import importlib.metadata
 import logging
 import os
+import re
 import sys
 import traceback
 import warnings
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NamedTuple, NoReturn
 
 import tyro
@@ -174,7 +176,23 @@ def _parse(arguments: list[str]) -> Subcommand:
 
 
 def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
-    print(f"foretrace: warning: {message}", file=sys.stderr)
+    print(f"foretrace: warning: {message}{_remove_unread(str(message))}", file=sys.stderr)
+
+
+def _remove_unread(warning: str) -> str:
+    """Remove a compiled program that JAX cannot read, for JAX never writes over it; say so.
+
+    The warning of JAX names the program but not its file: others of this name are removed, too.
+    """
+    found = re.match("Error reading persistent compilation cache entry for '(.*?)'", warning)
+    if not found or not (folder := os.environ.get("JAX_COMPILATION_CACHE_DIR")):
+        return ""
+    try:
+        for path in Path(folder).glob(f"{found[1]}-*"):
+            path.unlink(missing_ok=True)  # another process may remove it, too
+    except OSError as error:
+        return f"; it cannot be removed ({error}): empty {folder}"
+    return f"; it is removed from {folder} and compiled again"
 
 
 def _explain(error: Exception) -> int:

@@ -11,11 +11,8 @@ import optax
 from foretrace._cells.parts import wrapped_key
 from foretrace._credit.table import check_rule
 from foretrace._engine.carry import init_carry
-from foretrace._engine.data import Data
-from foretrace._engine.gradient import Evaluation, Loss, evaluate
 from foretrace._learner.optimizer import adam
 from foretrace._network import AbstractNetwork
-from foretrace._recurrence.chunk import Carry
 from foretrace._rule import LearningRule, as_rule
 from foretrace._types import Array, PRNGKeyArray
 from foretrace.rl._checks import check_evaluation, check_options
@@ -25,6 +22,7 @@ from foretrace.rl._learning_step import learn_and_act
 from foretrace.rl._live import MOST_STEPS, errors_of_python
 from foretrace.rl._method import Method
 from foretrace.rl._moments import Moments, RewardScale
+from foretrace.rl._options import Options
 from foretrace.rl._state import AgentInfo, AgentState
 from foretrace.rl._transition import Final, Outcome, Transition, check_transition
 from foretrace.rl._update import Update, as_update
@@ -33,7 +31,7 @@ LEARNING_RATE = 3e-4
 """Learning rate of Adam where no optimiser is given."""
 
 
-class Agent:
+class Agent(Options):
     """An agent that learns from every step of one stream, or of a batch of streams, without replay.
 
     The loop is
@@ -82,16 +80,16 @@ class Agent:
         scale_rewards: bool = False,
         batch_size: int | None = None,
     ):
-        self.network: Any = network
-        self.method: Method = method
+        self.network = network
+        self.method = method
         self.rule: LearningRule = as_rule(rule)
-        self.batch_size: int | None = batch_size
-        self.discount: float = discount
-        self.trace_decay: float = trace_decay
+        self.batch_size = batch_size
+        self.discount = discount
+        self.trace_decay = trace_decay
         given = adam(LEARNING_RATE) if optimizer is None else optimizer
         self.optimizer: Update = as_update(type(self).__name__, given)
-        self.normalize_observations: bool = normalize_observations
-        self.scale_rewards: bool = scale_rewards
+        self.normalize_observations = normalize_observations
+        self.scale_rewards = scale_rewards
         check_options(self)
         check_rule(network, self.rule, whole_sequences=False)
         self._dtype = network.dtype
@@ -230,9 +228,3 @@ class Agent:
             )
         if type(state.opt_state) is not self._kept:
             raise TypeError("state is of an agent with another optimizer")
-
-    def _gradient(
-        self, network: AbstractNetwork, carry: Carry, data: Data, loss: Loss
-    ) -> Evaluation:
-        """Return outputs, gradient of a loss and carry of one stream after one more step."""
-        return evaluate(network, carry, data, rule=self.rule, loss=loss)

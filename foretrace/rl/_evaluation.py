@@ -1,6 +1,6 @@
 """How good an agent is: episodes in which it acts and does not learn."""
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -14,10 +14,8 @@ from foretrace._rule import BPTT
 from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 from foretrace.rl._environment import Environment, each_environment, step_or_reset
 from foretrace.rl._learning_step import inputs_of, noise_of
+from foretrace.rl._options import Options
 from foretrace.rl._state import AgentState
-
-if TYPE_CHECKING:
-    from foretrace.rl._agent import Agent
 
 
 class Episodes(NamedTuple):
@@ -48,7 +46,7 @@ class _Play(NamedTuple):
 
 
 def play(
-    agent: "Agent",
+    agent: Options,
     environment: Environment,
     most: int,
     greedy: bool,

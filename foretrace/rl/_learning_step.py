@@ -15,7 +15,7 @@ stream diverged (dev/LOG.md).
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import equinox as eqx
 import jax
@@ -31,18 +31,16 @@ from foretrace._learner.optimizer import norm
 from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Bool, Float, PRNGKeyArray
 from foretrace.rl._moments import Moments
+from foretrace.rl._options import Options
 from foretrace.rl._state import AgentInfo, AgentState
 from foretrace.rl._transition import Final, Outcome, Transition, along
-
-if TYPE_CHECKING:
-    from foretrace.rl._agent import Agent
 
 _KEPT = {"carry": 1, "trace": 0, "entropy_grads": 0, "value": 0}
 """What the state keeps of each stream's run of the network, and the axis of the streams."""
 
 
 def learn_and_act(
-    agent: "Agent", state: AgentState, transition: Transition
+    agent: Options, state: AgentState, transition: Transition
 ) -> tuple[Array, AgentState, AgentInfo]:
     """Learn from the last action's outcome, and choose the next one."""
     given, fine = _outcome(agent, state, transition)
@@ -95,7 +93,7 @@ def learn_and_act(
 
 
 def _outcome(
-    agent: "Agent", state: AgentState, transition: Transition
+    agent: Options, state: AgentState, transition: Transition
 ) -> tuple[Outcome, Bool[Array, ""]]:
     """Return what there is to learn from, and whether its numbers are finite."""
     given = Outcome.of(transition, agent.discount, _final(agent, state, transition))
@@ -103,7 +101,7 @@ def _outcome(
     return state.outcome.followed_by(given, state.awaited & fine), fine
 
 
-def _final(agent: "Agent", state: AgentState, transition: Transition) -> Final:
+def _final(agent: Options, state: AgentState, transition: Transition) -> Final:
     """Return the values of the last observations, where an episode was cut."""
 
     def found() -> Final:
@@ -127,7 +125,7 @@ def _left(state: AgentState, outcome: Outcome) -> AgentState:
     return state._replace(outcome=left, awaited=jnp.zeros_like(outcome.known))
 
 
-def _each(agent: "Agent", function: Any, in_axes: tuple[int, ...] = (0,), out_axes: Any = 0) -> Any:
+def _each(agent: Options, function: Any, in_axes: tuple[int, ...] = (0,), out_axes: Any = 0) -> Any:
     """Apply a function of one stream to all streams."""
     if agent.batch_size is None:
         return function
@@ -135,19 +133,19 @@ def _each(agent: "Agent", function: Any, in_axes: tuple[int, ...] = (0,), out_ax
     return over_streams(function, in_axes, out_axes)
 
 
-def _noises(agent: "Agent", key: PRNGKeyArray, state: AgentState) -> Float[Array, "*B K"]:
+def _noises(agent: Options, key: PRNGKeyArray, state: AgentState) -> Float[Array, "*B K"]:
     """Draw the random part of each stream's next action."""
     keys = key if agent.batch_size is None else jax.random.split(key, agent.batch_size)
     return _each(agent, partial(noise_of, agent, state))(keys)
 
 
-def noise_of(agent: "Agent", state: AgentState, key: PRNGKeyArray) -> Float[Array, "K"]:
+def noise_of(agent: Options, state: AgentState, key: PRNGKeyArray) -> Float[Array, "K"]:
     """Draw the random part of one stream's next action."""
     return agent.method.noise(key, state.step, state.network.output_size, state.value.dtype)
 
 
 def _with_following(
-    agent: "Agent", outcome: Outcome, state: AgentState, x: Array, noise: Array
+    agent: Options, outcome: Outcome, state: AgentState, x: Array, noise: Array
 ) -> Outcome:
     """Return the outcome with the value of what follows, whether or not the episode was cut."""
 
@@ -158,7 +156,7 @@ def _with_following(
     return outcome._replace(final=jax.tree.map(chosen, outcome.final, following))
 
 
-def _next(agent: "Agent", state: AgentState, x: Array, noise: Array) -> Final:
+def _next(agent: Options, state: AgentState, x: Array, noise: Array) -> Final:
     """Return the value of the next inputs; nothing is learned from them or carried on."""
 
     def of_stream(carry: Carry, x: Array, noise: Array) -> Final:
@@ -177,7 +175,7 @@ def _next(agent: "Agent", state: AgentState, x: Array, noise: Array) -> Final:
 
 
 def _taken(
-    agent: "Agent", network: Any, carry: Carry, trace: Any, x: Array, noise: Array, outcome: Outcome
+    agent: Options, network: Any, carry: Carry, trace: Any, x: Array, noise: Array, outcome: Outcome
 ) -> tuple[dict[str, Any], tuple[Array, Array, Any]]:
     """Run and differentiate one stream's network, and choose its action.
 
@@ -201,7 +199,7 @@ def _taken(
 
 
 def _differentiated(
-    agent: "Agent", network: Any, carry: Carry, x: Array, noise: Array, reset: Array
+    agent: Options, network: Any, carry: Carry, x: Array, noise: Array, reset: Array
 ) -> tuple[Evaluation, Any]:
     """Return outputs, gradient and carry of one stream, and the gradient of the entropy."""
     data, method = Data(x[None], noise[None], reset=reset[None]), agent.method
@@ -223,7 +221,7 @@ def _differentiated(
     return both._replace(loss=both.loss[0], grads=grads), entropy
 
 
-def _with_entropy(agent: "Agent", trace: Any, entropy_grads: Any, td_error: Array) -> Any:
+def _with_entropy(agent: Options, trace: Any, entropy_grads: Any, td_error: Array) -> Any:
     """Add the gradient of the entropy with the sign of the error: updates always raise it."""
     if entropy_grads is None:
         return trace

@@ -87,7 +87,7 @@ def run(
     else:
         directory.check_free(folder)
         directory.create(folder, sweep, study=f"{folder.name}-{os.urandom(4).hex()}")
-    trials = study(folder)
+    trials = study(folder, begin=True)
     if workers > 1:
         with contextlib.suppress(LockedError), locked(folder), locked(folder):
             raise directory.RunError(f"workers={workers} needs file locks; {folder} has none")
@@ -104,37 +104,60 @@ def run(
     return trials
 
 
-def study(folder: str | os.PathLike[str]) -> "optuna.Study":
+def study(folder: str | os.PathLike[str], *, begin: bool = False) -> "optuna.Study":
     """Return the study of a sweep, such as for the figures of `optuna.visualization`.
 
     Args:
         folder: directory of the sweep.
+        begin: begin the study if there is none yet; else nothing is written.
 
     Raises:
         ValueError: no Optuna, a damaged journal, or no such database.
-        RunError: no sweep.
+        RunError: no sweep, or none that has begun.
     """
-    optuna, address = library(), os.environ.get(STORAGE)
+    optuna, address, journal = library(), os.environ.get(STORAGE), Path(folder) / "study.log"
     sweep = directory.read_config_as(folder, Sweep)
-    try:
-        journal = optuna.storages.journal.JournalFileBackend
-        return optuna.create_study(
-            storage=address or optuna.storages.JournalStorage(journal(f"{folder}/study.log")),
-            study_name=directory.read_begun(directory.Run(Path(folder)), "study") or "sweep",
-            direction="minimize" if sweep.sign > 0 else "maximize",
-            load_if_exists=True,
+    if not (begin or address or journal.exists()):
+        raise directory.RunError(
+            f"{folder} has nothing to report yet; a study in a database is named by {STORAGE}, a "
+            "variable of the environment"
         )
+    try:
+        lock = _JournalLock(journal)
+        backend = optuna.storages.journal.JournalFileBackend
+        kept = {
+            "storage": address or optuna.storages.JournalStorage(backend(str(journal), lock)),
+            "study_name": directory.read_begun(directory.Run(Path(folder)), "study") or "sweep",
+        }
+        if not begin:
+            return optuna.load_study(**kept)
+        direction = "minimize" if sweep.sign > 0 else "maximize"
+        return optuna.create_study(**kept, direction=direction, load_if_exists=True)
     except Exception as error:
         if not address:
             raise ValueError(
-                f"{folder}/study.log cannot be opened as the study of a sweep ({error})"
+                f"{journal} cannot be opened as the study of a sweep ({error})"
             ) from error
         # The message of a driver may hold the password.
         raise ValueError(
-            f"{STORAGE} must be the address of a database that can be opened, such as "
-            f"postgresql://host/name ({type(error).__name__}); FORETRACE_DEBUG=1 shows the message "
-            "of its driver"
+            f"{STORAGE} must be the address of a database that can be opened and holds the study, "
+            f"such as postgresql://host/name ({type(error).__name__}); FORETRACE_DEBUG=1 shows the "
+            "message of its driver"
         ) from error
+
+
+class _JournalLock:
+    """Lock under which Optuna appends to a journal; a line torn by a kill is cut before that."""
+
+    def __init__(self, path: Path):
+        self._path, self._lock = path, library().storages.journal.JournalFileSymlinkLock(str(path))
+        self.release = self._lock.release
+
+    def acquire(self) -> bool:
+        self._lock.acquire()
+        with open(self._path, "r+b") as file:
+            file.truncate(file.read().rfind(b"\n") + 1)
+        return True
 
 
 def unfinished(trials: "optuna.Study", sweep: Sweep) -> list[int]:

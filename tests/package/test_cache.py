@@ -2,11 +2,15 @@
 
 import os
 import sys
+import warnings
 
 import jax
+import jax.numpy as jnp
+from jax.experimental.compilation_cache import compilation_cache
 from processes import printed
 
 from foretrace import _cache
+from foretrace.cli._main import _show_warning
 
 PROGRAM = """
 from foretrace._cache import keep_compiled
@@ -43,6 +47,29 @@ def test_the_second_process_compiles_nothing_and_keeps_nothing_where_others_writ
         _cache.keep_compiled()
         assert jax.config.jax_compilation_cache_dir == chosen and name not in os.environ
         os.chmod(place, 0o700)
+
+
+def test_a_damaged_program_is_told_once_and_compiled_again(tmp_path, monkeypatch, capsys):
+    def ran():
+        compilation_cache.reset_cache()
+        with warnings.catch_warnings():
+            warnings.simplefilter("always")
+            warnings.showwarning = _show_warning
+            assert jax.jit(lambda x: 2 * x + 1)(jnp.ones(3)).sum() == 9
+        return capsys.readouterr().err, [*tmp_path.glob("jit__lambda*-cache")]
+
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path))
+    chosen = jax.config.jax_compilation_cache_dir
+    try:
+        jax.config.update("jax_compilation_cache_dir", str(tmp_path))
+        (file,) = ran()[1]
+        file.write_bytes(b"damaged")
+        told, _ = ran()
+        assert "for 'jit__lambda" in told and f"it is removed from {tmp_path}" in told
+        assert ran() == ("", [file])
+    finally:
+        jax.config.update("jax_compilation_cache_dir", chosen)
+        compilation_cache.reset_cache()
 
 
 def test_the_oldest_programs_go(tmp_path, monkeypatch):

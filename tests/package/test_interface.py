@@ -1,6 +1,7 @@
 """The shape of the package: public names, the one direction of imports, what importing costs."""
 
 import ast
+import graphlib
 import importlib
 import re
 import sys
@@ -34,6 +35,25 @@ def imported(path):
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
         parts = [name.split(".") for name in names]
         yield from (part[1] for part in parts if part[0] == "foretrace" and len(part) > 1)
+
+
+def test_no_file_imports_itself_through_others():
+    files = {}
+    for path in PACKAGE.rglob("*.py"):
+        name = ".".join(path.relative_to(PACKAGE.parent).with_suffix("").parts)
+        files[name.removesuffix(".__init__")] = path
+    asked = {
+        name: {
+            node.module
+            if f"{node.module}.{alias.name}" not in files
+            else f"{node.module}.{alias.name}"
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("foretrace")
+            for alias in node.names
+        }
+        for name, path in files.items()
+    }
+    assert [*graphlib.TopologicalSorter(asked).static_order()]
 
 
 @pytest.mark.parametrize("name", ORDER)

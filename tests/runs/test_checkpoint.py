@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 import time
+from types import SimpleNamespace
 
 import jax
 import jax.numpy as jnp
@@ -164,6 +165,24 @@ def test_foreign_files_are_clear_errors_and_nothing_is_executed(tmp_path, monkey
 def test_another_learner_is_a_clear_error(saved, other, message):
     with pytest.raises(ft.CheckpointError, match=f"another learner.*{message}"):
         ft.load(saved, make_learner(**other))
+
+
+def test_complex_numbers_are_named_as_such(tmp_path):
+    four, five = (SimpleNamespace(init=lambda n=n: {"h": jnp.zeros(n, complex)}) for n in (4, 5))
+    ft.save(tmp_path / "state", four.init())
+    assert_same(ft.load(tmp_path / "state", four), four.init())
+    with pytest.raises(ft.CheckpointError, match=r"h is complex64\[4\] in the file and complex64"):
+        ft.load(tmp_path / "state", five)
+
+
+def test_a_state_and_its_learner_are_not_exchanged(tmp_path, saved):
+    learner = make_learner()
+    for wrong in (learner, None, {"weight": 1.0}):
+        with pytest.raises(TypeError, match=rf"{type(wrong).__name__} .*state that Learner.init"):
+            ft.save(tmp_path / "state", wrong)
+    assert not [*tmp_path.iterdir()]
+    with pytest.raises(TypeError, match=r"LearnerState has no init, expected a learner"):
+        ft.load(saved, learner.init())
 
 
 def test_a_failed_save_leaves_the_old_file_and_no_litter(tmp_path, monkeypatch):

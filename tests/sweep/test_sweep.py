@@ -239,10 +239,24 @@ def test_a_trial_of_another_process_is_left_to_it_until_it_ends(swept, tmp_path)
 def test_a_trial_that_kills_its_processes_is_given_up(swept, tmp_path):
     asked, folder = Sweep(SMALL, grid=ONE), tmp_path / "sweep"
     create(folder, asked, study="lost")
-    study(folder).ask().set_user_attr("losses", _run.LOSSES)
+    study(folder, begin=True).ask().set_user_attr("losses", _run.LOSSES)
     found = swept(asked, resume=True).trials
     assert [trial.state.name for trial in found] == ["FAIL", "COMPLETE"]
     assert found[0].user_attrs["reason"] == "its process was lost 4 times"
+
+
+def test_a_report_reads_a_study_and_a_torn_last_line_is_cut_before_the_next(swept, tmp_path):
+    asked = Sweep(SMALL, search=SEARCH, trials=2)
+    first, journal = results(swept(asked).trials), tmp_path / "sweep" / "study.log"
+    torn = journal.read_bytes() + b'{"op_code":5,"worker'
+    journal.write_bytes(torn)
+    assert said("report", tmp_path / "sweep")[0] == 0 and journal.read_bytes() == torn
+    swept(dataclasses.replace(asked, trials=3), resume=True)
+    found = results(study(tmp_path / "sweep").trials)
+    assert found[:2] == first and found[2][2] == "COMPLETE"
+    journal.unlink()
+    code, _, err = said("report", tmp_path / "sweep")
+    assert code == 2 and "nothing to report yet" in err and not journal.exists()
 
 
 def test_who_comes_later_adds_nothing_but_more_trials(swept):
