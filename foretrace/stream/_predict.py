@@ -77,7 +77,8 @@ def predictions(
     stream = islice(check_columns(reader, reader.rows(), [*plan.inputs, *config.roles]), rows)
     if importance:
         target = SYMBOL if config.target is None else config.target
-        names = dict.fromkeys((*plan.inputs, target))
+        later = intake.encoder.columns.keys() - plan.gaps.keys()
+        names = dict.fromkeys((*plan.inputs, *sorted(later), target))
         found = list(stream)
         shares = shares_of(intake, state, [row for row, _ in found], names, target)
         _tell_bad(reader.name, found[-1][1].bad)
