@@ -192,3 +192,13 @@ def test_a_column_of_json_that_appears_late_is_learned_and_the_run_resumes(tmp_p
     again = [one["y"] for one in predictions(out, str(path))[1]]
     path.write_text(path.read_text().replace("late", "other"))
     assert [one["y"] for one in predictions(out, str(path))[1]] != again
+
+
+@pytest.mark.parametrize(("wait", "reset"), [({"horizon": 2}, False), ({"delay": 3}, True)])
+def test_a_run_whose_members_lose_every_label_fails_and_says_why(tmp_path, wait, reset):
+    rows = [{"who": i % 6 * (not reset), "new": i % 3 == 0, "y": i / 7} for i in range(60)]
+    options = {"task": "regression", "member": "who"} | wait
+    lose = options | ({"reset": "new"} if reset else {"members": 3})
+    with pytest.raises(ValueError, match=r"nothing was learned from 60 rows.*raise --members"):
+        run(tmp_path / "a.csv", rows, **lose)
+    assert last_of(run(tmp_path / "b.csv", rows, ignore=("new",), **options))["scored"] > 30
