@@ -12,6 +12,7 @@ from streams import FEW, assert_same_state
 from tiers import fast, slow
 
 from foretrace import stream
+from foretrace._rows.formats import date_formats
 from foretrace._runs.checkpoint import read_extra
 from foretrace._runs.metrics import read_metrics
 from foretrace.stream._config import StreamConfig
@@ -120,11 +121,25 @@ def test_what_looks_wrong_in_rows_is_said_once(tmp_path, capsys, name):
         assert last_of(found)["counts"] == {name: COUNTED[name]}
 
 
-def test_dates_are_read_by_a_given_format(tmp_path, capsys):
-    days = [datetime.datetime(2025, 1 + i % 12, 1 + i % 28, 8, i) for i in range(40)]
-    written = [*(f"{day:%d.%m.%Y %H:%M}" for day in days), "soon"]
-    rows = [{"on": date, "y": i % 7 / 2} for i, date in enumerate(written)]
-    out = run(tmp_path / "b.csv", rows, time=("on=%d.%m.%Y %H:%M",))
+FORMS = (
+    "%d.%m.%Y %H:%M",
+    "%d/%b/%Y:%H:%M:%S %z",
+    "%y %b %d %H.%M %Z",
+    "d=%d m=%m %Y %H:%M",
+    "unix",
+)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_dates_are_read_by_a_given_format(tmp_path, capsys, form):
+    zone = datetime.timezone(datetime.timedelta(hours=-7 * ("%z" in form)))
+    first = datetime.datetime(2025, 1, 1, 8, tzinfo=zone)
+    days = [first + datetime.timedelta(days=31 * i % 365, minutes=i) for i in range(40)]
+    written = [f"{day.timestamp():.0f}" if form == "unix" else f"{day:{form}}" for day in days]
+    if form in (FORMS[1], "unix"):  # a run names it
+        assert date_formats(written) == [form]
+    rows = [{"on": date, "y": i % 7 / 2} for i, date in enumerate([*written, "soon"])]
+    out = run(tmp_path / "b.csv", rows, time=(f"on={form}",))
     last = last_of(out)
     assert saved(out)["encoder"]["columns"] == {"on": ["time", 0]}
     assert last["counts"]["not a date"] == 1 and "missing" not in last["counts"]
@@ -132,6 +147,10 @@ def test_dates_are_read_by_a_given_format(tmp_path, capsys):
     assert len(list(predictions(out, str(tmp_path / "b.csv"))[1])) == 41
     iso = [{"on": str(day), "y": row["y"]} for day, row in zip([*days, "soon"], rows, strict=True)]
     assert last_of(run(tmp_path / "c.csv", iso))["rmse"] == last["rmse"]
+    if form == "unix":
+        frame = pd.DataFrame(rows).assign(on=[int(day.timestamp()) for day in days] + [None])
+        options = {"target": "y", "time": ("on=unix",), "model": FEW, "look_ahead": 20}
+        assert stream.run(frame, tmp_path / "run", **options).scores["rmse"] == last["rmse"]
 
 
 GROWING = [
