@@ -17,9 +17,11 @@ where errors follow each other or drift.
 
 Members share all this. The size of their errors is each one's own:
 
-    factor   = (n_0 + n s / S) / (n_0 + n)        s, S: mean |e| of the member's and of all labels
+    factor   = (s / S)^(n / (n_0 + n))            s, S: mean |e| of the member's n and of all labels
 
-Errors are divided by the factor before they are learned, and margins multiplied.
+Errors are divided by the factor before they are learned, and margins multiplied. A power, since
+sizes may differ by factors of a thousand: the mean of the factors 1 and s / S would stay far above
+a small one.
 
 The offset is learned for the coverage in use; other coverages take a part of c in proportion to
 normal quantiles.
@@ -46,11 +48,13 @@ COVERAGES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)
 _RATES, _SPANS = (0.02, 0.1), (20.0, 200.0)
 _GAMMA, _ETA, _SHARE = 0.02, 0.3, 1e-3
 _MAX_LOSS, _MAX_ERROR = 80.0, 20.0
-_SHARED, _OWN, _OF_MEMBER = 10.0, 1000.0, 50.0
-"""Number of labels n_0 that a member's own have to outweigh, their largest n, the span of s and S.
+_SHARED, _OF_MEMBER = 3.0, 50.0
+"""Number of labels n_0 that a member's own have to outweigh, and the span of s and S.
 
 The spans are equal, so that the only member of a stream has the intervals of a stream of its own.
 """
+_LEAST_RATIO = 1e-6
+"""Least s / S: a member may have no errors at all, and errors are divided by the factor."""
 _EXACT = 0.01
 """Ratio of fast to slow scale below which a stretch is exact: a hundred errors of zero."""
 
@@ -125,10 +129,9 @@ class MemberErrors(NamedTuple):
 
     def factor(self, tracked: Tracked) -> Float[Array, "*P"]:
         """Return the factor of the margins that all members share."""
-        count = jnp.minimum(self.num_labels, _OWN)
         ratio = self.size / jnp.where(tracked.size > 0, tracked.size, 1.0)
-        ratio = jnp.where(tracked.size > 0, ratio, 1.0)
-        return (_SHARED + count * ratio) / (_SHARED + count)
+        ratio = jnp.where(tracked.size > 0, jnp.maximum(ratio, _LEAST_RATIO), 1.0)
+        return ratio ** (self.num_labels / (_SHARED + self.num_labels))
 
     def learn(
         self, errors: Float[Array, "O"], held: Float[Array, ""], known: Array

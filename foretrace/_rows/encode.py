@@ -42,6 +42,9 @@ CATEGORIES = 16
 WORDS = 1024
 """Number of inputs for the words of a column of texts, unless another is given."""
 
+SPARE_FEATURES = 32
+"""Number of inputs for columns that appear after the first rows."""
+
 _DAY, _WEEK, _YEAR = 86400.0, 604800.0, 31556952.0
 _TIME_SIZE = 7
 
@@ -224,7 +227,7 @@ class Encoder(Counting):
             self._tell(
                 "values of columns without room",
                 f"{shown(name)} finds no room in {self.width} inputs and is left out, as is every "
-                "later column that needs more; raise `features`",
+                "later column that needs more; raise `features`, or --look-ahead of a run",
             )
         return at is not None
 

@@ -1,11 +1,14 @@
-"""Ways of writing numbers and dates that are not read, so that a run can name them."""
+"""Ways of writing dates that are given or looked for, and numbers in ways that are not read."""
 
 import datetime
 import re
 from collections.abc import Sequence
 from itertools import product
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from foretrace._rows.values import as_number
+
+_EPOCH = datetime.datetime(1970, 1, 1)
 _SPACES = "\u00a0\u202f "
 _CURRENCY = r"[$€£¥₹₽₩₺₫₪฿]|\b(?:USD|EUR|GBP|JPY|CHF|CNY|INR|CAD|AUD|SEK|NOK|DKK|PLN|BRL)\b"
 
@@ -41,8 +44,15 @@ _HOURS = (
     *("", " %H:%M", " %H:%M:%S", " %H:%M:%S.%f", ", %H:%M", ", %H:%M:%S", "T%H:%M:%S"),
     *(" %I:%M %p", " %I:%M:%S %p"),
 )
-_DATES = tuple(map("".join, product(_DAYS, _HOURS)))
+UNIX = "unix"
+"""Format of seconds since 1970 in UTC."""
+
+_OF_LOGS = "%d/%b/%Y:%H:%M:%S %z"
+_DATES = (*map("".join, product(_DAYS, _HOURS)), _OF_LOGS, UNIX)
 """Formats of dates that are looked for; one of ISO is read without being given."""
+
+_FIRST, _LAST = 1e8, 1e10
+"""Seconds since 1970 between which they are looked for: the years from 1973 to 2286."""
 
 
 class Written(NamedTuple):
@@ -101,7 +111,7 @@ def _way(text: str) -> tuple[str, str] | None:
 
 
 def date_formats(texts: Sequence[str]) -> list[str]:
-    """Return the formats of `strptime` that fit all texts with a digit, which must be most texts.
+    """Return the formats that fit all texts with a digit, which must be most texts.
 
     >>> date_formats(["01.03.2025 08:37", "13.03.2025 09:01", "unknown"])
     ['%d.%m.%Y %H:%M']
@@ -110,31 +120,38 @@ def date_formats(texts: Sequence[str]) -> list[str]:
     """
     dated = [text for text in texts if any(map(str.isdigit, text))]
     found = list(_DATES) if 2 * len(dated) > len(texts) else []
+    if not all(_FIRST < (as_number(text) or 0) < _LAST for text in dated):
+        found = found[:-1]
     for text in dict.fromkeys(dated):
         found = [form for form in found if read_date(text, form) is not None]
     return found
 
 
-def read_date(text: str, form: str) -> datetime.datetime | None:
-    """Return a date that is written in a format of `strptime`; None if it is not.
+def read_date(value: Any, form: str) -> datetime.datetime | None:
+    """Return a date that is written in a format of `strptime`, or `UNIX`; None if it is not.
 
     >>> read_date("01.03.2025", "%d.%m.%Y"), read_date("red", "%d.%m.%Y")
     (datetime.datetime(2025, 3, 1, 0, 0), None)
+    >>> read_date("86400", "unix"), read_date(None, "unix")
+    (datetime.datetime(1970, 1, 2, 0, 0), None)
     """
     try:
-        return datetime.datetime.strptime(text.strip(), form)
-    except ValueError:
+        if form == UNIX and (seconds := as_number(value)) is not None:
+            return _EPOCH + datetime.timedelta(seconds=seconds)
+        return datetime.datetime.strptime(value.strip(), form) if isinstance(value, str) else None
+    except (ValueError, OverflowError):
         return None
 
 
 def check_date_format(form: str, name: str) -> None:
-    """Raise an error if a text is no format of `strptime`.
+    """Raise an error if a text is neither `UNIX` nor a format of `strptime`.
 
     Raises:
         ValueError: no date is written in it.
     """
-    if read_date(datetime.datetime(2001, 2, 3, 4, 5, 6).strftime(form), form) is None:
+    example = datetime.datetime(2001, 2, 3, 4, 5, 6, tzinfo=datetime.UTC)
+    if form != UNIX and read_date(example.strftime(form), form) is None:
         raise ValueError(
             f"{name}: {form!r} is no format of a date; write it as strptime of Python takes it, "
-            "such as %d.%m.%Y %H:%M"
+            "such as %d.%m.%Y %H:%M, or unix for seconds since 1970"
         )

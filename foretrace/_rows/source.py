@@ -56,7 +56,7 @@ class Source:
         encoding: encoding of the text.
         bad_rows: what happens at a row that cannot be read: "stop" raises an error, "skip" counts
             it. A row that is too long, and a header that cannot be read, always raise an error.
-        times: format of `strptime` of some columns, whose texts become dates where it fits.
+        times: format of some columns, as for `read_date`; values become dates where it fits.
         hand_on: whether bytes of standard input are kept in `pipe` until they are released, for a
             run that goes on.
         ahead: columns whose values are known in advance, for which rows of a file are read ahead.
@@ -124,8 +124,8 @@ class Source:
     def _dated(self, item: tuple[Row, Position]) -> tuple[Row, Position]:
         """Return a row whose texts are dates where they fit their format, and its position."""
         for name, form in self.times.items():
-            if isinstance(text := item[0].get(name), str):
-                item[0][name] = read_date(text, form) or text
+            if (date := read_date(item[0].get(name), form)) is not None:
+                item[0][name] = date
         return item
 
     def _rows(self, after: Position, columns: Sequence[str]) -> Iterator[tuple[Row, Position]]:

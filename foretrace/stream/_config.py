@@ -11,7 +11,7 @@ from tyro.conf import Positional
 from foretrace._experts.intervals import check_at_least, check_coverage
 from foretrace._rows.ahead import Ahead
 from foretrace._rows.encode import WORDS, Outliers
-from foretrace._rows.formats import check_date_format
+from foretrace._rows.formats import UNIX, check_date_format
 from foretrace._rows.lines import Encoding
 from foretrace._rows.schema import Kind
 from foretrace._rows.slots import WhenFull
@@ -106,7 +106,7 @@ class StreamConfig:
         numeric: columns that hold numbers, for any first rows.
         categorical: columns that hold categories.
         time: columns that hold dates and times, in ISO format or in one of `strptime`, as in
-            "opened=%d.%m.%Y %H:%M".
+            "opened=%d.%m.%Y %H:%M", or in seconds since 1970, as in "opened=unix".
         text: columns that hold texts of words. Default: categories whose first values mostly
             differ, and have three words or more (eight, if there are fewer than 20).
         ignore: columns to leave out.
@@ -318,11 +318,13 @@ class StreamConfig:
 def _named(column: str) -> tuple[str, str | None]:
     """Return name and format of a column of times, NAME or NAME=FORMAT.
 
-    >>> _named("opened=%d.%m.%Y"), _named("a=b")
-    (('opened', '%d.%m.%Y'), ('a=b', None))
+    The name ends at the first "=", since a format may hold more.
+
+    >>> _named("opened=%d.%m.%Y"), _named("day=d=%d"), _named("a=b")
+    (('opened', '%d.%m.%Y'), ('day', 'd=%d'), ('a=b', None))
     """
-    name, _, form = column.rpartition("=")
-    return (name, form) if name and "%" in form else (column, None)
+    name, _, form = column.partition("=")
+    return (name, form) if name and ("%" in form or form == UNIX) else (column, None)
 
 
 def check_lines_of(path: Path, name: str) -> None:

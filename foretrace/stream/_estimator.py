@@ -13,7 +13,7 @@ import numpy as np
 from foretrace._cells.parts import is_key
 from foretrace._experts.intervals import check_at_least
 from foretrace._experts.mixture import Mixed
-from foretrace._rows.encode import WORDS, Encoder, room
+from foretrace._rows.encode import SPARE_FEATURES, WORDS, Encoder, room
 from foretrace._rows.schema import Column, infer_columns
 from foretrace._rows.slots import SlotTable
 from foretrace._rows.streams import Awaited, Streams
@@ -31,9 +31,6 @@ from foretrace.stream._saved import copy_state
 
 MIN_FEATURES = 64
 """Default minimum number of inputs, with room for features that appear later."""
-
-SPARE_FEATURES = 32
-"""Inputs for later features if the first row needs more than the minimum."""
 
 _LEAST = {"features": 0, "classes": 2, "members": 1, "horizon": 1, "delay": 0, "words": 0}
 """Least value of each option that is a number of something."""

@@ -6,7 +6,7 @@ from itertools import chain
 from statistics import pstdev
 from typing import Any
 
-from foretrace._rows.encode import Encoder
+from foretrace._rows.encode import SPARE_FEATURES, Encoder, room
 from foretrace._rows.formats import date_formats, number_format
 from foretrace._rows.frame import FrameSource
 from foretrace._rows.lines import MAX_COLUMNS, Position, Row, SourceError
@@ -43,6 +43,7 @@ class Plan:
         names: names of all columns, for a pipe that goes on without its header.
         classes: maximum number of classes; 0 if numbers are predicted.
         gaps: time column of each column that holds the time since the row before.
+        spare: number of inputs for columns that appear later, as rows of JSON may have.
 
     Raises:
         ValueError: there are more columns or classes than a stream may have.
@@ -52,12 +53,14 @@ class Plan:
     names: list[str]
     classes: int
     gaps: dict[str, str] = dataclasses.field(default_factory=dict)
+    spare: int = 0
 
     def __post_init__(self) -> None:
         for name, count, most in (
             ("columns", len(self.columns), MAX_COLUMNS),
             ("names", len(self.names), MAX_COLUMNS),
             ("classes", self.classes, MOST["classes"]),
+            ("spare", self.spare, SPARE_FEATURES),
         ):
             if not 0 <= count <= most:
                 raise ValueError(f"plan.{name}: {count} must lie between 0 and {most}")
@@ -171,7 +174,8 @@ def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, 
         )
     gaps = _gaps(config, columns, names, rows)
     columns += [Column(name, "numeric") for name in gaps]
-    return Plan(columns, names, _classes(config, [row.get(config.target) for row in rows]), gaps)
+    classes = _classes(config, [row.get(config.target) for row in rows])
+    return Plan(columns, names, classes, gaps, SPARE_FEATURES * (source.format == "jsonl"))
 
 
 def _check_times(config: StreamConfig, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -267,7 +271,16 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
     _check_sizes(config, plan)
     stops = config.outliers == "stop"
     options: dict[str, Any] = {"categories": config.categories, "hashed": config.words}
-    encoder = Encoder(plan.columns, **options, stops=stops, unlagged=config.unlagged)
+    without = [name for name, kind in config.kinds.items() if kind is None]
+    encoder = Encoder(
+        plan.columns,
+        width=room(plan.columns, **options) + plan.spare,
+        adopt=plan.spare > 0,
+        ignore=[*without, config.target],
+        stops=stops,
+        unlagged=config.unlagged,
+        **options,
+    )
     target = _target(config, plan)
     members = None if not config.has_members else 1 if config.member is None else config.members
     shape = shape_of(

@@ -15,6 +15,7 @@ import os
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import islice
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,9 @@ import numpy as np
 from foretrace._rows.lines import Encoding
 from foretrace._rows.source import SYMBOL, BadRows, Format, Source, check_row_count
 from foretrace._rows.target import ClassTarget
+from foretrace._rows.values import is_missing
+from foretrace._runs.directory import Run
+from foretrace._runs.metrics import read_metrics
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._intake import Intake, Row, State
 from foretrace.stream._plan import Rows, check_columns
@@ -77,12 +81,40 @@ def predictions(
     stream = islice(check_columns(reader, reader.rows(), [*plan.inputs, *config.roles]), rows)
     if importance:
         target = SYMBOL if config.target is None else config.target
-        names = dict.fromkeys((*plan.inputs, target))
+        later = intake.encoder.columns.keys() - plan.gaps.keys()
+        names = dict.fromkeys((*plan.inputs, *sorted(later), target))
         found = list(stream)
         shares = shares_of(intake, state, [row for row, _ in found], names, target)
         _tell_bad(reader.name, found[-1][1].bad)
         return ["column", "share"], ({"column": k, "share": v} for k, v in shares.items())
-    return table.names, _rows(config, intake, state, table, stream, reader.name)
+    told = _from_label(config, intake, Run(Path(run_dir)), stream, reader.name)
+    return table.names, _rows(config, intake, state, table, told, reader.name)
+
+
+def _from_label(config: StreamConfig, intake: Intake, run: Run, stream: Rows, source: str) -> Rows:
+    """Yield rows; say which label the first one is predicted from if it has none of its own.
+
+    With columns that are known in advance, the last rows of a run are in no checkpoint.
+    """
+    target = str(config.target)
+    for row, position in islice(stream, 1):
+        member = intake.streams.table.members.get(intake.name(row))
+        if config.known and member is not None and is_missing(row.get(target)):
+            last = int(member.last["row"])
+            text = (
+                "%s, row %d has no value of %r, and is predicted as the row behind row %d of the "
+                "run, from the labels up to there"
+            )
+            lines = read_metrics(run.metrics) if run.metrics.exists() else []
+            end = max((line["step"] for line in lines if line["kind"] == "result"), default=last)
+            if end > last:
+                text += (
+                    f". The run went on to row {end}, and the {end - last} rows between are in no "
+                    f"checkpoint: put rows {last + 1} to {end} before it if it comes behind them"
+                )
+            _LOGGER.warning(text, source, position.row, target, last)
+        yield row, position
+    yield from stream
 
 
 def _rows(

@@ -248,6 +248,9 @@ class Learning(Program[State]):
         A file that has grown goes on as if its end had never been there: neither the unfinished
         chunk nor a last line that was not complete is in the checkpoint, nor are last rows whose
         next rows are not all known.
+
+        Raises:
+            ValueError: no label was learned, since members lost all that were due.
         """
         end = None if self.rows is None else self.rows - self.step
         rest = list(islice(chain(self.chunk, self.stream if self.config.known else ()), end))
@@ -255,11 +258,26 @@ class Learning(Program[State]):
             self.chunk = rest[start : start + self.intake.chunk]
             self._learn()
         report = self._checked_report()
+        if not report.total["rows"]:
+            self._check_not_dropped()
         self.monitors.look(report.block)
         self.intake.changed_units(report.units, self.step)
         worse = not_better(self.mixture.scores, report.total)
         scores = means(self.mixture.scores, report.total)
         return self._values(report, scores, not_better_than=worse, changes=self.intake.changes)
+
+    def _check_not_dropped(self) -> None:
+        """Raise a ValueError if no label was learned because members lost most of them."""
+        counts = self.intake.streams.table.counts
+        if 2 * counts["labels dropped"] > self.step:  # else most labels are missing, or not due
+            wait = self.intake.streams.total_delay
+            raise ValueError(
+                f"nothing was learned from {self.step} rows: a label comes {wait} rows of its "
+                f"member later, and all were dropped, as members lost their slot "
+                f"({counts['evictions']} times) or started anew ({counts['resets']} times) before; "
+                f"raise --members (now {self.config.members}) to the number of members in turn, or "
+                "choose a smaller --horizon or --delay than a member has rows"
+            )
 
     def outcome(self, result: Result) -> StreamResult:
         """Return how the run ended."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.signal import lfilter
 from tiers import fast
 
-from foretrace._experts.intervals import Intervals
+from foretrace._experts.intervals import Intervals, MemberErrors
 
 ERRORS = {
     "normal": lambda noise: noise,
@@ -105,6 +105,44 @@ def test_nothing_is_learned_from_what_is_not_finite():
         _, state = follow(np.array([bad]), 0, state=before)
         for a, b in zip(before, state, strict=True):
             np.testing.assert_array_equal(a, b)
+
+
+@jax.jit
+def of_members(errors):
+    """Return whether errors of six members in turn lay inside, and the width of the intervals."""
+    intervals, one = Intervals(1), jnp.ones(())
+
+    def learn(carry, now):
+        (state, members), (error, at) = carry, now
+        own = jax.tree.map(lambda leaf: leaf[at], members)
+        factor = own.factor(state)
+        margins = intervals.in_use(state, one) * factor
+        inside = (-margins[0, 0] <= error) & (error <= margins[1, 0])
+        known = jnp.array(True)
+        new = own.learn(error[None], inside.astype(error.dtype), known)
+        state = intervals.learn(state, error[None], margins, one, known, factor)
+        members = jax.tree.map(lambda leaf, row: leaf.at[at].set(row), members, new)
+        return (state, members), (inside, margins.sum(), factor)
+
+    first = intervals.init(), MemberErrors(*jnp.zeros((3, 6)))
+    return jax.lax.scan(learn, first, (errors.ravel(), jnp.arange(errors.size) % 6))[1]
+
+
+def test_intervals_of_members_of_any_size_are_as_wide_as_their_own_errors_ask_for():
+    sizes = np.geomspace(1, 1000, 6)
+    errors = np.random.default_rng(0).normal(size=(1000, 6)) * sizes
+    inside, width, _ = (np.reshape(found, errors.shape) for found in of_members(errors))
+    shares = inside.mean(axis=0)
+    assert shares.min() > 0.87 and shares.max() < 0.93, shares
+    relative = np.median(width, axis=0) / sizes / (2 * 1.645)  # over the best one
+    assert relative.min() > 0.9 and relative.max() < 1.15, relative
+
+
+def test_a_member_without_errors_has_no_width_and_harms_no_other():
+    errors = np.random.default_rng(0).normal(size=(1000, 6)) * ([0.0] + [1.0] * 5)
+    inside, width, factor = (np.reshape(found, errors.shape) for found in of_members(errors))
+    assert (factor > 0).all() and np.isfinite(width).all() and width[-1, 0] < 1e-3
+    assert 0.85 < inside[:, 1:].mean() < 0.93
 
 
 @pytest.mark.parametrize("exact", fast([20_000, 100]))

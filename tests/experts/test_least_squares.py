@@ -135,3 +135,15 @@ def test_a_broken_reading_gives_no_number_that_no_label_came_near():
     shifted[-1], broken[-1] = 1e3, 1e6
     np.testing.assert_allclose(followed(shifted, ys)[-1], 2e3, rtol=1e-2)
     assert followed(broken, ys, (0.5, 1.0))[-1] == 0.5
+
+
+def test_the_largest_variance_of_a_raw_coefficient_follows_the_mean_square_of_its_feature():
+    """A feature that shrinks after its first row; the constant keeps what it began with."""
+    squares, forget = RawSquares(("raw_row",), (2,), 1, fixed=1), 0.9995
+    power, first, P, mean = np.zeros(2), np.zeros(2), np.zeros((2, 2)), 100.0
+    for i in range(4):
+        square, known = np.array([1.0, 100.0 if i == 0 else 4.0]), np.array(True)
+        power, first, largest, P = squares._followed("raw_row", square, known, power, first, P)
+        mean = forget * mean + (1 - forget) * 4.0 if i else mean
+        expected = RAW_PRIORS["raw_row"] / np.array([1.0, mean])
+        np.testing.assert_allclose(largest, expected, rtol=1e-12)

@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 
 from foretrace._experts.score import OF_CLASSES, OF_NUMBERS, of_row, sums_of
-from foretrace._rows.scores import means, not_better
+from foretrace._experts.tallies import BINS, Tallies, tally
+from foretrace._rows.scores import means, not_better, of_classes
 
 EXPERTS = ("a", "b")
 
@@ -49,3 +50,23 @@ def test_a_gain_within_its_standard_error_is_none(better, found):
     pairs = zip(draw.normal(size=500), draw.normal(size=500) + better, strict=True)
     rows = [{"mae": mine, "no_change_mae": last, "mean_mae": 0.0} for mine, last in pairs]
     assert not_better(OF_NUMBERS, summed(OF_NUMBERS, rows)) == found
+
+
+def test_labels_in_one_bin_have_the_precision_of_its_middle():
+    """One label is above all else; below, two labels and two other rows share a bin."""
+    tallies, half = Tallies(np.zeros((3, 1)), np.zeros((1, 2, BINS))), BINS // 2
+    tallies.by_odds[0, :, half + 7] = 0, 1
+    tallies.by_odds[0, :, half + 2] = 2, 2
+    (line,) = of_classes([], {"up": 0.5}, tallies)
+    assert (line["labels"], line["predicted"], line["recall"]) == (3, 5, 1.0)
+    # The mean place of a label in its bin is 1.5 of 2, the mean place of a row 2.5 of 4.
+    middle = (1 + 1.5) / (1 + 2.5)
+    assert line["average_precision"] == pytest.approx((1 + 2 * middle) / 3, rel=1e-12)
+
+
+def test_an_alarm_of_a_class_that_has_not_come_counts_no_label_without_room():
+    tallies = Tallies(jnp.zeros((3, 2)), jnp.zeros((1, 2, BINS)))
+    index, watched, two = jnp.array(-1.0), jnp.array([-1.0]), jnp.array(2.0)
+    found = tally(tallies, index, jnp.zeros(2), two, watched, (0.3,))
+    assert found.by_odds.sum(axis=2).tolist() == [[1.0, 0.0]]  # a row with another label
+    assert found.of_classes[0].tolist() == [0.0, 0.0]

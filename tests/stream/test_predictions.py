@@ -260,3 +260,22 @@ def test_an_alarm_finds_a_class_by_its_text_and_one_that_never_came_is_told(tmp_
     assert [line["labels"] for line in result.classes[-2:]] == [19, 0]
     said = capsys.readouterr().err
     assert "is 'typo', which has an alarm" in said and "is 'True', which" not in said
+
+
+def test_a_forecast_from_an_older_label_says_which(folder, capsys):
+    """The last rows of a file are in no checkpoint, as their known values are not all there."""
+    options = {"target": "y", "horizon": 3, "known": ("x",), "ignore": ("c",)}
+    quiet(config_for(None, **options), folder / "run")
+    header, *rows = (folder / "a.csv").read_text().splitlines()
+    (folder / "next.csv").write_text("\n".join([header, "k60,0,,u", "k61,1,,u"]))
+    (folder / "more.csv").write_text("\n".join([header, *rows[57:], "k60,0,,u"]))
+    said = (
+        "next.csv, row 1 has no value of 'y', and is predicted as the row behind row 57 of the run"
+        ", from the labels up to there. The run went on to row 60, and the 3 rows between are in "
+    )
+    for source, count in (("next.csv", 1), ("more.csv", 0)):
+        capsys.readouterr()
+        assert cli.main(["predict", "run", source]) == 0
+        out, err = capsys.readouterr()
+        assert err.count("has no value of 'y'") == err.count(said) == count, err
+        assert len(out.splitlines()) > 2

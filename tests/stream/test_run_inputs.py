@@ -1,6 +1,7 @@
 """What a run makes of the content of rows, and what it says about it."""
 
 import datetime
+import json
 import re
 import shutil
 
@@ -11,6 +12,7 @@ from streams import FEW, assert_same_state
 from tiers import fast, slow
 
 from foretrace import stream
+from foretrace._rows.formats import date_formats
 from foretrace._runs.checkpoint import read_extra
 from foretrace._runs.metrics import read_metrics
 from foretrace.stream._config import StreamConfig
@@ -119,11 +121,25 @@ def test_what_looks_wrong_in_rows_is_said_once(tmp_path, capsys, name):
         assert last_of(found)["counts"] == {name: COUNTED[name]}
 
 
-def test_dates_are_read_by_a_given_format(tmp_path, capsys):
-    days = [datetime.datetime(2025, 1 + i % 12, 1 + i % 28, 8, i) for i in range(40)]
-    written = [*(f"{day:%d.%m.%Y %H:%M}" for day in days), "soon"]
-    rows = [{"on": date, "y": i % 7 / 2} for i, date in enumerate(written)]
-    out = run(tmp_path / "b.csv", rows, time=("on=%d.%m.%Y %H:%M",))
+FORMS = (
+    "%d.%m.%Y %H:%M",
+    "%d/%b/%Y:%H:%M:%S %z",
+    "%y %b %d %H.%M %Z",
+    "d=%d m=%m %Y %H:%M",
+    "unix",
+)
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_dates_are_read_by_a_given_format(tmp_path, capsys, form):
+    zone = datetime.timezone(datetime.timedelta(hours=-7 * ("%z" in form)))
+    first = datetime.datetime(2025, 1, 1, 8, tzinfo=zone)
+    days = [first + datetime.timedelta(days=31 * i % 365, minutes=i) for i in range(40)]
+    written = [f"{day.timestamp():.0f}" if form == "unix" else f"{day:{form}}" for day in days]
+    if form in (FORMS[1], "unix"):  # a run names it
+        assert date_formats(written) == [form]
+    rows = [{"on": date, "y": i % 7 / 2} for i, date in enumerate([*written, "soon"])]
+    out = run(tmp_path / "b.csv", rows, time=(f"on={form}",))
     last = last_of(out)
     assert saved(out)["encoder"]["columns"] == {"on": ["time", 0]}
     assert last["counts"]["not a date"] == 1 and "missing" not in last["counts"]
@@ -131,6 +147,10 @@ def test_dates_are_read_by_a_given_format(tmp_path, capsys):
     assert len(list(predictions(out, str(tmp_path / "b.csv"))[1])) == 41
     iso = [{"on": str(day), "y": row["y"]} for day, row in zip([*days, "soon"], rows, strict=True)]
     assert last_of(run(tmp_path / "c.csv", iso))["rmse"] == last["rmse"]
+    if form == "unix":
+        frame = pd.DataFrame(rows).assign(on=[int(day.timestamp()) for day in days] + [None])
+        options = {"target": "y", "time": ("on=unix",), "model": FEW, "look_ahead": 20}
+        assert stream.run(frame, tmp_path / "run", **options).scores["rmse"] == last["rmse"]
 
 
 GROWING = [
@@ -168,3 +188,36 @@ def test_a_run_on_a_frame_goes_on_with_a_longer_one_that_begins_with_it(tmp_path
     assert (tmp_path / "p.csv").read_text() == (tmp_path / "q.csv").read_text()
     with pytest.raises(ValueError, match="a frame in memory.*not those that were read"):
         stream.run(frame[1:], tmp_path / "run", resume=True, **first)
+
+
+def test_a_column_of_json_that_appears_late_is_learned_and_the_run_resumes(tmp_path, capsys):
+    late = np.random.default_rng(0).normal(size=400)
+    rows = [
+        {"y": 3 * late[i] * (i >= 40), "no": i} | ({"late": late[i]} if i >= 40 else {})
+        for i in range(400)
+    ]
+    path, found = tmp_path / "a.jsonl", []
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = {"target": "y", "look_ahead": 20, "model": FEW, "id": "no"}
+    config = StreamConfig(str(path), **options)
+    out = follow(config, tmp_path / "run", on_prediction=found.append).run_dir
+    errors = [abs(one["y"] - row["y"]) for one, row in zip(found, rows, strict=True)]
+    assert np.mean(errors[200:]) < 0.2  # without the column, 2.4
+    assert saved(out)["encoder"]["columns"].keys() == {"late"}
+    for stops in (30, 300):
+        follow(config, tmp_path / "cut", resume=stops > 30, rows=stops)
+    follow(config, tmp_path / "cut", resume=True)
+    assert_same_state(out, tmp_path / "cut")
+    again = [one["y"] for one in predictions(out, str(path))[1]]
+    path.write_text(path.read_text().replace("late", "other"))
+    assert [one["y"] for one in predictions(out, str(path))[1]] != again
+
+
+@pytest.mark.parametrize(("wait", "reset"), [({"horizon": 2}, False), ({"delay": 3}, True)])
+def test_a_run_whose_members_lose_every_label_fails_and_says_why(tmp_path, wait, reset):
+    rows = [{"who": i % 6 * (not reset), "new": i % 3 == 0, "y": i / 7} for i in range(60)]
+    options = {"task": "regression", "member": "who"} | wait
+    lose = options | ({"reset": "new"} if reset else {"members": 3})
+    with pytest.raises(ValueError, match=r"nothing was learned from 60 rows.*raise --members"):
+        run(tmp_path / "a.csv", rows, **lose)
+    assert last_of(run(tmp_path / "b.csv", rows, ignore=("new",), **options))["scored"] > 30

@@ -87,6 +87,21 @@ def test_without_a_checkpoint_the_plan_stays_that_of_the_configuration(ended, ru
         assert quiet(config, run, resume=True).position.row == 20
 
 
+def test_a_checkpoint_with_another_plan_than_its_directory_is_refused(run, tmp_path, capsys):
+    """Two runs of one configuration, whose file was another one at the beginning of each."""
+    path, other = tmp_path / "a.csv", tmp_path / "other"
+    config = StreamConfig(str(path), target="y", model=FEW, look_ahead=20)
+    for folder, more in ((run, ""), (other, "red")):
+        path.write_text("x,y\n" + "".join(f"{i}{more},{i % 2}\n" for i in range(30)))
+        quiet(config, folder)
+    shutil.copy(other / "checkpoint.safetensors", run)
+    before = bytes_of(run)
+    with pytest.raises(RunError, match="it and the checkpoint differ in plan; put the values"):
+        quiet(config, run, resume=True)
+    assert cli.main(["predict", str(run), str(path)]) == 2
+    assert "differ in plan" in capsys.readouterr().err and bytes_of(run) == before
+
+
 def test_a_pipe_goes_on_only_with_the_columns_of_the_run(piped, run, tmp_path, monkeypatch):
     """Where its first rows are lost, its columns must be named."""
 
