@@ -104,7 +104,10 @@ class Recursion(eqx.Module):
         taken = known.astype(errors.dtype)
         vs = [products(P, f[None]) for P, f in zip(Ps, fs, strict=True)]
         powers = jnp.stack([jnp.maximum(f @ v[:, 0], 0.0) for f, v in zip(fs, vs, strict=True)])
-        inverse, scale = self.weighed(state, jnp.abs(errors), powers, taken)
+        priors = powers
+        if largest is not None:
+            priors = jnp.stack([f * f @ most for f, most in zip(fs, largest, strict=True)])
+        inverse, scale = self.weighed(state, jnp.abs(errors), powers, priors, taken)
         steps = taken * errors / (inverse + powers[:, None])
         roots = jnp.sqrt(inverse.mean(axis=1) + powers)
         growth = 1 / self.forget if members is None else (1 / self.forget) ** (1 / members)
@@ -131,6 +134,7 @@ class Recursion(eqx.Module):
         state: SquaresState,
         errors: Float[Array, "S O"],
         powers: Float[Array, "S"],
+        priors: Float[Array, "S"],
         taken: Float[Array, ""],
     ) -> tuple[Float[Array, "S O"], ErrorScale]:
         """Return the inverse of a row's weight, and the scale of the errors after it.
@@ -139,6 +143,7 @@ class Recursion(eqx.Module):
             state: state before the row.
             errors: absolute errors of each set.
             powers: variance of each prediction, in variances of the noise: f P f.
+            priors: what it would be if no row had said anything.
             taken: 1 if the label is known, else 0.
         """
         count, is_settled = state.num_labels + taken, state.num_labels >= 10

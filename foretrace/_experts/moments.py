@@ -109,7 +109,7 @@ class Moments(NamedTuple):
         counted, first = self.all.update(inside), self.first
         if first is not None:
             place = self.all.num_samples
-            first = jnp.where(np.arange(FIRST)[:, None] == place[None], x[None], first)
+            first = jnp.where(np.arange(1.0 * FIRST)[:, None] == place[None], x[None], first)
             counted = optax.tree.where(inside == x, counted, self.all)
             is_last = (known & (place == FIRST - 1)).any()
             counted = lax.cond(is_last, lambda: _without_far_ones(first), lambda: counted)
@@ -125,15 +125,16 @@ class Moments(NamedTuple):
 def _without_far_ones(first: Float[Array, "K N"]) -> Average:
     """Return mean and variance of the first labels but for those far from their median."""
 
-    def median(values: Float[Array, "K N"]) -> Float[Array, "N"]:
+    def median(values: Float[Array, "K N"]) -> Float[Array, "1 N"]:
         largest = lax.top_k(values.T, FIRST // 2 + 1)[0]
-        return largest[:, -2:].mean(axis=1)
+        return largest[:, -2:].mean(axis=1)[None]
 
     apart = jnp.abs(first - median(first))
     spread = median(apart)
     near = jnp.where((apart > FAR * spread) & (spread > 0), 0.0, 1.0)
-    mean = (near * first).sum(axis=0) / near.sum(axis=0)
-    variance = (near * (first - mean) ** 2).sum(axis=0) / near.sum(axis=0)
+    total = near.sum(axis=0)
+    mean = (near * first).sum(axis=0) / total
+    variance = (near * (first - mean[None]) ** 2).sum(axis=0) / total
     return Average(jnp.full_like(mean, FIRST), mean, variance)
 
 

@@ -19,9 +19,9 @@ _LIMIT, _LARGEST = 4.0, 3.0
 """Size of an innovation, in its scale, from which a row loses weight, and at which it is clipped in
 the scale."""
 
-_WEAKER = 100.0
-"""Factor of the variance of a prediction in the size of its innovation: the prior is no knowledge,
-so that the first rows of a new column are no outliers."""
+_WEAKER = 1000.0
+"""Factor of the variance that is left of the prior in the size of an innovation: a prior is no
+knowledge, so that the first rows of a new column are no outliers."""
 
 _FARTHEST, _DOUBTED = 300.0, 2.0
 """Distance from the base beyond which a prediction is not believed and a label is clipped, in the
@@ -59,9 +59,10 @@ class RawState(NamedTuple):
 class RawRecursion(Recursion):
     """Recursion on features without bounds, which no broken label or reading moves far.
 
-        e    = y - f W,   d = f P f,   r = |e| / sqrt(1 + 100 d)      size of the innovation
-        1/w  = max(1, (1 + d) r / 4 s - d)                            inverse weight of the row
-        s   <- running mean of min(r, 3 s)                            as in `error_scale`
+        e    = y - f W,   d = f P f,   d_0 = f P_0 f          P_0: the prior
+        r    = |e| / sqrt(1 + d (1 + 1000 d / d_0))           size of the innovation
+        1/w  = max(1, (1 + d) r / 4 s - d)                    inverse weight of the row
+        s   <- running mean of min(r, 3 s)                    as in `error_scale`
 
     A broken reading makes both e and sqrt(d) huge. If its coefficient is known, e is by far the
     larger one, and the row is an outlier. Where a column has reached a new level, e stays small. An
@@ -76,11 +77,13 @@ class RawRecursion(Recursion):
         state: SquaresState,
         errors: Float[Array, "S O"],
         powers: Float[Array, "S"],
+        priors: Float[Array, "S"],
         taken: Float[Array, ""],
     ) -> tuple[Float[Array, "S O"], ErrorScale]:
         """Return the inverse of a row's weight, and the scale of the innovations after it."""
-        d = powers[:, None]
-        sizes, before = errors / jnp.sqrt(1 + _WEAKER * d), state.scale
+        d, before = powers[:, None], state.scale
+        unknown = (powers / jnp.maximum(priors, _TINY))[:, None]
+        sizes = errors / jnp.sqrt(1 + d * (1 + _WEAKER * unknown))
         ratio = sizes / jnp.maximum(_LIMIT * before.size, _TINY)
         inverse = jnp.maximum((1 + d) * ratio - d, 1.0)
         # No row counts more than rounding lets it.
@@ -192,7 +195,7 @@ class RawSquares(AbstractExpert):
         )
         is_wrong, size = squares.scale.run > 0, jnp.abs(label)
         found = jnp.stack([jnp.abs(f @ W) for f, W in zip(fs, state.squares.weights, strict=True)])
-        judged = known & (found > _DOUBTED * widest) & (size <= _DOUBTED * widest)
+        judged = known & (found > _DOUBTED * widest) & (size <= _DOUBTED * widest)[None]
         is_doubted = jnp.where(judged, is_wrong, state.is_doubted)
         inside = jnp.where(known & ~is_wrong.all(axis=0), size, 0.0).max()
         widest = jnp.maximum(widest, inside)

@@ -7,7 +7,8 @@ import pytest
 from jax import lax
 
 from foretrace._experts.expert import Features, Lesson
-from foretrace._experts.least_squares import RAW_PRIORS, RawSquares, Recursion
+from foretrace._experts.least_squares import Recursion
+from foretrace._experts.raw_squares import RAW_PRIORS, RawSquares
 
 
 @pytest.mark.parametrize("robust", [False, True])
@@ -82,7 +83,7 @@ def test_no_rows_make_it_unstable(kind, rows=20_000):
     assert np.linalg.eigvalsh(P).min() > -1e-6
 
 
-def followed(rows, ys, moments=(0.0, 1.0), name="raw_row"):
+def followed(rows, ys, moments=(0.0, 1.0), name="raw_row", ordinary=(0.0, 3.0)):
     """Return the predictions of least squares without units before each label."""
     squares = RawSquares((name,), (rows.shape[1] + 1,), 1, fixed=1)
     blank, known = Features(*(jnp.zeros(0) for _ in Features._fields)), jnp.asarray(True)
@@ -90,6 +91,7 @@ def followed(rows, ys, moments=(0.0, 1.0), name="raw_row"):
 
     def step(state, row):
         inputs = {name: jnp.concatenate([jnp.ones(1), row[0]]), "moments": jnp.array(moments)}
+        inputs["ordinary"] = jnp.array(ordinary)
         features = blank._replace(**inputs)
         made = squares.predict(state, features)
         label = (row[1][None] - mean) / scale
@@ -107,7 +109,8 @@ def test_no_unit_shift_or_moments_change_raw_least_squares():
     ys = xs @ [2.0, -1.0] + 0.1 * draw.normal(size=900)
     found = followed(xs, ys)
     units, shifts = np.array([1e6, 1e-5]), np.array([-3e6, 7e-5])
-    other = followed(xs * units + shifts, 1e4 * ys + 5e4, (321.0, 77.0))
+    ordinary = 5e4, 3e4
+    other = followed(xs * units + shifts, 1e4 * ys + 5e4, (321.0, 77.0), ordinary=ordinary)
     # Before the first label, the mean is the answer.
     np.testing.assert_allclose((other[1:] - 5e4) / 1e4, found[1:], atol=1e-7)
 
@@ -123,7 +126,7 @@ def test_raw_least_squares_are_the_normal_equations_with_a_prior_without_units()
     prior *= 0.9995 ** np.array([399, 398, 398])
     A = (weights[:, None] * fs).T @ fs + prior
     w = np.linalg.solve(A, (weights[:, None] * fs).T @ (ys - ys[0])[:399])
-    found = followed(xs, ys)
+    found = followed(xs, ys, ordinary=(ys[0], 100.0))
     np.testing.assert_allclose(found[399], ys[0] + w[0] + centred[399] @ w[1:], atol=1e-6)
 
 
@@ -132,9 +135,27 @@ def test_a_broken_reading_gives_no_number_that_no_label_came_near():
     xs, ys = draw.normal(size=(300, 1)), np.zeros(300)
     ys[:] = 2 * xs[:, 0]
     shifted, broken = xs.copy(), xs.copy()
-    shifted[-1], broken[-1] = 1e3, 1e6
-    np.testing.assert_allclose(followed(shifted, ys)[-1], 2e3, rtol=1e-2)
+    shifted[-1], broken[-1] = 500.0, 1e6
+    np.testing.assert_allclose(followed(shifted, ys)[-1], 1e3, rtol=1e-2)
     assert followed(broken, ys, (0.5, 1.0))[-1] == 0.5
+
+
+def test_broken_labels_and_readings_leave_the_other_rows_predicted(share=0.01, rows=2000):
+    draw = np.random.default_rng(3)
+    xs = draw.normal(size=(rows, 2)) + [0.0, 500.0]
+    ys = xs @ [3.0, -2.0] + 0.2 * draw.normal(size=rows)
+    hit, is_label = draw.uniform(size=rows) < share, draw.uniform(size=rows) < 0.5
+    hit[:100] = False
+    labels = np.where(hit & is_label, -9999.0, ys)
+    seen = np.where((hit & ~is_label)[:, None], [1e6, 500.0], xs)
+    plain, found = (
+        followed(*given, ordinary=(-1000.0, 4.0)) for given in ((xs, ys), (seen, labels))
+    )
+    good = ~hit & (np.arange(rows) > 200)
+    errors = [np.abs(one - ys)[good].mean() for one in (plain, found)]
+    assert errors[1] < 1.03 * errors[0]
+    # Where a reading is broken, the mean of the moments stands in place of a prediction.
+    assert np.abs(found[hit & ~is_label]).max() == 0.0
 
 
 def test_the_largest_variance_of_a_raw_coefficient_follows_the_mean_square_of_its_feature():

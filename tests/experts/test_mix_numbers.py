@@ -19,13 +19,13 @@ from foretrace._experts.mix_numbers import (
     NumberMixture,
 )
 
-EXPERTS, STEPS, DELAYS, RAW = 5, 3, (0, 1, 4), 3
+EXPERTS, STEPS, DELAYS = 5, 3, (0, 1, 4)
 
 
 def test_weights_follow_the_definition():
     """Logarithms of weights, as the head of the module has them, give the same predictions."""
     draw = np.random.default_rng(0)
-    mixture = NumberMixture(EXPERTS, 3, STEPS, DELAYS, raw=RAW)
+    mixture = NumberMixture(EXPERTS, 3, STEPS, DELAYS)
     predict, learn = jax.jit(mixture.predict), jax.jit(mixture.learn)
     state, count = mixture.init(), len(RATES) * len(SHARES)
     prior = np.r_[np.full(3, 1 / 6), np.full(2, 1 / 4)]
@@ -39,25 +39,24 @@ def test_weights_follow_the_definition():
     for _ in range(34):
         experts, label = draw.normal(size=(EXPERTS, STEPS)), draw.normal(size=STEPS)
         experts += 40.0 * (draw.uniform(size=experts.shape) < 0.1)  # further than the reach
-        clipped, deviation = draw.uniform() < 0.3, draw.uniform(0.2, 5.0)
-        given = jnp.array([1.5, deviation]), jnp.array(clipped)
-        mixed, candidates = predict(state, experts, *given)
+        deviation = draw.uniform(0.2, 5.0)
+        mixed, candidates = predict(state, experts, jnp.array([1.5, deviation]))
         reach = _reach(state, deviation)
-        now = _mean(np.exp(logs), experts, reach, clipped)
+        now = _mean(np.exp(logs), experts, reach)
         made = np.concatenate([experts[:3], now])
         chosen = _mean(np.exp(top), made, reach)
         np.testing.assert_allclose(candidates, [*made, chosen], rtol=0, atol=1e-10)
         mean = _mean(np.exp(last), np.stack([chosen, *experts]), reach)
         np.testing.assert_allclose(mixed, 1.5 + deviation * mean, rtol=0, atol=1e-10)
-        waiting.append((experts, label, candidates, made, chosen, clipped, deviation))
+        waiting.append((experts, label, candidates, made, chosen, deviation))
         if len(waiting) <= max(DELAYS):
             continue
         # Combinations are judged by the weights of now, top and last average by what was made.
-        experts, label, candidates, made, chosen, clipped, deviation = waiting.popleft()
-        now = _mean(np.exp(logs), experts, _reach(state, deviation), clipped)
+        experts, label, candidates, made, chosen, deviation = waiting.popleft()
+        now = _mean(np.exp(logs), experts, _reach(state, deviation))
         averaged, known = np.stack([chosen, *experts]), jnp.ones(STEPS, bool)
-        given = jnp.full((STEPS, 2), deviation), jnp.array(clipped)
-        state = learn(state, experts, candidates, label, known, *given)
+        moments = jnp.full((STEPS, 2), deviation)
+        state = learn(state, experts, candidates, label, known, moments)
         size = np.maximum(_unit(state), 1e-9 * deviation)
         unit = size / deviation
         mean = _mean(np.exp(last), averaged, 8 * unit)
@@ -108,17 +107,11 @@ def _reach(state, deviation):
     return np.where(np.asarray(state.num_labels) > 0, size, np.inf)
 
 
-def _mean(weights, values, reach, clipped=False):
-    """Return the mean over experts of values within the reach of the middle.
-
-    There stands the value with the most weight within reach; where a number is clipped, that of
-    the raw expert, unless its weight is below a thousandth of the largest.
-    """
+def _mean(weights, values, reach):
+    """Return the mean over experts of values within the reach of the one with most weight near."""
     values = np.broadcast_to(values, weights.shape)
     near = np.abs(values[..., :, None, :] - values[..., None, :, :]) <= reach
     at = ((near * weights[..., None, :, :]).sum(axis=-2) + 1e-6 * weights).argmax(axis=-2)
-    if clipped:
-        at = np.where(weights[..., RAW, :] >= 1e-3 * weights.max(axis=-2), RAW, at)
     middle = np.take_along_axis(values, at[..., None, :], axis=-2)
     return middle[..., 0, :] + (weights * np.clip(values - middle, -reach, reach)).sum(axis=-2)
 
