@@ -123,12 +123,18 @@ class _Book(NamedTuple):
         )
 
     def require(self, law: str, holds: bool, error: float, where: str = "", hint: str = "") -> None:
-        """Note a law that holds, or raise."""
+        """Note a law that holds, or raise; one that is measured twice keeps its largest error."""
         if not holds:
             at, why = where and f" at {where}", hint and f". {hint}"
             off = f"error {error:.3e}, tolerance {self.tolerance:.1e}"
             raise AssertionError(f"{self.cell} breaks the law '{law}'{at}: {off}{why}")
-        self.laws.append(Law(law, error))
+        names = [known.law for known in self.laws]
+        if law in names:
+            at = names.index(law)
+            error = max(error, self.laws.pop(at).error)
+            self.laws.insert(at, Law(law, error))
+        else:
+            self.laws.append(Law(law, error))
 
 
 def _error(got: Any, want: Any) -> float:
