@@ -130,9 +130,9 @@ class _Book(NamedTuple):
             raise AssertionError(f"{self.cell} breaks the law '{law}'{at}: {off}{why}")
         names = [known.law for known in self.laws]
         if law in names:
-            at = names.index(law)
-            error = max(error, self.laws.pop(at).error)
-            self.laws.insert(at, Law(law, error))
+            place = names.index(law)
+            error = max(error, self.laws.pop(place).error)
+            self.laws.insert(place, Law(law, error))
         else:
             self.laws.append(Law(law, error))
 
