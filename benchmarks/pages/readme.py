@@ -12,7 +12,8 @@ def text():
     boards, elec2 = yardsticks.scores(), streams.best_of("elec2", first=False)
     nab = boards["NAB", "standard profile"]
     times = {row["foretrace"]: row for row in found_rows("peer_times", beside="braintrace")}
-    braintrace = [f"{times['chunks of 16'][key]:,.0f}" for key in ("foretrace_us", "peer_us")]
+    chunks = times["chunks of 16"]
+    braintrace = [f"{chunks[key]:,.0f}" for key in ("foretrace_us", "peer_us")]
     online = paper.cells("table1", "paper")["online", "LRU x 4"]
     losses = map(paper.loss, (online.mean, online.entry.published))
     rows = [
@@ -24,7 +25,7 @@ def text():
         cue(),
         ["deep-river, its best model", "accuracy on elec2, higher", *elec2_of(elec2, "foretrace")],
         ["the same, our *network*", "accuracy on elec2, higher", *elec2_of(elec2, "network")],
-        ["braintrace 0.2.6, chunks of 16", "µs a step of exact RTRL, lower", *braintrace],
+        [f"{chunks['peer']}, chunks of 16", "µs a step of exact RTRL, lower", *braintrace],
     ]
     return table(["beside", "measure, which is better", "ours", "theirs"], rows)
 
