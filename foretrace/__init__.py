@@ -1,4 +1,4 @@
-"""foretrace: recurrent networks that learn long-range dependencies online."""
+"""foretrace trains recurrent networks online, in memory that does not grow with the stream."""
 
 import importlib
 import importlib.metadata

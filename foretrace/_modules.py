@@ -17,7 +17,7 @@ from foretrace._types import PRNGKeyArray
 MODULES = (SetReset.factory(state_size=16), Rotation.factory(state_size=8))
 """Cells of a layer where none are given.
 
-A third kind, units without products, gives the same scores and takes longer (dev/LOG.md).
+A third kind, units without products, gives the same scores and takes longer (dev/log/2026-11.md).
 """
 
 

@@ -1,6 +1,7 @@
 """`docs/reproduction.md`: our numbers beside the paper's."""
 
 from functools import cache
+from statistics import mean
 
 from benchmarks import ledger
 from benchmarks.pages.template import by_columns, percent, table
@@ -23,10 +24,18 @@ def beside(column):
     """Return final training losses of Table 1 at the paper's scale, beside the paper's."""
     found = {rule: cells("table1", "paper")[rule, column] for rule in RULES}
     rows = [
-        [RULES[rule], loss(cell.mean), loss(cell.entry.published), runs(cell)]
+        [RULES[rule], loss(cell.mean), loss(cell.entry.published), runs(cell), *settings(cell)]
         for rule, cell in found.items()
     ]
-    return table(["rule", "final training loss", "the paper", "runs"], rows)
+    head = ["rule", "final training loss", "the paper", "runs", "learning rate", "seconds a run"]
+    return table(head, rows)
+
+
+def settings(cell):
+    """Return the learning rates of a cell's runs, and the range of their times."""
+    rates = sorted({record["rate"] for record in cell.records})
+    times = [record["seconds"] for record in cell.records]
+    return [", ".join(map(str, rates)), f"{min(times):,.0f} to {max(times):,.0f}"]
 
 
 def accuracies(name, scale):
@@ -51,6 +60,17 @@ def depth():
             share = f"{100 * (value - low) / (high - low):.0f} %"
             rows.append([row.removeprefix("online, "), percent(value), share])
     return table(["", "test accuracy", "share of the gap"], rows)
+
+
+def alignments():
+    """Return the cosine of the online gradient with BPTT's after training, by depth."""
+    rows = []
+    for (name, _), cell in cells("figure2ab", "cpu").items():
+        (record,) = cell.records
+        found = record["curve"][-1]["alignment"]
+        shown = (mean(found["layers"]), found["layers"][0], found["total"])
+        rows.append([name, *map("{:.3f}".format, shown)])
+    return table(["network", "mean of the layers", "first layer", "whole gradient"], rows)
 
 
 def runs(cell):

@@ -72,8 +72,8 @@ print(f"the last value       {np.mean(last_errors):.2f}")
 # ## Score a whole frame
 #
 # `ft.stream.run` needs no sktime: it predicts each row of a frame, scores the prediction when the
-# label is known, and then learns the row. With `horizon`, a row's prediction is for the rows behind
-# it, and `result.forecast` for the rows behind the last one.
+# label is known, and then learns the row. With `horizon`, the prediction of a row covers the rows that
+# follow it, and `result.forecast` covers the rows after the last one.
 
 # %%
 rows = []

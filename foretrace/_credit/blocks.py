@@ -4,9 +4,9 @@
 
 The derivative on the right is as large as the sensitivity itself. Made in one piece, as
 vector-Jacobian products of all modules, it is written to memory and read again. On a CPU half of
-the time goes to the pages of that memory (dev/LOG.md). So large ones are made for a block of
-modules at a time: the products of a block stay in the cache, are added to the rest of its past, and
-replace it.
+the time goes to the pages of that memory (dev/log/2026-11.md). So large ones are made for a block
+of modules at a time: the products of a block stay in the cache, are added to the rest of its past,
+and replace it.
 """
 
 from collections.abc import Callable, Iterator

@@ -1,7 +1,7 @@
 """Loops over layers, steps and streams. One block's computation is in `forward.py`.
 
 Each loop below gives the same numbers as a plain one. They differ in how well XLA compiles them
-(dev/LOG.md).
+(dev/log/2026-11.md).
 """
 
 from collections.abc import Callable
@@ -112,7 +112,7 @@ def over_layers(
 
     # The backward pass computes a block again instead of storing its insides, but for the states of
     # linear scans and the readout: more operations and much less memory traffic, which is what
-    # limits a CPU here (dev/LOG.md).
+    # limits a CPU here (dev/log/2026-11.md).
     @partial(
         jax.checkpoint,
         prevent_cse=False,

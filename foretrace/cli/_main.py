@@ -32,7 +32,7 @@ from foretrace.cli._train import _align, _rl, _train
 
 _OVERVIEW = """usage: foretrace COMMAND ...
 
-Recurrent networks that learn long-range dependencies online.
+Train recurrent networks online, in memory that does not grow with the stream.
 
 {}
 

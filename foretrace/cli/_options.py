@@ -25,7 +25,7 @@ from foretrace.tasks.copy import Copy
 
 @dataclasses.dataclass(frozen=True)
 class Train:
-    """Train a network on a task; by default the paper's network on the copy task, in two minutes.
+    """Train a network on a task; by default the paper's network on the copy task, in three minutes.
 
     Begin with the task: copy, selective-copy, scifar, smnist, psmnist, imdb, listops, or own for
     sequences of your own, which --data FILE alone also names.

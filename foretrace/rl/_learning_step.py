@@ -10,7 +10,7 @@ The step in the order of the code:
 
 To spare a run of the network, value' and the gradient could be of the same call, before the update.
 Then the effect of an update enters the next error as if it were news: predictions of a continuing
-stream diverged (dev/LOG.md).
+stream diverged (dev/log/2026-11.md).
 """
 
 from collections.abc import Callable
