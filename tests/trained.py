@@ -31,7 +31,6 @@ STREAM = StreamConfig(
     target="y",
     task="regression",
     model=ModelConfig("tiny", depth=1, model_size=4, state_size=2),
-    look_ahead=10,
     log_every=15,
     checkpoint_every=25,
 )

@@ -32,7 +32,7 @@ FEATURES, WARM = 8, 256
 STREAMS = ("elec2", "beijing_pm25", "thirty numbers")
 
 
-def cells(what="calls", sizes=SIZES, chunks=(1, 16, 64), repeats=200, rows=20_000, backend="jax"):
+def cells(what="calls", sizes=SIZES, repeats=200, rows=20_000, backend="jax"):
     """Return the cells.
 
     Args:
@@ -43,9 +43,9 @@ def cells(what="calls", sizes=SIZES, chunks=(1, 16, 64), repeats=200, rows=20_00
     """
     if what == "parts":
         models = ["auto", "fast", "tiny", "small"]
-        grid = {"stream": STREAMS, "size": models, "chunk": [1, 64], "rows": 3000}
+        grid = {"stream": STREAMS, "size": models, "rows": 3000}
         return ledger.grid(what=what, **grid, **({} if backend == "jax" else {"backend": backend}))
-    runs = ledger.grid(what="foretrace stream", size=sizes, chunk=chunks, rows=rows)
+    runs = ledger.grid(what="foretrace stream", size=sizes, rows=rows)
     return ledger.grid(what="one row", size=sizes, repeats=repeats) + runs
 
 
@@ -89,7 +89,7 @@ def command(cell):
     columns = {f"x{i}": draw.normal(size=cell["rows"]).round(4) for i in range(FEATURES)}
     with tempfile.TemporaryDirectory() as folder:
         path = write(f"{folder}/rows.csv", **columns, y=draw.integers(0, 2, cell["rows"]))
-        given = {"source": path, "target": "y", "chunk": cell["chunk"]}
+        given = {"source": path, "target": "y"}
         seconds = follow({"size": cell["size"]}, warm=WARM, **given).seconds
     jax.clear_caches()
     return {
@@ -102,7 +102,7 @@ def parts(cell):
     """Return the parts of a row in microseconds of CPU time; run it with XLA on one thread."""
     intake.time = SimpleNamespace(perf_counter=time.process_time)
     count = cell["rows"]
-    given = {"source": str(prepare(cell["stream"])), "target": "target", "chunk": cell["chunk"]}
+    given = {"source": str(prepare(cell["stream"])), "target": "target"}
     given |= {"log_every": count // 3, "backend": cell.get("backend", "jax")}
     result, lines, seconds, _ = follow({"size": cell["size"]}, rows=count, warm=WARM, **given)
     spent = [line["microseconds"] for line in lines if line.get("microseconds")]

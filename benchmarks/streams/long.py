@@ -1,4 +1,4 @@
-"""Long streams, progressive validation: foretrace in chunks of 32 rows, without peers.
+"""Long streams, progressive validation: foretrace without peers.
 
 FORETRACE_DATA=... python -m benchmarks.streams.long --rows 50000
 """
@@ -23,7 +23,7 @@ def cells(streams=("long",), rows=20_000):
 def measure(cell):
     """Return the scores of a cell."""
     count = sum(1 for _ in read(cell["stream"], cell["rows"] or 10**9))
-    return network(cell, count, {"chunk": 32, **WAYS[cell["way"]]})
+    return network(cell, count, WAYS[cell["way"]])
 
 
 if __name__ == "__main__":

@@ -20,6 +20,9 @@ import optax
 
 from foretrace._types import Array, Bool, Float
 
+BOUND = 10.0
+"""Number of standard deviations beyond which a number is an outlier."""
+
 SETTLED = 30
 """Number of samples before running statistics are used to detect outliers."""
 
@@ -66,21 +69,21 @@ class Moments(NamedTuple):
         """The standard deviation; 1 while all numbers were the same."""
         return jnp.where(self.all.variance > 0, jnp.sqrt(self.all.variance), 1.0)
 
-    def score(self, x: Float[Array, "*N"], bound: float) -> Float[Array, "*N"]:
-        """Return a number's distance from the mean in standard deviations, clipped at the bound."""
-        return jnp.clip((x - self.all.mean) / self.scale, -bound, bound)
+    def score(self, x: Float[Array, "*N"]) -> Float[Array, "*N"]:
+        """Return a number's distance from the mean in standard deviations, clipped at `BOUND`."""
+        return jnp.clip((x - self.all.mean) / self.scale, -BOUND, BOUND)
 
-    def within(self, x: Float[Array, "*N"], bound: float) -> Float[Array, "*N"]:
-        """Return a number, clipped to `bound` standard deviations once the mean has settled."""
+    def within(self, x: Float[Array, "*N"]) -> Float[Array, "*N"]:
+        """Return a number, clipped to `BOUND` standard deviations once the mean has settled."""
         z = (x - self.all.mean) / self.scale
-        beyond = (jnp.abs(z) > bound) & (self.all.num_samples >= SETTLED) & (self.all.variance > 0)
-        return jnp.where(beyond, self.all.mean + jnp.sign(z) * bound * self.scale, x)
+        beyond = (jnp.abs(z) > BOUND) & (self.all.num_samples >= SETTLED) & (self.all.variance > 0)
+        return jnp.where(beyond, self.all.mean + jnp.sign(z) * BOUND * self.scale, x)
 
     def learn(
-        self, x: Float[Array, "*N"], bound: float, known: Bool[Array, "*N"]
+        self, x: Float[Array, "*N"], known: Bool[Array, "*N"]
     ) -> tuple[Float[Array, "*N"], "Moments"]:
         """Return a number as counted, and the moments behind it, unchanged if it is not known."""
-        inside, zero = self.within(x, bound), jnp.zeros_like(x)
+        inside, zero = self.within(x), jnp.zeros_like(x)
         none = Average(zero, zero, zero)
         excess = jnp.where(inside != x, self.excess + 1, jnp.maximum(self.excess - 1, 0))
         is_far = (excess == 0) & (jnp.abs(x - self.run.mean) > NARROW * self.scale)

@@ -123,6 +123,9 @@ class Program(Generic[State]):
     is_whole = True
     """Whether the state may be saved if an error ends the present block."""
 
+    save_seconds = math.inf
+    """Seconds after which steps that are in no checkpoint are saved."""
+
     tensorboard = False
     """Whether the record is also written for TensorBoard."""
 
@@ -232,13 +235,12 @@ class Program(Generic[State]):
         """Write a checkpoint if it is due; return the seconds until one is, None if all is saved.
 
         It is due where a multiple of `checkpoint_every` lies behind the last one, or where
-        `checkpoint_seconds` have passed. A block that waits for its data calls this meanwhile.
+        `save_seconds` have passed. A block that waits for its data calls this meanwhile.
         """
         if self.step == self._saved_step:
             return None
         every = self.session.config.checkpoint_every
-        seconds = getattr(self.session.config, "checkpoint_seconds", math.inf)
-        left = self._saved_at + seconds - time.monotonic()
+        left = self._saved_at + self.save_seconds - time.monotonic()
         if left > 0 and (every is None or self.step // every == self._saved_step // every):
             return left
         self.save()

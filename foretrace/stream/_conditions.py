@@ -1,6 +1,6 @@
 """Conditions at the fields of a configuration: options without effect, which a run names.
 
-    clip: Annotated[float | None, NETWORK] = 1.0
+    depth: Annotated[int | None, NETWORK] = None
 
 An option that is given without effect is named once, with its first condition that is not met.
 """

@@ -79,7 +79,7 @@ def _notice(
         show.say(
             f"waiting for the first {count} rows of {name}, of which {len(found)} have come; they "
             "decide the kinds of the columns and of the target, and are then learned like all "
-            "later rows; a smaller --look-ahead begins earlier"
+            "later rows"
         )
         yield from repeat(None)
 

@@ -99,11 +99,6 @@ class ModelConfig:
             million carried elements for a stream, and 256 MiB for all); the run prints which.
         learning_rate: learning rate of AdamW. For single rows, 3e-3 learns faster at first, but
             lost accuracy after some thousand rows.
-        clip: maximum norm of a gradient; None for no clipping.
-        train_encoder: whether the encoder and the norms before the recurrent layers are trained.
-            Training them on errors of the present row alone loses accuracy in long runs. Default:
-            yes if their errors are known through time, by credit through all layers, else no.
-        seed: seed of the initial network.
 
     Raises:
         ValueError: a number is out of range, or the rule is unknown.
@@ -117,9 +112,6 @@ class ModelConfig:
     state_size: Annotated[int | None, NETWORK, _STATE_SIZE] = None
     rule: Annotated[RuleText | None, NETWORK] = None
     learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",)), NETWORK] = 1e-3
-    clip: Annotated[float | None, NETWORK] = 1.0
-    train_encoder: Annotated[bool | None, NETWORK] = None
-    seed: Annotated[int, NETWORK] = 0
 
     def __post_init__(self) -> None:
         for name, value, names in (
@@ -149,8 +141,6 @@ class ModelConfig:
                     "takes no part: choose a size other than auto and fast, or name the network "
                     "among the experts"
                 )
-        if not 0 <= self.seed < 2**31:
-            raise ValueError(f"seed={self.seed} must lie in [0, 2^31)")
 
     def expert_names(self) -> tuple[str, ...]:
         """Return the names of the used experts in the order of `EXPERTS`, baselines always."""

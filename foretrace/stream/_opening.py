@@ -9,7 +9,7 @@ from foretrace._runs.config_json import from_json
 from foretrace._runs.directory import read_begun
 from foretrace._runs.follow import Session
 from foretrace._runs.signals import Interrupted, Stop
-from foretrace.stream._config import StreamConfig
+from foretrace.stream._config import LOOK_AHEAD, StreamConfig
 from foretrace.stream._first_look import first_rows
 from foretrace.stream._first_look import warnings as first_warnings
 from foretrace.stream._intake import Intake
@@ -27,7 +27,7 @@ def open_rows(run: Session, source: Source, saved: StreamSaved) -> tuple[Plan, R
     if saved.plan is not None:
         return _go_on(config, saved.plan, source, saved, run.stop)
     stream = source.rows()
-    first = first_rows(config.look_ahead, source, stream, run.stop, run.show)
+    first = first_rows(LOOK_AHEAD, source, stream, run.stop, run.show)
     rows = [row for row, _ in first]
     if not run.resumed or (recorded := read_begun(run.run, "plan")) is None:
         plan = make_plan(config, source, rows)
@@ -83,7 +83,8 @@ def describe_model(intake: Intake) -> list[str]:
         )
     if config.has_network:
         what = "the encoder and the norms before the recurrent layers"
-        frozen = "" if config.train_encoder else f"; {what} are frozen"
+        is_trained = mixture.network is not None and mixture.network.trains_encoder(1)
+        frozen = "" if is_trained else f"; {what} are frozen"
         depth = config.sizes()[0]
         lines.append(f"cell {config.cell or 'lru'}, rule {config.rule}, {depth} layers{frozen}")
     return lines

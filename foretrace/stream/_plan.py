@@ -16,7 +16,7 @@ from foretrace._rows.source import SYMBOL, Source
 from foretrace._rows.streams import Streams, gap, seconds_of
 from foretrace._rows.target import ClassTarget, NumberTarget, Target, class_room
 from foretrace._rows.values import as_label, as_number, as_time, check_number, is_missing
-from foretrace.stream._config import MOST, StreamConfig
+from foretrace.stream._config import LOOK_AHEAD, MOST, StreamConfig
 from foretrace.stream._intake import Intake
 from foretrace.stream._model import resolve, shape_of
 
@@ -230,8 +230,7 @@ def _classes(config: StreamConfig, values: list[Any]) -> int:
     if config.task == "auto" and not config.horizon and all(is_missing(value) for value in values):
         raise ValueError(
             f"the first {len(values)} rows have no value of {config.target!r} and do not tell "
-            "whether it is a class or a number: say --task classification or --task regression, or "
-            "raise --look-ahead"
+            "whether it is a class or a number: say --task classification or --task regression"
         )
     if (
         config.task == "regression"
@@ -277,7 +276,6 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
         delay=config.delay + config.horizon,
         members=members,
         ahead=config.horizon > 0,
-        bound=config.bound,
         masks=config.outliers == "mask",
         coverage=config.coverage,
         alarms=tuple(config.alarms.values()) if plan.classes else (),
@@ -286,7 +284,7 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
     streams = Streams(
         encoder,
         target,
-        SlotTable(shape.slots, when_full=config.when_full),
+        SlotTable(shape.slots),
         delay=config.delay,
         horizon=config.horizon,
         gaps=plan.gaps,
@@ -298,7 +296,7 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
         member=config.member,
         reset=config.reset,
         stops=stops,
-        chunk=config.chunk or 1,
+        chunk=config.chunk,
     )
 
 
@@ -320,7 +318,7 @@ def _target(config: StreamConfig, plan: Plan) -> Target:
                 f"at_least={config.at_least} bounds numbers, and the target is a class; leave it "
                 "out, or say --task regression if it is a number"
             )
-        look_ahead = config.look_ahead if config.task == "auto" else None
+        look_ahead = LOOK_AHEAD if config.task == "auto" else None
         grows, alarms = config.classes is None, config.alarms
         return ClassTarget(plan.classes, grows=grows, look_ahead=look_ahead, alarms=alarms)
     return NumberTarget(max(config.horizon, 1), at_least=config.at_least)

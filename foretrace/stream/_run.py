@@ -123,6 +123,7 @@ class Learning(Program[State]):
 
     saved = StreamSaved
     unit = "row"
+    save_seconds = 60.0
 
     def __init__(
         self,
@@ -327,12 +328,8 @@ class Learning(Program[State]):
 
     def _learn_or_undo(self, rows: list[tuple[Row, Any]]) -> Mixed:
         """Learn from rows; a refused row leaves everything as before them, to be saved."""
-        # Names, flags and a full table are refused before anything changes, but for a later row of
-        # the same chunk. Each of these errors is a ValueError.
-        may_refuse = self.config.outliers == "stop" or (
-            self.config.when_full == "stop" and self.intake.chunk > 1
-        )
-        before = self.intake.to_json() if may_refuse else None
+        # Names and flags are refused before anything changes; each of these errors is a ValueError.
+        before = self.intake.to_json() if self.config.outliers == "stop" else None
         try:
             self.state, mixed = self.intake.learn(self.state, rows)
             return mixed
@@ -364,11 +361,8 @@ class Learning(Program[State]):
         report = self.mixture.report(self.state)
         self.intake.parts.end("mixture")
         if report.health is not None:
-            model = self.config.model
-            advice = (
-                f"try a smaller --learning-rate (now {model.learning_rate}) or a smaller --clip "
-                f"(now {model.clip})"
-            )
+            rate = self.config.model.learning_rate
+            advice = f"try a smaller --learning-rate (now {rate})"
             self.check_refused(int(report.health.longest), self.step, advice)
         return report
 
@@ -417,7 +411,7 @@ class Learning(Program[State]):
             steps.get("update_norm"),
             np.asarray(report.health.inputs) if seen >= PROBE else None,
         )
-        return {"rule": config.rule, "train_encoder": config.train_encoder} | steps | measured
+        return {"rule": config.rule} | steps | measured
 
     def _values(self, report: Report, scores: dict[str, float], **more: Any) -> dict[str, Any]:
         """Return the values of a line of the record."""

@@ -17,10 +17,7 @@ from foretrace.stream._config import StreamConfig
 from foretrace.stream._intake import Intake, State
 from foretrace.stream._plan import Plan, build
 
-MAY_CHANGE = (
-    *("bad_rows", "outliers", "when_full"),
-    *("log_every", "checkpoint_every", "checkpoint_seconds"),
-)
+MAY_CHANGE = ("bad_rows", "outliers", "log_every", "checkpoint_every")
 """Options that a resumed run may change: what to do about bad data, and when to write."""
 
 KIND = RunKind(StreamConfig, may_change=MAY_CHANGE)

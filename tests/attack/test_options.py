@@ -10,18 +10,15 @@ MIXTURE, NETWORK = {"experts": ("row",)}, {"size": "tiny"}
 TEXT, MEMBERS = {"format": "text"}, {"member": "who"}
 CASES = {
     "members": (2, {}, MEMBERS),
-    "when_full": ("stop", {}, MEMBERS),
     "numeric": (("x",), TEXT, {}),
     "categorical": (("x",), TEXT, {}),
     "time": (("x",), TEXT, {}),
     "text": (("x",), TEXT, {}),
     "ignore": (("x",), TEXT, {}),
-    "look_ahead": (20, TEXT, {}),
     "delimiter": (";", {"format": "jsonl"}, {"format": "tsv"}),
     "encoding": ("latin-1", {"format": "parquet"}, TEXT),
     "bad_rows": ("skip", TEXT, {"format": "jsonl"}),
     "outliers": ("mask", {"kinds": ["categorical"]}, {"kinds": [], "is_class": False}),
-    "bound": (2.0, {"kinds": ["time"]}, {"kinds": ["numeric"]}),
     "categories": (3, {"kinds": ["numeric"]}, {"kinds": ["categorical"]}),
     "words": (8, {"kinds": ["numeric"]}, {"kinds": ["text"]}),
     "classes": (2, {"is_class": False}, {"is_class": True}),
@@ -33,12 +30,10 @@ CASES = {
     "experts raw": (("raw",), {"is_class": True}, {"is_class": False}),
     "state_size": (4, NETWORK | {"cell": "rglru"}, NETWORK),
     "learning_rate": (1e-2, MIXTURE, NETWORK),
-    "clip": (0.1, MIXTURE, NETWORK),
-    "seed": (1, MIXTURE, NETWORK),
 }
 """Another value of each option with a condition, where it has no effect, and where it has one."""
 
-REFUSED = {"cell", "depth", "model_size", "rule", "train_encoder"}
+REFUSED = {"cell", "depth", "model_size", "rule"}
 """Options of the network that are refused without one."""
 
 
@@ -68,6 +63,6 @@ def test_an_option_is_named_where_it_has_no_effect_and_only_there(name):
 
 def test_estimators_warn_of_options_without_effect():
     stream = pytest.importorskip("foretrace.stream")
-    with pytest.warns(UserWarning, match="^Forecaster: clip, seed ha") as caught:
-        stream.Forecaster(model=ModelConfig(clip=2.0, seed=3))
+    with pytest.warns(UserWarning, match="^Forecaster: learning_rate has") as caught:
+        stream.Forecaster(model=ModelConfig(learning_rate=3e-3))
     assert [warning.filename for warning in caught] == [__file__]

@@ -27,11 +27,8 @@ DEEP = {"depth": 2, "rule": "online(depth=2)"}
 
 
 def made(shape, **options):
-    """Return options and shape of a network beside the baselines, by default with the rule online.
-
-    All of it is trained.
-    """
-    chosen = TINY | {"rule": "online", "train_encoder": True} | options
+    """Return options and shape of a network beside the baselines, by default online."""
+    chosen = TINY | {"rule": "online"} | options
     return resolve(ModelConfig("tiny", **chosen), shape)
 
 

@@ -23,7 +23,7 @@ from foretrace.stream._predictions import LineWriter, Outlet
 ROWS = 60
 
 
-WORDS = "stream a.csv --target c --id key --ignore y --look-ahead 20 --experts baselines row"
+WORDS = "stream a.csv --target c --id key --ignore y --experts baselines row"
 
 
 @pytest.fixture
@@ -41,7 +41,6 @@ def config_for(name="p.csv", **options):
         "id": "key",
         "ignore": ("y",),
         "model": FEW,
-        "look_ahead": 20,
         "log_every": 10,
     } | options
     return StreamConfig("a.csv", predictions=name, **options)
@@ -209,6 +208,7 @@ def test_the_table_is_the_same_in_a_file_on_standard_output_and_for_more_rows(fo
     assert {*found[0]["probabilities"]} == {*"uv"}
 
 
+@pytest.mark.usefixtures("twenty_rows_decide")
 def test_one_process_answers_a_row_at_once_and_learns_those_with_labels(folder, pipe):
     """Each row without a label is written when the one before it was answered."""
     found = []

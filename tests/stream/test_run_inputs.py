@@ -18,6 +18,7 @@ from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._predict import predictions
 from foretrace.stream._run import follow
 
+pytestmark = pytest.mark.usefixtures("twenty_rows_decide")
 in_c = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 
 
@@ -25,7 +26,7 @@ def run(path, rows, stop=None, **options):
     """Return the directory of a run over rows of CSV."""
     lines = [",".join(f'"{value}"' for value in row.values()) for row in rows]
     path.write_text("\n".join([",".join(rows[0]), *lines]) + "\n")
-    options = {"target": "y", "model": FEW, "look_ahead": 20} | options
+    options = {"target": "y", "model": FEW} | options
     return follow(StreamConfig(str(path), **options), path.with_suffix(""), rows=stop).run_dir
 
 
@@ -150,7 +151,7 @@ def test_room_for_classes_that_come_late_grows_and_the_run_resumes(tmp_path, cap
     assert len(saved(out)["target"]["classes"]) >= 19  # the last one comes too late with a delay
     # The class of the last row is predicted most of the time, also that of the last classes.
     assert last["accuracy"] > last["no_change_accuracy"] - 0.15
-    config = StreamConfig(str(tmp_path / "a.csv"), target="y", look_ahead=20, **options)
+    config = StreamConfig(str(tmp_path / "a.csv"), target="y", **options)
     for stops in (60, 92):  # before there is no room any more, and after
         follow(config, tmp_path / "cut", resume=stops > 60, rows=stops)
     follow(config, tmp_path / "cut", resume=True)

@@ -25,7 +25,9 @@ from foretrace._runs.directory import RunError
 from foretrace._runs.follow import Program
 from foretrace.cli import _main as cli
 from foretrace.stream._config import StreamConfig
+from foretrace.stream._run import Learning
 
+pytestmark = pytest.mark.usefixtures("twenty_rows_decide")
 ROWS = 60
 PAIR = "1,0\n2,1\n"
 
@@ -39,7 +41,7 @@ def ended(tmp_path_factory):
     """Return a configuration and the folder of its undisturbed run."""
     folder = tmp_path_factory.mktemp("ended")
     (folder / "a.csv").write_text("x,y\n" + "".join(f"{i % 3},{i * i % 2}\n" for i in range(ROWS)))
-    config = StreamConfig(str(folder / "a.csv"), target="y", model=FEW, log_every=10, look_ahead=20)
+    config = StreamConfig(str(folder / "a.csv"), target="y", model=FEW, log_every=10)
     quiet(config, folder / "run")
     return config, folder / "run"
 
@@ -50,9 +52,10 @@ def run(tmp_path):
 
 
 @pytest.fixture
-def piped(ended):
+def piped(ended, monkeypatch):
     """Return the configuration of a run on standard input, saved a few times in a second."""
-    return dataclasses.replace(ended[0], source="-", format="csv", checkpoint_seconds=0.3)
+    monkeypatch.setattr(Learning, "save_seconds", 0.3)
+    return dataclasses.replace(ended[0], source="-", format="csv")
 
 
 def begin(config, run):
