@@ -7,7 +7,8 @@ from benchmarks import ledger
 from benchmarks.streams.real import MIXTURES, network
 from benchmarks.streams.rows import names, read
 
-WAYS = MIXTURES | {f"network alone, {size}": {"size": size} for size in ("small", "medium")}
+MEDIUM = {"size": "small", "depth": 3, "model_size": 64}
+WAYS = MIXTURES | {"network alone, small": {"size": "small"}, "network alone, medium": MEDIUM}
 
 
 def cells(streams=("long",), rows=20_000):

@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Literal
 
 import tyro
 from tyro.conf import Positional
@@ -16,7 +16,6 @@ from foretrace._rows.lines import Encoding
 from foretrace._rows.schema import Kind
 from foretrace._rows.source import BadRows, Format
 from foretrace._rows.values import as_number
-from foretrace.stream._conditions import Needs, NoEffect, without_effect
 from foretrace.stream._model_config import ModelConfig
 
 MOST = {"categories": 2**16, "words": 2**16, "classes": 2**16}
@@ -41,38 +40,6 @@ LINE_FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 
 Task = Literal["auto", "classification", "regression"]
 Backend = Literal["jax", "native"]
-
-_CLASS = Needs(
-    lambda known, _: known.classes,
-    "the target is a number; say --task classification if it is a class",
-)
-_NUMBER = Needs(lambda known, _: not known.classes, "the target is a class")
-_MEMBERS = Needs(
-    lambda known, _: known.members,
-    "there are no members; the option member names their column",
-)
-_DELIMITED = Needs(
-    lambda known, _: known.format in ("csv", "tsv"),
-    "{format} has no delimiter; say --format csv if it is one",
-)
-_TEXT_FILE = Needs(lambda known, _: known.format != "parquet", "parquet is no text")
-_UNREADABLE = Needs(
-    lambda known, _: known.format not in ("parquet", "text"),
-    "no single row of {format} can be unreadable",
-)
-_COLUMNS = Needs(lambda known, _: known.format != "text", "a text has no columns")
-_CATEGORICAL = Needs(
-    lambda known, _: "categorical" in known.kinds,
-    "no column is categorical; name it --categorical",
-)
-_TEXTS = Needs(
-    lambda known, words: "text" in known.kinds or not words,
-    "no column holds texts; name it --text",
-)
-_ANY_NUMBER = Needs(
-    lambda known, _: "numeric" in known.kinds or not known.classes,
-    "neither a column nor the target is a number; name columns of numbers by --numeric",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -148,25 +115,25 @@ class StreamConfig:
     delay: int = 0
     previous: bool = True
     member: str | None = None
-    members: Annotated[int, _MEMBERS] = 64
+    members: int = 64
     reset: str | None = None
     id: str | None = None
     predictions: str | None = None
-    numeric: Annotated[tuple[str, ...], _COLUMNS] = ()
-    categorical: Annotated[tuple[str, ...], _COLUMNS] = ()
-    time: Annotated[tuple[str, ...], _COLUMNS] = ()
-    text: Annotated[tuple[str, ...], _COLUMNS] = ()
-    ignore: Annotated[tuple[str, ...], _COLUMNS] = ()
+    numeric: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    time: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
     format: Format = "auto"
-    delimiter: Annotated[str | None, _DELIMITED] = None
-    encoding: Annotated[Encoding, _TEXT_FILE] = "utf-8"
-    bad_rows: Annotated[BadRows, _UNREADABLE] = "stop"
-    outliers: Annotated[Outliers, _COLUMNS, _ANY_NUMBER] = "clip"
-    categories: Annotated[int, _COLUMNS, _CATEGORICAL] = 16
-    words: Annotated[int, _COLUMNS, _TEXTS] = WORDS
-    classes: Annotated[int | None, _CLASS] = None
-    coverage: Annotated[float, _NUMBER] = 0.9
-    alarm: Annotated[tuple[str, ...], _CLASS] = ()
+    delimiter: str | None = None
+    encoding: Encoding = "utf-8"
+    bad_rows: BadRows = "stop"
+    outliers: Outliers = "clip"
+    categories: int = 16
+    words: int = WORDS
+    classes: int | None = None
+    coverage: float = 0.9
+    alarm: tuple[str, ...] = ()
     at_least: float | None = None
     model: tyro.conf.OmitArgPrefixes[ModelConfig] = ModelConfig()
     backend: Backend = "jax"
@@ -226,15 +193,6 @@ class StreamConfig:
         if self.predictions not in (None, STDOUT):
             object.__setattr__(self, "predictions", os.fspath(self.predictions))
             check_lines_of(Path(self.predictions), "predictions")
-
-    def without_effect(self, **of_rows: Any) -> list[NoEffect]:
-        """Return the options that were given and have no effect.
-
-        Args:
-            **of_rows: fields of `Known` that the rows decide.
-        """
-        known = self.model.known(members=self.member is not None, **of_rows)
-        return without_effect(known, {ModelConfig: vars(self.model), StreamConfig: vars(self)})
 
     @property
     def chunk(self) -> int:

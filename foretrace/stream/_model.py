@@ -53,11 +53,10 @@ def resolve(config: ModelConfig, shape: Shape) -> tuple[ModelConfig, Shape]:
     shape = dataclasses.replace(shape, raw="raw" in config.other_experts)
     if not config.has_network:
         return config, shape
-    depth = config.sizes()[0]
     if config.rule is not None:
         chosen = rule(config.rule)
     else:
-        chosen = HYBRID.with_depth(depth) if _is_affordable(config, shape) else HYBRID
+        chosen = HYBRID.with_depth(config.depth) if _is_affordable(config, shape) else HYBRID
     return (
         dataclasses.replace(config, rule=str(chosen)),
         dataclasses.replace(shape, has_network=True),
@@ -66,7 +65,7 @@ def resolve(config: ModelConfig, shape: Shape) -> tuple[ModelConfig, Shape]:
 
 def _is_affordable(config: ModelConfig, shape: Shape) -> bool:
     """Return whether sensitivities through all layers stay within the limits."""
-    exact = HYBRID.with_depth(config.sizes()[0])
+    exact = HYBRID.with_depth(config.depth)
     carry = jax.eval_shape(
         lambda: init_carry(_network(config, dataclasses.replace(shape, has_network=True)), exact)
     )
@@ -78,12 +77,11 @@ def _is_affordable(config: ModelConfig, shape: Shape) -> bool:
 
 
 def _network(config: ModelConfig, shape: Shape) -> Network:
-    depth, model_size, _ = config.sizes()
     return Network(
         shape.network_inputs,
         shape.outputs,
-        model_size=model_size,
-        depth=depth,
+        model_size=config.model_size,
+        depth=config.depth,
         cell=config.cell_class.factory(**config.cell_options()),
         key=jax.random.key(0),
     )

@@ -85,6 +85,5 @@ def describe_model(intake: Intake) -> list[str]:
         what = "the encoder and the norms before the recurrent layers"
         is_trained = mixture.network is not None and mixture.network.trains_encoder(1)
         frozen = "" if is_trained else f"; {what} are frozen"
-        depth = config.sizes()[0]
-        lines.append(f"cell {config.cell or 'lru'}, rule {config.rule}, {depth} layers{frozen}")
+        lines.append(f"cell {config.cell}, rule {config.rule}, {config.depth} layers{frozen}")
     return lines

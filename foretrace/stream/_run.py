@@ -28,6 +28,7 @@ from foretrace._runs.machine import resident_mib
 from foretrace._runs.signals import Interrupted
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._first_look import describe
+from foretrace.stream._ignored import ignored
 from foretrace.stream._in_c import NativeMixture
 from foretrace.stream._intake import State
 from foretrace.stream._monitors import Monitors
@@ -190,10 +191,9 @@ class Learning(Program[State]):
         """Report what is learned from what, and open the file of predictions."""
         for line in (*describe(self.config, self.plan), *describe_model(self.intake)):
             self.session.show.say(line)
-        kinds = {column.kind for column in self.plan.columns}
-        found = {"classes": bool(self.plan.classes), "format": self.source.format, "kinds": kinds}
-        without = self.config.without_effect(**found)
-        for line in (*(options.on_command_line() for options in without), *self.warnings):
+        kinds, is_class = {column.kind for column in self.plan.columns}, bool(self.plan.classes)
+        without = ignored(self.config, classes=is_class, format=self.source.format, kinds=kinds)
+        for line in (*without, *self.warnings):
             self.session.show.say(f"warning: {line}")
         self.session.stack.enter_context(closing(self.outlet))
         self.outlet.open()

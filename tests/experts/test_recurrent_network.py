@@ -29,7 +29,7 @@ DEEP = {"depth": 2, "rule": "online(depth=2)"}
 def made(shape, **options):
     """Return options and shape of a network beside the baselines, by default online."""
     chosen = TINY | {"rule": "online"} | options
-    return resolve(ModelConfig("tiny", **chosen), shape)
+    return resolve(ModelConfig("small", **chosen), shape)
 
 
 @functools.cache

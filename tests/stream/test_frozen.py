@@ -24,7 +24,7 @@ from foretrace.stream._run import follow
 FILE = Path(__file__).with_name("frozen.json")
 ROWS, EVERY = 240, 9
 FEW = ModelConfig(experts=("baselines", "contexts", "row", "short"))
-TINY = ModelConfig("tiny", depth=1, model_size=4, state_size=3)
+TINY = ModelConfig("small", depth=1, model_size=4, state_size=3)
 NUMBERS = {"target": "y", "ignore": ("t", "c", "k", "who", "start", "empty"), "model": FEW}
 CLASSES = {"target": "k", "ignore": ("t", "c", "y", "who", "start", "empty"), "model": FEW}
 

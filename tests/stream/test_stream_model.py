@@ -18,7 +18,7 @@ SHAPE = Shape(3, (), 2, classes=True, has_network=True, previous=False)
 def test_the_names_are_those_of_train(name):
     line = ["train", "copy", "--cell", name]
     assert type(cli._parse(line).config.network.cell) is BY_NAME[name]
-    config = ModelConfig("tiny", depth=1, model_size=4, cell=name)
+    config = ModelConfig("small", depth=1, model_size=4, cell=name)
     network = eqx.filter_eval_shape(_network, config, SHAPE)
     assert type(network.blocks.cell) is BY_NAME[name].cell
     assert network.blocks.cell.input_size == 4
@@ -28,7 +28,7 @@ def test_experts_and_chunks_follow_from_the_model():
     fast_size = ModelConfig("fast")
     left_out = {*ModelConfig().expert_names()} - {*fast_size.expert_names()}
     assert left_out == {"events", "memory", "distant"}
-    assert ModelConfig("tiny").expert_names() == ("baselines", "network")
+    assert ModelConfig("small").expert_names() == ("baselines", "network")
     with_network = ModelConfig(depth=2, experts=("row", "network"))
     assert with_network.expert_names() == ("baselines", "row", "network")
     assert StreamConfig("a.csv", model=fast_size).chunk == 32

@@ -29,7 +29,7 @@ COMMANDS = {
     "stream - --format csv --target y --horizon 2 --known a": "known: the next rows of standard in",
     "stream a.csv --target k --rule spatial(depth=1)": "use it with ONLINE",
     "stream a.csv --target k --rule other": "other",
-    "stream a.csv --target k --size tiny --cell lstm": "elementwise-lstm",
+    "stream a.csv --target k --size small --cell lstm": "elementwise-lstm",
     "stream a.csv --target k --member who --members 0": "members=0 must be at least 1",
     "predict absent a.csv": "no run at absent",
 }
@@ -54,7 +54,7 @@ def test_a_command_that_cannot_be_is_one_clear_message(words, folder, capsys):
     assert "Traceback" not in err and out == "" and sorted(folder.iterdir()) == there
 
 
-NO_NETWORK = "is an option of the network, which takes no part: choose a size"
+NO_NETWORK = "is an option of the network, which takes no part: choose the size small"
 WHOLE = r"=\S+, expected a whole number, at least"
 OPTIONS = [
     (lambda: StreamConfig("a.csv", target="y", predictions="out.txt"), "expected a file NAME.csv"),
@@ -76,14 +76,20 @@ OPTIONS = [
         "categories=10000000 must be at most",
     ),
     (lambda: StreamConfig(pd.DataFrame({"a": [1.0]})), "source is a DataFrame, .*Classifier"),
-    (lambda: ModelConfig(depth=2), f"depth=2 {NO_NETWORK}"),
-    (lambda: ModelConfig(experts=("else",)), "must name some of baselines"),
-    (lambda: ModelConfig("huge"), "size='huge' must be one of auto, fast, tiny"),
+    (lambda: ModelConfig(depth=3), f"depth=3 {NO_NETWORK}"),
+    (lambda: ModelConfig("fast", learning_rate=1e-2), f"learning_rate=0.01 {NO_NETWORK}"),
+    (lambda: ModelConfig("small", experts=("row",)), "is a network, which experts=.* leave out"),
     (
-        lambda: stream.Classifier(size="tiny", model=FEW),
-        r"size='tiny' beside a model.*ModelConfig\(size='tiny', …\)",
+        lambda: ModelConfig("small", cell="rglru", state_size=4),
+        "state_size=4: the cell rglru has no such option",
     ),
-    (lambda: stream.Classifier(model="tiny"), r"model='tiny', expected a ModelConfig"),
+    (lambda: ModelConfig(experts=("else",)), "must name some of baselines"),
+    (lambda: ModelConfig("huge"), "size='huge' must be one of auto, fast, small"),
+    (
+        lambda: stream.Classifier(size="small", model=FEW),
+        r"size='small' beside a model.*ModelConfig\(size='small', …\)",
+    ),
+    (lambda: stream.Classifier(model="small"), r"model='small', expected a ModelConfig"),
     (lambda: stream.Classifier(classes=1), f"classes{WHOLE}"),
     (lambda: stream.Forecaster(horizon=0), f"horizon{WHOLE}"),
     (lambda: stream.Forecaster(known=["x"], member="who"), "take one model for each member"),

@@ -16,7 +16,7 @@ from foretrace.stream._run import follow
 from foretrace.sweep import Sweep, run
 from foretrace.sweep._space import applied
 
-SIZES = partial(Sweep, grid=("size=tiny,small",))
+SIZES = partial(Sweep, grid=("model-size=4,8",))
 
 
 @pytest.fixture(autouse=True)
@@ -70,14 +70,14 @@ def test_options_have_the_names_of_the_command():
         ("sweep rl t-maze --steps 2000", RLConfig),
         ("sweep t-maze --steps 2000", RLConfig),
         ("sweep train smnist --steps 2000", experiment.Config),
-        ("sweep stream a.csv --target y --size tiny", StreamConfig),
+        ("sweep stream a.csv --target y --size small", StreamConfig),
     ],
 )
 def test_the_command_is_named_before_the_task_or_not(line, kind):
     found = cli._parse([*line.split(), "--grid", "log-every=1,2"]).config.config
     assert isinstance(found, kind) and getattr(found, "steps", 2000) == 2000
     if kind is StreamConfig:
-        assert (found.source, found.target, found.model.size) == ("a.csv", "y", "tiny")
+        assert (found.source, found.target, found.model.size) == ("a.csv", "y", "small")
 
 
 @pytest.mark.full
