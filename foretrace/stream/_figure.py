@@ -1,4 +1,4 @@
-"""Figure of a run on a stream: its score beside the best simple answer, weights and experts."""
+"""Figure of a run on a stream: its score beside the best simple answer, and experts."""
 
 import os
 from typing import Any
@@ -11,19 +11,17 @@ from foretrace._runs.escape import for_plot
 from foretrace._runs.figures import draw, new_page
 from foretrace._runs.saved import read_run
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._report import OWN_NAME, by_group, main_score, simple_answers, title
+from foretrace.stream._report import OWN_NAME, main_score, simple_answers, title
 
 _OWN, _BASELINE, _EXPERT = "tab:blue", "tab:orange", "0.65"
-_NAMED = 0.03
-"""Weight at the end from which a group is named."""
 
 
 def figure(run_dir: str | os.PathLike[str]) -> str:
     """Draw a run into its `curves.png`; return the file's path.
 
     Above, the main score of the lines of the record beside the simple answers'; below, the share of
-    the labels in the intervals, or of wrong probabilities; the weights of the experts, by groups;
-    and the score of every expert over all rows.
+    the labels in the intervals, or of wrong probabilities; and the score of every expert over all
+    rows.
 
     Raises:
         RunError: there is no run, or it has no measurement yet.
@@ -40,7 +38,7 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
     score = main_score(total)
     others = [name for name, one in SCORES.items() if one.curve and name in total and name != score]
     experts = bool(last.get("experts"))
-    columns = min(len(others), 1 if experts else 3) + 2 * experts
+    columns = min(len(others), 2 if experts else 3) + experts
     page = new_page(13.2, 8.4)
     with rc_context({"date.converter": "concise"}):  # whole dates would cover each other
         top, below = page.subfigures(2, 1, height_ratios=(1.1, 1))
@@ -48,7 +46,6 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
         lower = list(below.subplots(1, columns, squeeze=False)[0])
         if experts:
             _draw_ranking(lower.pop(0), last, total)
-            _draw_weights(lower.pop(0), lines)
         for axes, name in zip(lower, reversed(others), strict=False):
             _draw_score(axes, name, lines, config)
     page.suptitle(for_plot(f"{title(config)}; a point is {config.log_every} rows"))
@@ -87,26 +84,6 @@ def _places(lines: list[dict[str, Any]]) -> tuple[str, list[Any]]:
     if None in dates or dates != sorted(dates):  # type: ignore[type-var]
         return "row", [line["step"] for line in lines]
     return "date", [np.datetime64(round(date), "s") for date in dates if date is not None]
-
-
-def _draw_weights(axes: Any, lines: list[dict[str, Any]]) -> None:
-    """Draw the weights of the groups of experts over the rows, or of the only line."""
-    lines = [line for line in lines if line.get("weights")]
-    found, (what, steps) = [by_group(line) for line in lines], _places(lines)
-    groups = sorted(found[-1], key=lambda group: sum(line[group][0] for line in found))
-    areas = [[line[group][0] for line in found] for group in groups]
-    if len(steps) == 1:
-        axes.barh(groups, [values[0] for values in areas], color=_OWN)
-    else:
-        axes.stackplot(steps, areas)
-        below = 0.0
-        for group, values in zip(groups, areas, strict=True):
-            if values[-1] > _NAMED:
-                middle = steps[-1], below + values[-1] / 2
-                axes.annotate(f" {group}", middle, va="center", annotation_clip=False)
-            below += values[-1]
-        axes.set(xlabel=what, ylim=(0, 1), xlim=(steps[0], steps[-1]))
-    axes.set(title="weights: what the stream needed")
 
 
 def _draw_ranking(axes: Any, last: dict[str, Any], total: dict[str, float]) -> None:

@@ -247,13 +247,11 @@ def _check_numbers(config: StreamConfig, values: list[Any]) -> None:
     present = [value for value in values if not is_missing(value)]
     if present and all(as_number(value) is None for value in present):
         written = number_format([as_label(value) for value in present])
-        how, advice = ("", "write numbers as 1234.5")
-        if written is not None:
-            how, advice = f" (numbers with {written.how})", written.advice
+        how = "" if written is None else f" (numbers with {written.how})"
         raise ValueError(
             f"the first {len(values)} rows have no number in {config.target!r}, but texts such as "
-            f"{as_label(present[0])[:40]!r}{how}; {advice}, or say --task classification and leave "
-            "out --horizon"
+            f"{as_label(present[0])[:40]!r}{how}; write numbers as 1234.5, or say --task "
+            "classification and leave out --horizon"
         )
 
 

@@ -12,7 +12,6 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from foretrace._experts.mixture import Mixed, Mixture, MixtureState, Report
-from foretrace._experts.network import PROBE
 from foretrace._rows.lines import Position, Row
 from foretrace._rows.scores import means, not_better, of_classes
 from foretrace._rows.source import SYMBOL, check_row_count
@@ -360,14 +359,14 @@ class Learning(Program[State]):
         """
         report = self.mixture.report(self.state)
         self.intake.parts.end("mixture")
-        if report.health is not None:
+        if report.refusals is not None:
             rate = self.config.model.learning_rate
             advice = f"try a smaller --learning-rate (now {rate})"
-            self.check_refused(int(report.health.longest), self.step, advice)
+            self.check_refused(int(report.refusals.longest), self.step, advice)
         return report
 
     def _report(self) -> None:
-        """Write a line of metrics: new scores, the network's health, speed and memory."""
+        """Write a line of metrics: new scores, speed and memory."""
         report, row, show = self._checked_report(), self.step, self.session.show
         ends = self.monitors.look(report.block)
         self.state = self.mixture.ended(self.state, block=ends)
@@ -383,10 +382,7 @@ class Learning(Program[State]):
         }
         if times := [column.name for column in self.plan.columns if column.kind == "time"]:
             values["date"] = as_text(self.newest.get(times[0]))  # the axis of the picture
-        health = self._health(report)
-        values |= health
-        warnings = self.intake.changed_units(report.units, row)
-        warnings += self.monitors.warnings(health | self.monitors.recent)
+        warnings = self.intake.changed_units(report.units, row) + self.monitors.warnings()
         for line in warnings:
             show.say(f"warning: row {row}: {line}")
         if warnings:
@@ -395,23 +391,6 @@ class Learning(Program[State]):
         self.record("stream", **self._values(report, scores, total=total, **values))
         shown = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
         show.reach(row, f"row {row}: {shown}; {speed:.0f} rows/s, {memory:.0f} MiB")
-
-    def _health(self, report: Report) -> dict[str, Any]:
-        """Return how the network learns since the last line; nothing without one."""
-        if report.health is None:
-            return {}
-        mixture, config, steps = self.mixture, self.intake.config, dict[str, float]()
-        if count := report.line["accepted"]:
-            names = ("loss", "gradient_norm", "update_norm")
-            steps = {name: report.line[name] / count for name in names}
-        seen = report.total["accepted"] + report.total["refused"]
-        table, state = self.intake.streams.table, mixture.packing.unpack(self.state)
-        measured = self.monitors.measure(
-            *mixture.network_of(state, table.members[table.latest].slot),
-            steps.get("update_norm"),
-            np.asarray(report.health.inputs) if seen >= PROBE else None,
-        )
-        return {"rule": config.rule} | steps | measured
 
     def _values(self, report: Report, scores: dict[str, float], **more: Any) -> dict[str, Any]:
         """Return the values of a line of the record."""
@@ -427,7 +406,7 @@ class Learning(Program[State]):
             **scores,
             **more,
             "scored": int(report.total["rows"]),
-            "refused": int(report.total["refused"]),
+            "refused": 0 if report.refusals is None else int(report.refusals.total),
             "counts": {name: count for name, count in counts.items() if count},
         }
         values |= self.intake.counts() | self._of_experts(report) | self.monitors.recent

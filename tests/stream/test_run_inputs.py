@@ -75,16 +75,13 @@ SAID = {
         STOP,
         [
             "inputs, numbers: same, x inputs, categories: unit inputs, times: t",
-            "column 'unit' has 20 different texts in 20 rows, such as '0,5 C'; if they are",
-            "column 'same' is '3' in all of the first 20 rows",
         ],
     ),
     "many classes": (
         UNITS,
         STOP | {"target": "t"},
-        ["'t' has 20 classes in 20 rows", "column 'same' is"],
+        ["'t' has 20 classes in 20 rows"],
     ),
-    "a constant": (UNITS, STOP | {"target": "same"}, ["the target 'same' is '3' in all of the"]),
     "texts": (TEXTS, STOP, ["inputs, texts: text", UNSEEN]),
     "texts that are seen": (TEXTS, STOP | {"model": WORDS}, ["inputs, texts: text"]),
     "texts as categories": (TEXTS, STOP | {"words": 0}, ["inputs, categories: text"]),
@@ -114,7 +111,7 @@ def test_what_looks_wrong_in_rows_is_said_once(tmp_path, capsys, name):
     found = run(tmp_path / "a.csv", rows, **options)
     err = said(capsys)
     assert [len(re.findall(line, err)) for line in lines] == [1] * len(lines), err
-    for line in (UNSEEN, AS_CLASSES, "column 'same' is", "deviation of"):
+    for line in (UNSEEN, AS_CLASSES, "deviation of"):
         assert any(line in one for one in lines) or line not in err
     if name in COUNTED:
         assert last_of(found)["counts"] == {name: COUNTED[name]}
