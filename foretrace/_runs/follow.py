@@ -142,9 +142,9 @@ class Program(Generic[State]):
         """Return the state before the first step."""
         raise NotImplementedError
 
-    def claimed(self) -> contextlib.AbstractContextManager[dict[str, Any]]:
-        """Return what encloses the making of the run, with what it records, as for `create`."""
-        return contextlib.nullcontext({})
+    def recorded(self) -> dict[str, Any]:
+        """Return what a new run records beside its configuration, as for `create`."""
+        return {}
 
     def begun(self) -> None:
         """Take the state where the blocks need it; the run is in its directory now."""
@@ -317,10 +317,8 @@ def follow(
                 scores = {name: done[name] for name in done if name not in ("kind", "step")}
                 seconds = from_json(dict[str, float], scores).pop("seconds")
             return work.outcome(Result(run, work.step, scores, seconds))
-        with work.claimed() as begun:
-            if writes and not resume:
-                create(run.path, config, **begun)
         if writes and not resume:
+            create(run.path, config, **work.recorded())
             stack.enter_context(locked(run.path))
         work.begin(saved)
         if resume and writes:

@@ -2,8 +2,8 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -17,10 +17,9 @@ from foretrace._rows.scores import means, not_better, of_classes
 from foretrace._rows.source import SYMBOL, check_row_count
 from foretrace._rows.target import ClassTarget
 from foretrace._rows.values import as_text
-from foretrace._runs.appended import FileMark
 from foretrace._runs.checkpoint import restoring
-from foretrace._runs.config_json import from_json, to_json
-from foretrace._runs.directory import Run, read_begun
+from foretrace._runs.config_json import to_json
+from foretrace._runs.directory import Run
 from foretrace._runs.follow import Program, Result, Session
 from foretrace._runs.follow import follow as follow_program
 from foretrace._runs.machine import resident_mib
@@ -154,11 +153,8 @@ class Learning(Program[State]):
         self.pipe = self.source.pipe
         self.plan, self.stream, self.warnings = open_rows(run, self.source, saved)
         self.intake = build(config, self.plan)
-        mark, rows = saved.predictions, saved.position.row
-        if run.resumed and not self.is_resumed:  # it has begun its file before the first checkpoint
-            begun = read_begun(run.run, "predictions")
-            mark = None if begun is None else from_json(FileMark, begun)
-        self.outlet = Outlet(config, self.intake.target, self.on_prediction, run.run, mark, rows)
+        also, mark = self.on_prediction, saved.predictions
+        self.outlet = Outlet(config, self.intake.target, also, run.run, mark)
         if config.backend == "native":
             # It has all that a run asks of a mixture.
             self.intake.use(lambda mixture: cast(Mixture, NativeMixture(mixture)))
@@ -180,11 +176,9 @@ class Learning(Program[State]):
         """Return the state before the first row."""
         return self.mixture.init()
 
-    @contextmanager
-    def claimed(self) -> Iterator[dict[str, Any]]:
-        """Make the file of predictions; it goes again if the run cannot be made."""
-        with self.outlet.claimed() as mark:
-            yield {"plan": to_json(self.plan), "predictions": mark}
+    def recorded(self) -> dict[str, Any]:
+        """Return the plan, which is recorded before the first checkpoint."""
+        return {"plan": to_json(self.plan)}
 
     def begun(self) -> None:
         """Report what is learned from what, and open the file of predictions."""
