@@ -40,7 +40,7 @@ class Plan:
 
     Args:
         columns: input columns and their kinds.
-        names: names of all columns, for a pipe that goes on without its header.
+        names: names of all columns; of a text, its characters.
         classes: maximum number of classes; 0 if numbers are predicted.
         gaps: time column of each column that holds the time since the row before.
 
@@ -85,7 +85,7 @@ def open_source(config: StreamConfig, frame: Any = None) -> Source:
     options = {name: getattr(config, name) for name in ("delimiter", "encoding", "bad_rows")}
     times, ahead = config.time_formats, config.ahead
     source = (
-        Source(config.source, config.format, hand_on=True, times=times, ahead=ahead, **options)
+        Source(config.source, config.format, times=times, ahead=ahead, **options)
         if frame is None
         else FrameSource(frame, times, ahead)
     )

@@ -13,6 +13,7 @@ import numpy as np
 
 from foretrace._experts.mixture import Mixed, Mixture, MixtureState, Report
 from foretrace._rows.lines import Position, Row
+from foretrace._rows.pipe import NOT_AGAIN
 from foretrace._rows.scores import means, not_better, of_classes
 from foretrace._rows.source import SYMBOL, check_row_count
 from foretrace._rows.target import ClassTarget
@@ -84,7 +85,7 @@ def follow(
 
     A resumed run on a file ends with the same state and record, bit for bit, as one that was never
     stopped; only times and memory in the record differ. On standard input it continues with the
-    next row that comes.
+    next row that comes, and rows that were read ahead are lost.
 
     Args:
         config: the stream and the model that learns.
@@ -164,8 +165,6 @@ class Learning(Program[State]):
                 self.monitors.restore(saved.monitors)
         _ = self.mixture  # reports wrong settings before anything is written
         self.position = saved.position
-        if self.pipe is not None:
-            self.position = self.position._replace(offset=0)  # every process counts its own bytes
 
     @property
     def mixture(self) -> Mixture:
@@ -193,12 +192,10 @@ class Learning(Program[State]):
         # Programs take and return a packed state in less time.
         self.state = self.mixture.packing.pack(copy_state(self.state))
         self.rows_at_last_log, self.time_of_last_log = self.step, time.monotonic()
-        if not self.is_resumed or self.pipe is not None:
-            # The first rows of a pipe would be lost with a process that is killed. From here on,
-            # the checkpoint of a resumed run does not know of all bytes that were taken out of its
-            # pipe.
+        if not self.is_resumed:
             self.save()
         if self.pipe is not None:
+            self.session.show.say(NOT_AGAIN)
             self.pipe.meanwhile = self._while_waiting
 
     @property
@@ -225,11 +222,9 @@ class Learning(Program[State]):
 
     def kept(self, last: bool) -> tuple[State, dict[str, Any]]:
         """Return the state behind the last row that was learned, and the values beside it."""
-        position, pipe = self.position, self.pipe
         beside = {
             "plan": to_json(self.plan),
-            "position": position,
-            "pipe": None if pipe is None else pipe.to_json(position.offset, end=last),
+            "position": self.position,
             "intake": self.intake.to_json(),
             "monitors": self.monitors.to_json(),
             "predictions": self.outlet.mark(),
@@ -278,7 +273,7 @@ class Learning(Program[State]):
                 raise error.__cause__ from None
             return None
         except OtherColumnsError:
-            self.is_whole = False  # bytes of another pipe must not be handed on
+            self.is_whole = False  # the run stays as it is
             raise
         finally:
             stop.waiting = False
@@ -315,8 +310,6 @@ class Learning(Program[State]):
         self.chunk = []
         for line in self.intake.pop_news():
             self.session.show.say(f"warning: row {self.step}: {line}")
-        if self.pipe is not None:
-            self.pipe.release(self.position.offset)
         self.intake.parts.end("mixture")
 
     def _learn_or_undo(self, rows: list[tuple[Row, Any]]) -> Mixed:

@@ -30,7 +30,6 @@ class StreamSaved(Saved):
     Args:
         plan: decisions of the first rows; None before the first checkpoint.
         position: position behind the last row.
-        pipe: bytes of standard input that are to be read first; None for other sources.
         intake: columns, classes, members and the labels that wait.
         monitors: state of the monitors.
         predictions: size and digest of the file of predictions; None without one.
@@ -41,7 +40,6 @@ class StreamSaved(Saved):
 
     plan: Plan | None = None
     position: Position = Position()
-    pipe: dict[str, Any] | None = None
     intake: dict[str, Any] = dataclasses.field(default_factory=dict)
     monitors: list[Any] = dataclasses.field(default_factory=list)
     predictions: FileMark | None = None
