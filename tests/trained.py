@@ -30,8 +30,7 @@ STREAM = StreamConfig(
     "a.csv",
     target="y",
     task="regression",
-    model=ModelConfig("tiny", depth=1, model_size=4, state_size=2),
-    look_ahead=10,
+    model=ModelConfig("small", depth=1, model_size=4, state_size=2),
     log_every=15,
     checkpoint_every=25,
 )

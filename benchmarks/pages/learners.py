@@ -178,16 +178,21 @@ def latency():
         single.append([cell["size"], *times, f"{one['step_over_inference']:.1f}"])
     for cell, one in results("latency", what="foretrace stream"):
         per_second = f"{one['rows_per_cpu_second']:,.0f}"
-        name = f"{cell['size']}, `--chunk {cell['chunk']}`"
+        name = f"{cell['size']}, chunks of {rows_in_a_call(cell)}"
         command.append([name, number(one["cpu_us_per_row"]), per_second])
     first = table(["size", *columns.values(), "step / inference"], single)
     return first + "\n\n" + table(["`foretrace stream`", "µs/row", "rows per CPU second"], command)
 
 
+def rows_in_a_call(cell):
+    """Return the number of rows of a chunk, which the program chooses in newer records."""
+    return cell.get("chunk", 32 if cell["size"] == "fast" else 1)
+
+
 def timed_parts():
     """Return the times of the parts of a row by stream, size and chunk, by the last record."""
     return {
-        (cell["stream"], cell["size"], cell["chunk"]): one["now"]
+        (cell["stream"], cell["size"], rows_in_a_call(cell)): one["now"]
         for cell, one in results("latency", what="parts")
         if "backend" not in cell
     }
@@ -201,7 +206,7 @@ def row_parts():
     for (stream, size, chunk), one in timed_parts().items():
         parts = [sum(one.get(part, 0.0) for part in group) for group in groups]
         values = [*(f"{part:.0f}" for part in (*parts, one["row"])), f"{1e6 / one['row']:,.0f}"]
-        lines.append([f"{stream}, {size}, `--chunk {chunk}`", *values])
+        lines.append([f"{stream}, {size}, chunks of {chunk}", *values])
     return table(head, lines)
 
 

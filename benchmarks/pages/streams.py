@@ -129,7 +129,7 @@ def speed():
     lines = []
     for (stream, size, chunk), one in learners.timed_parts().items():
         if stream == "elec2":
-            name = f"{stream}, `--size {size}`, chunks of {chunk}"
+            name = f"{stream}, {size}, chunks of {chunk}"
             lines.append([name, f"{one['row']:.0f}", f"{1e6 / one['row']:,.0f}"])
     return table(["", "µs a row", "rows per CPU second"], lines)
 

@@ -27,7 +27,7 @@ SERIES = {
 SERIES |= {f"{file}.{name}": (file, name, 1) for file, names in COLUMNS.items() for name in names}
 
 
-def cells(rows=5_000, size=("auto",), chunk=1):
+def cells(rows=5_000, size=("auto",)):
     """Return the cells: the series in the order of the page.
 
     Args:
@@ -35,12 +35,12 @@ def cells(rows=5_000, size=("auto",), chunk=1):
         size: what learns: auto, fast, or a network alone.
     """
     streams = [*real.STREAMS, *SERIES, "ecg.MLII"]
-    return ledger.grid(stream=streams, rows=rows, size=size, chunk=chunk)
+    return ledger.grid(stream=streams, rows=rows, size=size)
 
 
 def measure(cell):
     """Return the scores of a series."""
-    given = options(cell["stream"]) | {"chunk": cell["chunk"]}
+    given = options(cell["stream"])
     result, lines, *_ = follow({"size": cell["size"]}, rows=cell["rows"] or None, **given)
     wanted = ("accuracy", "log_loss", "calibration_error", "mae", "coverage", "width")
     found = {key: result.scores[key] for key in wanted if key in result.scores}

@@ -28,11 +28,13 @@ from benchmarks.streams.followed import follow, write
 from benchmarks.streams.rows import prepare
 
 SIZES = {"tiny": (1, 16, 16), "small": (2, 32, 32), "paper": (4, 128, 64)}
+"""Depth, model size and state size of networks."""
+
 FEATURES, WARM = 8, 256
 STREAMS = ("elec2", "beijing_pm25", "thirty numbers")
 
 
-def cells(what="calls", sizes=SIZES, chunks=(1, 16, 64), repeats=200, rows=20_000, backend="jax"):
+def cells(what="calls", sizes=SIZES, repeats=200, rows=20_000, backend="jax"):
     """Return the cells.
 
     Args:
@@ -43,9 +45,9 @@ def cells(what="calls", sizes=SIZES, chunks=(1, 16, 64), repeats=200, rows=20_00
     """
     if what == "parts":
         models = ["auto", "fast", "tiny", "small"]
-        grid = {"stream": STREAMS, "size": models, "chunk": [1, 64], "rows": 3000}
+        grid = {"stream": STREAMS, "size": models, "rows": 3000}
         return ledger.grid(what=what, **grid, **({} if backend == "jax" else {"backend": backend}))
-    runs = ledger.grid(what="foretrace stream", size=sizes, chunk=chunks, rows=rows)
+    runs = ledger.grid(what="foretrace stream", size=sizes, rows=rows)
     return ledger.grid(what="one row", size=sizes, repeats=repeats) + runs
 
 
@@ -54,11 +56,20 @@ def measure(cell):
     return {"one row": one_row, "foretrace stream": command, "parts": parts}[cell["what"]](cell)
 
 
+def model_of(cell):
+    """Return the options of the model of a cell."""
+    if cell["size"] not in SIZES:
+        return {"size": cell["size"]}
+    names = ("depth", "model_size", "state_size")
+    return {"size": "small", **dict(zip(names, SIZES[cell["size"]], strict=True))}
+
+
 def one_row(cell):
     """Return medians of single calls, and paired ratios to inference alone."""
     columns = {"features": 2 * FEATURES, "classes": 2}
-    model = ft.stream.Classifier(size=cell["size"], **columns)
-    by_paper = ft.stream.ModelConfig(cell["size"], rule="hybrid")
+    chosen = ft.stream.ModelConfig(**model_of(cell))
+    model = ft.stream.Classifier(model=chosen, **columns)
+    by_paper = ft.stream.ModelConfig(**model_of(cell), rule="hybrid")
     paper = ft.stream.Classifier(model=by_paper, **columns)
     draw = random.Random(0)
     given = [
@@ -89,8 +100,8 @@ def command(cell):
     columns = {f"x{i}": draw.normal(size=cell["rows"]).round(4) for i in range(FEATURES)}
     with tempfile.TemporaryDirectory() as folder:
         path = write(f"{folder}/rows.csv", **columns, y=draw.integers(0, 2, cell["rows"]))
-        given = {"source": path, "target": "y", "chunk": cell["chunk"]}
-        seconds = follow({"size": cell["size"]}, warm=WARM, **given).seconds
+        given = {"source": path, "target": "y"}
+        seconds = follow(model_of(cell), warm=WARM, **given).seconds
     jax.clear_caches()
     return {
         "cpu_us_per_row": 1e6 * seconds / cell["rows"],
@@ -102,9 +113,9 @@ def parts(cell):
     """Return the parts of a row in microseconds of CPU time; run it with XLA on one thread."""
     intake.time = SimpleNamespace(perf_counter=time.process_time)
     count = cell["rows"]
-    given = {"source": str(prepare(cell["stream"])), "target": "target", "chunk": cell["chunk"]}
+    given = {"source": str(prepare(cell["stream"])), "target": "target"}
     given |= {"log_every": count // 3, "backend": cell.get("backend", "jax")}
-    result, lines, seconds, _ = follow({"size": cell["size"]}, rows=count, warm=WARM, **given)
+    result, lines, seconds, _ = follow(model_of(cell), rows=count, warm=WARM, **given)
     spent = [line["microseconds"] for line in lines if line.get("microseconds")]
     spent = {part: min(one.get(part, 0.0) for one in spent) for part in spent[-1]}
     scores = {name: result.scores[name] for name in ("accuracy", "mae") if name in result.scores}

@@ -1,4 +1,4 @@
-"""Long streams, progressive validation: foretrace in chunks of 32 rows, without peers.
+"""Long streams, progressive validation: foretrace without peers.
 
 FORETRACE_DATA=... python -m benchmarks.streams.long --rows 50000
 """
@@ -7,7 +7,8 @@ from benchmarks import ledger
 from benchmarks.streams.real import MIXTURES, network
 from benchmarks.streams.rows import names, read
 
-WAYS = MIXTURES | {f"network alone, {size}": {"size": size} for size in ("small", "medium")}
+MEDIUM = {"size": "small", "depth": 3, "model_size": 64}
+WAYS = MIXTURES | {"network alone, small": {"size": "small"}, "network alone, medium": MEDIUM}
 
 
 def cells(streams=("long",), rows=20_000):
@@ -23,7 +24,7 @@ def cells(streams=("long",), rows=20_000):
 def measure(cell):
     """Return the scores of a cell."""
     count = sum(1 for _ in read(cell["stream"], cell["rows"] or 10**9))
-    return network(cell, count, {"chunk": 32, **WAYS[cell["way"]]})
+    return network(cell, count, WAYS[cell["way"]])
 
 
 if __name__ == "__main__":

@@ -5,7 +5,7 @@
 Written down before the first run:
 
 - Each of the 58 files is a run of `foretrace stream` on its columns `timestamp` and `value`, with
-  nothing set but intervals that hold 99 % and chunks of 32 rows, which change no prediction.
+  nothing set but intervals that hold 99 %.
 - *foretrace* is the surprise of a value, minus the logarithm of its tail probability. The tail is
   exponential from the prediction on, and has 1 / 200 beyond either end of the interval. No surprise
   is above 10,000.
@@ -88,7 +88,7 @@ def series(path):
 def surprises(path):
     """Return the surprise of each value of a file, before it is learned."""
     found = []
-    options = {"target": "value", "task": "regression", "time": ("timestamp",), "chunk": 32}
+    options = {"target": "value", "task": "regression", "time": ("timestamp",)}
     with tempfile.TemporaryDirectory() as folder:
         run(
             StreamConfig(str(path), coverage=0.99, **options),

@@ -84,13 +84,13 @@ def measure(cell):
 
 
 def mixture(cell, xs, ys, asked):
-    """Score `foretrace stream`'s default in chunks of 10 or 50 rows; compilation included."""
+    """Score `foretrace stream`'s default; compilation included."""
     columns = {f"x{i}": x for i, x in enumerate(xs.astype(int).T)}
     labels = np.where(asked, ys.astype(str), "")
     with tempfile.TemporaryDirectory() as folder:
         given = {"source": write(f"{folder}/cues.csv", **columns, target=labels)}
         given |= {"target": "target", "task": "classification", "previous": False}
-        found = follow({}, chunk=10 if cell["delay"] < 50 else 50, log_every=len(xs) // 10, **given)
+        found = follow({}, log_every=len(xs) // 10, **given)
     scored = found.scored("accuracy", len(xs))
     parts = [round(part, 4) for part in scored["parts"][:10]]
     return {"accuracy": found.result.scores["accuracy"], **scored, "parts": parts}

@@ -35,28 +35,23 @@ WAYS = MIXTURES | {
     "spatial": {"rule": "spatial"},
     "truncated": {"rule": "truncated"},
     "exact (credit depth 2)": {"rule": "online(depth=2)"},
-    "exact (credit depth 2), chunks of 32": {"rule": "hybrid(depth=2)", "chunk": 32},
-    "hybrid, chunks of 32": {"rule": "hybrid", "chunk": 32},
-    "BPTT, chunks of 32 (equal memory)": {"rule": "bptt", "chunk": 32},
 }
 LAGS = {"ecg": 72}
 WARM = 300
 
 
-def cells(streams=("real",), rows=20_000, seeds=(0,), limit=600):
+def cells(streams=("real",), rows=20_000, limit=600):
     """Return the cells: foretrace's, then the peers'.
 
     Args:
         streams: names of streams, or of groups of them: real, packaged, unseen, long, tickets.
         rows: first rows of each stream; 0 for all.
-        seeds: seeds of the default mixture and of the network.
         limit: CPU seconds for a cell of a peer.
     """
     ours, theirs = [], []
     for name in names(streams):
         here, classes = {"stream": name, "rows": rows}, ANY[name].classes
-        for seed in seeds:
-            ours += ledger.grid(**here, way=WAYS, **({"seed": seed} if seed else {}))
+        ours += ledger.grid(**here, way=WAYS)
         lags = [0, LAGS.get(name, 8)]
         theirs += ledger.grid(**here, way=peers.river_models(classes), lags=lags, limit=limit)
         theirs += ledger.grid(**here, way=peers.capymoa_models(classes), lags=0, limit=limit)
@@ -87,9 +82,9 @@ def network(cell, count, way):
     """Follow the stream as `foretrace stream` does, at its default size and rate."""
     import jax
 
-    model = {"size": "small", **way, "seed": cell.get("seed", 0)}
-    steps = {"chunk": model.pop("chunk", 1), "log_every": max(count // 10, 1)}
-    found = follow(model, rows=count, warm=WARM, **options(cell["stream"]), **steps)
+    steps = {"log_every": max(count // 10, 1)}
+    given = options(cell["stream"]) | steps
+    found = follow({"size": "small", **way}, rows=count, warm=WARM, **given)
     jax.clear_caches()
     score = "accuracy" if ANY[cell["stream"]].classes else "mae"
     scored = found.scored(score, found.result.position.row)

@@ -120,7 +120,7 @@ def written(cell, folder):
         # Noise up to four columns: most of these streams then share one program.
         xs = np.concatenate([xs, random.normal(size=(len(xs), max(4 - xs.shape[1], 0)))], axis=1)
         columns = {f"x{i}": x for i, x in enumerate(xs.T)}
-        options = {"previous": False, "chunk": 20}
+        options = {"previous": False}
     texts = {
         column: [f"{value:.5g}" for value in values] if values.dtype.kind == "f" else values
         for column, values in columns.items()

@@ -28,25 +28,24 @@ BAD = ("NaN", "inf", "-inf", "1e300", "-1e12", "", "?", "oops")
 MACHINE = ("seconds", "rows_per_second", "resident_mib", "microseconds")
 
 KINDS = {
-    "one network": ["--size", "small", "--ignore", "who", "start", "--chunk"],
-    "mixture": ["--ignore", "who", "start", "--chunk"],
-    "members": [*"--size fast --member who --reset start --members 32 --chunk".split()],
+    "one network": ["--size", "small", "--ignore", "who", "start"],
+    "mixture": ["--ignore", "who", "start"],
+    "members": [*"--size fast --member who --reset start --members 32".split()],
 }
-"""Further arguments of the command; the last one takes the rows of a chunk."""
+"""Further arguments of the command."""
 PRESENT = 24
 """Members at a time; those that leave keep their places until others take them."""
 
 
-def cells(rows=1_000_000, kills=20, stops=5, chunk=16, seed=0):
+def cells(rows=1_000_000, kills=20, stops=5, seed=0):
     """Return the cells.
 
     Args:
         kills: times `kill -9`.
         stops: times SIGTERM.
-        chunk: rows that are learned together.
         seed: seed of the rows and of what happens when.
     """
-    return ledger.grid(kind=KINDS, rows=rows, kills=kills, stops=stops, chunk=chunk, seed=seed)
+    return ledger.grid(kind=KINDS, rows=rows, kills=kills, stops=stops, seed=seed)
 
 
 def measure(cell):
@@ -55,13 +54,13 @@ def measure(cell):
         return soak(Path(folder), **cell)
 
 
-def soak(folder, *, kind, rows, kills, stops, chunk, seed):
+def soak(folder, *, kind, rows, kills, stops, seed):
     """Return what happened in a folder, as `measure` does."""
     draw = random.Random(seed)
     bad = write_rows(folder / "rows.csv", rows, draw)
-    every = max(rows // 100, chunk)
+    every = max(rows // 100, 32)
     options = ["--log-every", str(every // 2), "--checkpoint-every", str(every), *KINDS[kind]]
-    first = ["stream", "rows.csv", "--target", "y", *options, str(chunk)]
+    first = ["stream", "rows.csv", "--target", "y", *options]
     began = time.monotonic()
     if code := start(folder, [*first, "--run-dir", "alone"]).wait():
         raise SystemExit(f"the undisturbed run ended with {code}")

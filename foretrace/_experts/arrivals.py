@@ -188,14 +188,14 @@ class Arrivals:
         return row, behind, found
 
     def _encoded(self, columns: Moments, raw: RawRow) -> tuple[Array, Array, Moments, Array]:
-        bound, given = self.shape.bound, jnp.asarray(raw.x)
+        given = jnp.asarray(raw.x)
         is_number = jnp.asarray(raw.is_number) > 0
         is_there = is_number & jnp.isfinite(given)
         x = jnp.where(is_there, given, 0.0)
-        outlier = is_there & (columns.within(x, bound) != x)
+        outlier = is_there & (columns.within(x) != x)
         known = is_there & ~outlier if self.shape.masks else is_there
-        counted, columns = columns.learn(x, bound, known)
-        scores = jnp.where(known, columns.score(counted, bound), 0.0)
+        counted, columns = columns.learn(x, known)
+        scores = jnp.where(known, columns.score(counted), 0.0)
         missing = jnp.roll((is_number & ~known).astype(x.dtype), 1)
         inputs = jnp.where(is_number, scores, jnp.nan_to_num(given) + missing)
         places = np.asarray(self.shape.lagged[: self.shape.num_raw], int)
@@ -210,11 +210,11 @@ class Arrivals:
         shape = self.shape
         is_there = jnp.isfinite(y)
         y = jnp.where(is_there, y, 0.0)
-        outlier = is_there & (moments.within(y[None], shape.bound)[0] != y)
+        outlier = is_there & (moments.within(y[None])[0] != y)
         known = is_there & ~outlier if shape.masks else is_there
         counts = known & jnp.asarray(learning)
-        _, learned = moments.learn(y[None], shape.bound, counts[None])
-        ordinary, doubts = before.learn(y, shape.bound, counts), stream.doubts
+        _, learned = moments.learn(y[None], counts[None])
+        ordinary, doubts = before.learn(y, counts), stream.doubts
         learned = ordinary.cleaned(learned)
         came = jnp.where(known, y, jnp.nan)
         is_far = ordinary.is_far(y)
@@ -233,7 +233,7 @@ class Arrivals:
         mean, scale = units.all.mean[0], units.scale[0]
         has_last, believed = jnp.isfinite(now.last), jnp.isfinite(now.believed)
         complete = (stream.num_rows >= shape.delay) & jnp.isfinite(after.recent).all()
-        score = jnp.where(believed, units.score(now.believed, shape.bound)[0], 0.0)
+        score = jnp.where(believed, units.score(now.believed)[0], 0.0)
         previous = jnp.stack([score, jnp.where(believed, 0.0, 1.0)])
         row = self._row(
             last=now.believed,

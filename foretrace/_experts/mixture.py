@@ -32,13 +32,12 @@ from foretrace._experts.intervals import Intervals, MemberErrors, Tracked, bound
 from foretrace._experts.mix_classes import ClassMixture, ClassWeights
 from foretrace._experts.mix_numbers import NumberMixture, NumberWeights
 from foretrace._experts.moments import settled_scale
-from foretrace._experts.network import Health, NetworkState
+from foretrace._experts.network import NetworkState, Refusals
 from foretrace._experts.of_members import in_slots, once, read, write
 from foretrace._experts.ring import Ring
 from foretrace._experts.rows import RawRow, unpack
 from foretrace._experts.score import (
     OF_CLASSES,
-    OF_NETWORK,
     OF_NUMBERS,
     of_row,
     score_class,
@@ -49,7 +48,6 @@ from foretrace._experts.shape import Shape
 from foretrace._experts.tallies import Tallies, new_tallies, tally
 from foretrace._learner.learner import Learner
 from foretrace._learner.packing import Packed, Packing
-from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Float, Int
 
 SETTLED = 10
@@ -159,7 +157,7 @@ class Report(NamedTuple):
         outliers: number of outliers so far, of columns and of labels.
         tallies: counts of each class; None for numbers.
         of_members: errors of the members, by their slots; None without members or intervals.
-        health: values of the network beside sums; None without one.
+        refusals: steps of the network that were refused; None without one.
     """
 
     total: dict[str, float]
@@ -170,7 +168,7 @@ class Report(NamedTuple):
     outliers: Any
     tallies: Any
     of_members: MemberErrors | None
-    health: Health | None
+    refusals: Refusals | None
 
 
 class Mixture:
@@ -332,14 +330,6 @@ class Mixture:
         with jax.enable_x64(True):
             return self.intervals.between(np.asarray(self._margins(state, slot)), coverage)
 
-    def network_of(self, state: MixtureState, slot: int) -> tuple[Any, Carry]:
-        """Return the recurrent network of a mixture that has one, and the carry of a stream."""
-        at = next(i for i, one in enumerate(state.experts) if isinstance(one, NetworkState))
-        carry = (state.late_carries or state.carries)[at]  # the one that learning takes
-        if self.shape.members is not None:
-            carry = jax.tree.map(lambda leaf: leaf[slot], carry)
-        return state.experts[at].learner.network, carry
-
     def newest(
         self, state: MixtureState | Packed, slots: Sequence[int]
     ) -> tuple[np.ndarray, np.ndarray]:
@@ -392,9 +382,9 @@ class Mixture:
         weights = self.mixture.weights(state.weights).reshape(len(self.names), -1).mean(axis=1)
         moments = state.arrived.columns
         units = jnp.stack([moments.all.mean, settled_scale(moments)])
-        health = None if (network := network_in(state)) is None else network.health
+        refusals = None if (network := network_in(state)) is None else network.refusals
         counts = state.arrived.outliers, state.tallies
-        return state.sums, weights, units, *counts, state.of_members, health
+        return state.sums, weights, units, *counts, state.of_members, refusals
 
     def _traced_margins(self, state: MixtureState, slot: Array) -> Array:
         scale: Any = state.arrived.target
@@ -623,9 +613,7 @@ class Mixture:
             state = state._replace(weights=weights)
         scores = jnp.where(row.is_scored, scores, jnp.nan)
         if state.sums is not None:
-            network = network_in(state)
-            measures = jnp.zeros(len(OF_NETWORK)) if network is None else network.measures
-            row_sums = of_row(self.scores, scores, wrong, measures)
+            row_sums = of_row(self.scores, scores, wrong)
             state = state._replace(sums=state.sums + row_sums[None])
         if state.tallies is not None:
             answer = old.mixed, old.seen.moments[0]

@@ -26,6 +26,9 @@ from jax import lax
 
 from foretrace._types import Array, Bool, Float
 
+BOUND = 10.0
+"""Number of standard deviations beyond which a number is an outlier."""
+
 SETTLED = 30
 """Number of samples before running statistics are used to detect outliers."""
 
@@ -81,22 +84,22 @@ class Moments(NamedTuple):
         """The standard deviation; 1 while all numbers were the same."""
         return jnp.where(self.all.variance > 0, jnp.sqrt(self.all.variance), 1.0)
 
-    def score(self, x: Float[Array, "*N"], bound: float) -> Float[Array, "*N"]:
-        """Return a number's distance from the mean in standard deviations, clipped at the bound."""
-        return jnp.clip((x - self.all.mean) / self.scale, -bound, bound)
+    def score(self, x: Float[Array, "*N"]) -> Float[Array, "*N"]:
+        """Return a number's distance from the mean in standard deviations, clipped at `BOUND`."""
+        return jnp.clip((x - self.all.mean) / self.scale, -BOUND, BOUND)
 
-    def within(self, x: Float[Array, "*N"], bound: float) -> Float[Array, "*N"]:
-        """Return a number, clipped to `bound` standard deviations once the mean has settled."""
+    def within(self, x: Float[Array, "*N"], bound: float = BOUND) -> Float[Array, "*N"]:
+        """Return a number, clipped to some standard deviations once the mean has settled."""
         z = (x - self.all.mean) / self.scale
         settled = SETTLED if self.first is None else FIRST
         beyond = (jnp.abs(z) > bound) & (self.all.num_samples >= settled) & (self.all.variance > 0)
         return jnp.where(beyond, self.all.mean + jnp.sign(z) * bound * self.scale, x)
 
     def learn(
-        self, x: Float[Array, "*N"], bound: float, known: Bool[Array, "*N"]
+        self, x: Float[Array, "*N"], known: Bool[Array, "*N"]
     ) -> tuple[Float[Array, "*N"], "Moments"]:
         """Return a number as counted, and the moments behind it, unchanged if it is not known."""
-        inside, zero = self.within(x, bound), jnp.zeros_like(x)
+        inside, zero = self.within(x), jnp.zeros_like(x)
         none = Average(zero, zero, zero)
         less = 1.0 if self.first is None else FORGIVEN
         excess = jnp.where(inside != x, self.excess + 1, jnp.maximum(self.excess - less, 0))

@@ -28,9 +28,6 @@ from foretrace._learner.state import LearnerState
 from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Bool, Float
 
-PROBE = 32
-"""Number of inputs that are kept, over which a dead unit is looked for."""
-
 _BOUND = 10.0
 """Multiple of its size at which a residual is clipped."""
 
@@ -59,18 +56,18 @@ class Residuals(NamedTuple):
     num_labels: Float[Array, ""]
 
 
-class Health(NamedTuple):
-    """Values that a run reports of the network, beside sums.
+class Refusals(NamedTuple):
+    """Steps of the network that were refused, as loss or gradient was not finite.
 
     Args:
-        in_a_row: number of the last steps that were refused, as they were not finite.
+        total: their number.
+        in_a_row: number of the last ones.
         longest: largest such number so far.
-        inputs: its last inputs.
     """
 
+    total: Float[Array, ""]
     in_a_row: Float[Array, ""]
     longest: Float[Array, ""]
-    inputs: Float[Array, "P I"]
 
 
 class NetworkState(NamedTuple):
@@ -79,16 +76,12 @@ class NetworkState(NamedTuple):
     Args:
         learner: network and optimiser; the carry is each stream's own.
         residuals: statistics of the residuals of numbers.
-        measures: loss of the last step, norm of its gradient before clipping and of the change of
-            the parameters, zeros without a label; whether there was one and the step was accepted;
-            whether it was refused because it was not finite.
-        health: values that a run reports; None in a program without them.
+        refusals: steps that were refused; None in a program that does not count them.
     """
 
     learner: LearnerState
     residuals: Residuals
-    measures: Float[Array, "5"]
-    health: Health | None
+    refusals: Refusals | None
 
 
 class RecurrentNetwork(AbstractExpert):
@@ -115,14 +108,12 @@ class RecurrentNetwork(AbstractExpert):
     def init(self) -> NetworkState:
         """Return the state before the first row."""
         zero, zeros = jnp.zeros(()), jnp.zeros(self.answer.outputs)
-        inputs = jnp.zeros((PROBE, self.learner.network.input_size))
         with jax.enable_x64(self.x64):
             learner = self.learner.init()._replace(carry=None)
         return NetworkState(
             learner,
             Residuals(zeros, zero, new_error_scale(zeros), zero),
-            jnp.zeros(5),
-            Health(zero, zero, inputs),
+            Refusals(zero, zero, zero),
         )
 
     def new_carry(self, learned: NetworkState) -> Carry:
@@ -154,19 +145,16 @@ class RecurrentNetwork(AbstractExpert):
             ready = now.learner._replace(carry=state.carry)
             learner, info = self.learner.step(ready, x[None], y[None], mask=known)
             after = optax.tree.where(lesson.has_row, learner.carry, state.carry)
-        kind, is_refused = features.row.dtype, lesson.has_row & ~info.accepted
-        measures = jnp.stack([info.loss, info.gradient_norm, info.update_norm]).astype(kind)
-        counts = jnp.stack([lesson.known & info.accepted, is_refused]).astype(kind)
-        if (health := now.health) is not None:
-            in_a_row = jnp.where(is_refused, health.in_a_row + 1, 0.0)
-            inputs = jnp.concatenate([health.inputs[1:], features.inputs[None]])
-            after_row = Health(in_a_row, jnp.maximum(health.longest, in_a_row), inputs)
-            health = optax.tree.where(lesson.has_row, after_row, health)
+        if (refusals := now.refusals) is not None:
+            is_refused = lesson.has_row & ~info.accepted
+            in_a_row = jnp.where(is_refused, refusals.in_a_row + 1, 0.0)
+            total, longest = refusals.total + is_refused, jnp.maximum(refusals.longest, in_a_row)
+            after_row = Refusals(total, in_a_row, longest)
+            refusals = optax.tree.where(lesson.has_row, after_row, refusals)
         found = NetworkState(
             learner._replace(carry=None),
             self._noted(now.residuals, lesson),
-            jnp.concatenate([jnp.where(counts[0] > 0, measures, 0.0), counts]),
-            health,
+            refusals,
         )
         return Remembered(found, after, state.ahead)
 

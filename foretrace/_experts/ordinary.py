@@ -45,9 +45,9 @@ class Ordinary(NamedTuple):
         beyond = jnp.abs(y - self.moments.all.mean[0]) > _BEYOND * self.reach
         return beyond & (self.moments.within(y[None], _FAR)[0] != y)
 
-    def learn(self, y: Float[Array, ""], bound: float, known: Bool[Array, ""]) -> "Ordinary":
-        """Return what is known after a label, `bound` deviations beyond which it is an outlier."""
-        return self._replace(moments=self.moments.learn(y[None], bound, known[None])[1])
+    def learn(self, y: Float[Array, ""], known: Bool[Array, ""]) -> "Ordinary":
+        """Return what is known after a label."""
+        return self._replace(moments=self.moments.learn(y[None], known[None])[1])
 
     def cleaned(self, moments: Moments) -> Moments:
         """Return moments of all labels without broken first ones, which would hide their scale."""

@@ -23,17 +23,12 @@ _BINS = 10
 """Number of bins of the predicted class's probability, for comparison with its accuracy."""
 
 
-OF_NETWORK = ("loss", "gradient_norm", "update_norm", "accepted", "refused")
-"""Sums over the network's steps: measures of those that were accepted, and numbers of steps."""
-
-
 def sums_of(scores: tuple[str, ...], experts: tuple[str, ...]) -> list[str]:
     """Return the names of the sums over all rows whose label came, and that had an answer.
 
     Their number; their scores; right minus probability of the predicted class, in each bin of this
     probability; by how much the main score is better than that of each baseline, and its square;
-    the square of the log loss, or of the absolute error; errors of the experts. Behind them, the
-    sums of the network.
+    the square of the log loss, or of the absolute error; errors of the experts.
 
     Args:
         scores: names of the scores.
@@ -41,7 +36,7 @@ def sums_of(scores: tuple[str, ...], experts: tuple[str, ...]) -> list[str]:
     """
     gaps = [f"gap {k}" for k in range(_BINS if "confidence" in scores else 0)]
     gains = [f"{square}gain {name}" for square in ("", "squared ") for name in compared(scores)]
-    return ["rows", *scores, *gaps, *gains, "squared", *experts, *OF_NETWORK]
+    return ["rows", *scores, *gaps, *gains, "squared", *experts]
 
 
 def compared(scores: tuple[str, ...]) -> list[str]:
@@ -53,15 +48,13 @@ def of_row(
     names: tuple[str, ...],
     scores: Float[Array, "S"],
     errors: Float[Array, "E"],
-    measures: Float[Array, "5"],
 ) -> Float[Array, "T"]:
-    """Return what a row adds to `sums_of`: only measures if it has no scores, which are then NaN.
+    """Return what a row adds to `sums_of`: zeros if it has no scores, which are then NaN.
 
     Args:
         names: names of the scores.
         scores: its scores.
         errors: errors of the experts.
-        measures: measures of the network's step.
     """
     others = np.array([names.index(name + names[0]) for name in compared(names)], int)
     gaps, gain, watched = jnp.zeros(0), scores[others] - scores[0], scores[0]
@@ -72,8 +65,7 @@ def of_row(
         )
         gaps = jnp.where(mine, scores[0] - sure, 0.0)
     parts = [jnp.ones(1), scores, gaps, gain, gain * gain, watched[None] ** 2, errors]
-    found = jnp.where(jnp.isnan(scores[0]), 0.0, jnp.concatenate(parts))
-    return jnp.concatenate([found, measures])
+    return jnp.where(jnp.isnan(scores[0]), 0.0, jnp.concatenate(parts))
 
 
 def score_class(

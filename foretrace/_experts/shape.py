@@ -60,7 +60,6 @@ class Shape:
             experts; None for `outputs`.
         raw: whether numbers are also features as they are, without units.
         ahead: whether the numbers of the rows behind a row are predicted, and not its own.
-        bound: number of standard deviations beyond which a number is an outlier.
         masks: whether an outlier counts as missing; else it counts as if it lay at the bound.
         coverage: share of the numbers that intervals around predictions are to hold.
         alarms: probability of each class with an alarm from which a row is marked.
@@ -81,7 +80,6 @@ class Shape:
     begun_with: int | None = None
     raw: bool = False
     ahead: bool = False
-    bound: float = 10.0
     masks: bool = False
     coverage: float = 0.9
     alarms: tuple[float, ...] = ()

@@ -227,7 +227,7 @@ class Encoder(Counting):
             self._tell(
                 "values of columns without room",
                 f"{shown(name)} finds no room in {self.width} inputs and is left out, as is every "
-                "later column that needs more; raise `features`, or --look-ahead of a run",
+                "later column that needs more; in Python, raise `features`",
             )
         return at is not None
 

@@ -13,25 +13,17 @@ _SPACES = "\u00a0\u202f "
 _CURRENCY = r"[$€£¥₹₽₩₺₫₪฿]|\b(?:USD|EUR|GBP|JPY|CHF|CNY|INR|CAD|AUD|SEK|NOK|DKK|PLN|BRL)\b"
 
 _NUMBERS = (
-    (
-        "a comma between thousands",
-        "thousands=','",
-        r"\d{1,3}(,\d{3}){2,}(\.\d+)?|\d{1,3}(,\d{3})+\.\d+",
-    ),
-    (
-        "a point between thousands and a decimal comma",
-        "thousands='.', decimal=','",
-        r"\d{1,3}(\.\d{3})+,\d+",
-    ),
-    ("a point between thousands", "thousands='.'", r"\d{1,3}(\.\d{3}){2,}"),
-    ("a space between thousands", "thousands=' '", rf"\d{{1,3}}([{_SPACES}]\d{{3}})+([.,]\d+)?"),
-    ("an apostrophe between thousands", 'thousands="\'"', r"\d{1,3}(['’]\d{3})+([.,]\d+)?"),
-    ("an underscore between digits", "thousands='_'", r"\d+(_\d+)+(\.\d+)?"),
-    ("a comma, for decimals or thousands", "decimal=',' or thousands=','", r"\d{1,3}(,\d{3})+"),
-    ("a decimal comma", "decimal=','", r"\d*,\d+"),
-    ("", "", r"\d+\.?\d*|\.\d+"),
+    ("a comma between thousands", r"\d{1,3}(,\d{3}){2,}(\.\d+)?|\d{1,3}(,\d{3})+\.\d+"),
+    ("a point between thousands and a decimal comma", r"\d{1,3}(\.\d{3})+,\d+"),
+    ("a point between thousands", r"\d{1,3}(\.\d{3}){2,}"),
+    ("a space between thousands", rf"\d{{1,3}}([{_SPACES}]\d{{3}})+([.,]\d+)?"),
+    ("an apostrophe between thousands", r"\d{1,3}(['’]\d{3})+([.,]\d+)?"),
+    ("an underscore between digits", r"\d+(_\d+)+(\.\d+)?"),
+    ("a comma, for decimals or thousands", r"\d{1,3}(,\d{3})+"),
+    ("a decimal comma", r"\d*,\d+"),
+    ("", r"\d+\.?\d*|\.\d+"),
 )
-"""Ways of writing a number: the name, options of `pandas.read_csv`, and a pattern.
+"""Ways of writing a number: the name and a pattern.
 
 The last one is read, unless a sign stands beside it.
 """
@@ -61,12 +53,10 @@ class Written(NamedTuple):
     Args:
         how: name of the way.
         example: a text that is written so.
-        advice: what to do.
     """
 
     how: str
     example: str
-    advice: str
 
 
 def number_format(texts: Sequence[str]) -> Written | None:
@@ -83,30 +73,26 @@ def number_format(texts: Sequence[str]) -> Written | None:
     """
     ways = {text: _way(text) for text in dict.fromkeys(texts)}
     found = [text for text in texts if ways[text] is not None]
-    unread = [text for text in found if ways[text] and ways[text] != ("", "")]
+    unread = [text for text in found if ways[text]]
     if not unread or 2 * len(found) <= len(texts):
         return None
     # One text that can be read in one way alone says how the others are meant.
-    clear = [text for text in unread if " or " not in (ways[text] or ("",))[0]]
+    clear = [text for text in unread if " or " not in (ways[text] or "")]
     example = (clear or unread)[0]
-    how, options = ways[example] or ("", "")
-    advice = "write them as 1234.5"
-    if options:
-        advice += f", or give ft.stream.run the frame of pandas.read_csv(…, {options})"
-    return Written(how, example, advice)
+    return Written(ways[example] or "", example)
 
 
-def _way(text: str) -> tuple[str, str] | None:
-    """Return how a number is written, and options of pandas that read it; None if it is none."""
+def _way(text: str) -> str | None:
+    """Return how a number is written, empty if it can be read; None if it is none."""
     bare, signs = text.strip(), []
     for name, pattern in (("a currency", _CURRENCY), ("a percent sign", "[%‰]")):
         rest = re.sub(pattern, "", bare, count=1).strip()
         signs += [name] * (rest != bare)
         bare = rest
     bare = bare.strip("()").lstrip("+-− ")
-    for name, options, pattern in _NUMBERS:
+    for name, pattern in _NUMBERS:
         if re.fullmatch(pattern, bare, re.ASCII):
-            return ", and ".join(filter(None, [name, *signs])), "" if signs else options
+            return ", and ".join(filter(None, [name, *signs]))
     return None
 
 

@@ -1,6 +1,6 @@
 """Rows of a frame of pandas in memory, read like the rows of a parquet file."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from foretrace._rows.ahead import Ahead
@@ -48,7 +48,7 @@ class FrameSource(Source):
             raise SourceError(f"the frame has two columns {twice[0]!r}; rename one")
         check_width(FRAME, names)
 
-    def _rows(self, after: Position, columns: Sequence[str]) -> Iterator[tuple[Row, Position]]:
+    def _rows(self, after: Position) -> Iterator[tuple[Row, Position]]:
         return self._table(self._values(), after)
 
     def _values(self) -> Iterator[Row]:

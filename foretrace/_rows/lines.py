@@ -106,8 +106,7 @@ def open_bytes(path: str, pipe: Pipe | None = None) -> Any:
     """
     if path == STDIN:
         pipe = Pipe() if pipe is None else pipe
-        pipe.is_compressed = pipe.peek(2) == _GZIP
-        return _Gzip(pipe) if pipe.is_compressed else pipe
+        return _Gzip(pipe) if pipe.peek(2) == _GZIP else pipe
     if Path(path).is_dir():
         raise SourceError(f"{path} is a folder; give a file, or - for standard input")
     else:

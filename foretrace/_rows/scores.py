@@ -18,13 +18,11 @@ class Score(NamedTuple):
         title: title in tables and figures.
         sign: 1 where a smaller score is better, -1 where a larger one is, 0 where neither is.
         share: whether it is shown as a percentage.
-        curve: whether its course over the rows is drawn.
     """
 
     title: str
     sign: int
     share: bool = False
-    curve: bool = True
 
     def text(self, value: float) -> str:
         """Return a value as it is shown."""
@@ -38,7 +36,7 @@ SCORES = {
     "mae": Score("mean absolute error", 1),
     "rmse": Score("root mean square", 1),
     "coverage": Score("in the interval", 0, share=True),
-    "width": Score("its width", 0, curve=False),
+    "width": Score("its width", 0),
 }
 """The scores of a stream by the names under which they are reported."""
 

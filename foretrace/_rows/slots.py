@@ -3,15 +3,9 @@
 import dataclasses
 from collections import Counter, OrderedDict, deque
 from collections.abc import Hashable
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from foretrace._rows.learned import Learned, check_fits
-
-WhenFull = Literal["evict", "stop"]
-
-
-class NoFreeSlotError(ValueError):
-    """All slots are taken, and no member may lose its own."""
 
 
 class Slot(NamedTuple):
@@ -56,9 +50,8 @@ class SlotTable(Learned):
     dropped and counted.
 
     Args:
-        num_slots: maximum number of members.
-        when_full: what happens to one member more: "evict" gives it the slot of the member seen
-            least recently, "stop" raises an error.
+        num_slots: maximum number of members; one more gets the slot of the member seen least
+            recently.
 
     In `members`, the member seen least recently comes first.
 
@@ -73,11 +66,10 @@ class SlotTable(Learned):
     free: list[int]
     counts: Counter[str]
 
-    def __init__(self, num_slots: int, *, when_full: WhenFull = "evict"):
+    def __init__(self, num_slots: int):
         if num_slots < 1:
             raise ValueError(f"members={num_slots} must be at least 1")
         self.num_slots = num_slots
-        self.when_full = when_full
         self.members = OrderedDict()
         self.free = []
         self.counts = Counter()
@@ -99,10 +91,6 @@ class SlotTable(Learned):
         Args:
             name: name of the member.
             reset: whether the member starts anew with this row.
-
-        Raises:
-            NoFreeSlotError: all slots are taken, and no member may lose its own; nothing has
-                changed.
         """
         if name not in self.members:
             return Slot(self._join(name), True)
@@ -157,12 +145,6 @@ class SlotTable(Learned):
             # No slot is free for a second use, so the taken ones are 0, 1, ...: the next one was
             # never used.
             index = len(self.members)
-        elif self.when_full == "stop":
-            raise NoFreeSlotError(
-                f"{str(name)[:80]!r} is one member more than the {self.num_slots} slots; raise "
-                "--members, or choose --when-full evict, which gives it the slot of the member "
-                "seen least recently"
-            )
         else:
             _, evicted = self.members.popitem(last=False)
             index = evicted.slot

@@ -9,7 +9,7 @@ import codecs
 import csv
 import hashlib
 import json
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
@@ -57,8 +57,6 @@ class Source:
         bad_rows: what happens at a row that cannot be read: "stop" raises an error, "skip" counts
             it. A row that is too long, and a header that cannot be read, always raise an error.
         times: format of some columns, as for `read_date`; values become dates where it fits.
-        hand_on: whether bytes of standard input are kept in `pipe` until they are released, for a
-            run that goes on.
         ahead: columns whose values are known in advance, for which rows of a file are read ahead.
 
     Raises:
@@ -83,7 +81,6 @@ class Source:
         encoding: Encoding = "utf-8",
         bad_rows: BadRows = "stop",
         times: Mapping[str, str] | None = None,
-        hand_on: bool = False,
         ahead: Ahead | None = None,
     ):
         if ahead is not None and path == STDIN:
@@ -94,7 +91,7 @@ class Source:
         self.ahead = ahead
         self.times = dict(times or {})
         self.path = path
-        self.pipe = Pipe(is_kept=hand_on) if path == STDIN else None
+        self.pipe = Pipe() if path == STDIN else None
         self.format = detect_format(path) if format == "auto" else format
         self.encoding = encoding
         self.bad_rows = bad_rows
@@ -103,21 +100,18 @@ class Source:
         if len(self.delimiter) != 1:
             raise SourceError(f"delimiter={delimiter!r} must be a single character")
 
-    def rows(
-        self, after: Position | None = None, columns: Sequence[str] = ()
-    ) -> Iterator[tuple[Row, Position]]:
+    def rows(self, after: Position | None = None) -> Iterator[tuple[Row, Position]]:
         """Yield rows, each with the position behind it.
 
         Args:
-            after: position to go on from; standard input goes on with the next bytes.
-            columns: columns of the rows before. Standard input may then begin with or without a
-                header.
+            after: position to go on from; standard input goes on with the rows that come, behind
+                another header.
 
         Raises:
             SourceError: the source cannot be read.
             ReplacedError: the rows up to `after` are not those that were read before.
         """
-        rows = self._rows(after or Position(), columns)
+        rows = self._rows(after or Position())
         rows = map(self._dated, rows) if self.times else rows
         return rows if self.ahead is None else self.ahead.rows(rows)
 
@@ -128,7 +122,7 @@ class Source:
                 item[0][name] = date
         return item
 
-    def _rows(self, after: Position, columns: Sequence[str]) -> Iterator[tuple[Row, Position]]:
+    def _rows(self, after: Position) -> Iterator[tuple[Row, Position]]:
         """Yield rows as they are written."""
         if self.format == "parquet":
             yield from self._parquet(after)
@@ -139,46 +133,25 @@ class Source:
             elif self.format == "jsonl":
                 yield from self._jsonl(lines, after)
             else:
-                yield from self._csv(lines, after, tuple(columns))
+                yield from self._csv(lines, after)
 
-    def _csv(
-        self, lines: Lines, after: Position, known: tuple[str, ...]
-    ) -> Iterator[tuple[Row, Position]]:
+    def _csv(self, lines: Lines, after: Position) -> Iterator[tuple[Row, Position]]:
         reader = csv.reader(lines, delimiter=self.delimiter, strict=True)
-        pending: list[list[str] | BadRow] = []
-        first: list[str] | None
         try:
-            try:
-                first = self._fields(reader, lines)
-            except BadRow as error:
-                if self.path != STDIN or not known:
-                    raise
-                # A pipe that goes on with a row that cannot be read, which may be skipped.
-                first = list(known)
-                pending.append(error)
+            first = self._fields(reader, lines)
             if first is None:
-                if self.path == STDIN and known:
+                if self.path == STDIN and after.row:
                     return  # a pipe that was at its end before
                 raise SourceError(f"{self.name} is empty; the first line must name the columns")
-            if self.path == STDIN and known and tuple(first) != known:
-                # A pipe that goes on without its header: its first line is a row.
-                columns = known
-                pending.append(first)
-            else:
-                columns = _checked_header(self.name, first)
+            columns = _checked_header(self.name, first)
         finally:
             self._seek(lines, after)  # also where the header is wrong: it may be another file's
 
         def read_row() -> Row | None:
-            kept, blank = pending.pop() if pending else None, 0
-            if isinstance(kept, BadRow):
-                raise kept
-            fields = self._fields(reader, lines) if kept is None else kept
+            fields, blank = self._fields(reader, lines), 0
             if fields == [] and len(columns) == 1:
                 fields = [""]  # of a single column, a blank line is an empty value
-            # A blank line, or a header.
-            while fields == [] or (fields == list(known) and self._is_at_seam(lines)):
-                self._drop(lines)
+            while fields == []:  # a blank line
                 fields, blank = self._fields(reader, lines), self._count_blank(blank, lines)
             if fields is None:
                 return None
@@ -197,11 +170,6 @@ class Source:
                 "the quotes, or leave such rows out with --bad-rows skip"
             ) from error
 
-    def _drop(self, lines: Lines, *, bad: int = 0) -> None:
-        """Drop from the pipe the lines of the present row, which holds nothing to learn."""
-        if self.pipe is not None:
-            lines.offset -= self.pipe.drop(lines.row_began, lines.offset, bad=bad)
-
     def _seek(self, lines: Lines, after: Position) -> None:
         """Go on behind a position; a pipe is there already."""
         if after.offset and self.path != STDIN:
@@ -214,10 +182,6 @@ class Source:
                 "another; is this the right source?"
             )
         return blank + 1
-
-    def _is_at_seam(self, lines: Lines) -> bool:
-        """Return whether the present row is the first of a pipe that continues an earlier one."""
-        return self.pipe is not None and lines.row_began == self.pipe.seam > 0
 
     def _check_length(self, fields: list[str], columns: tuple[str, ...], line: int) -> None:
         if len(fields) != len(columns):
@@ -234,7 +198,6 @@ class Source:
             lines.begin_row()
             text, blank = next(lines, None), 0
             while text is not None and not text.strip():
-                self._drop(lines)
                 lines.begin_row()
                 text, blank = next(lines, None), self._count_blank(blank, lines)
             return None if text is None else self._object(text, lines.number)
@@ -266,7 +229,6 @@ class Source:
                     raise
                 # An open quote takes in the rows behind it: only its own line is bad.
                 lines.retry_from_second_line()
-                self._drop(lines, bad=1)
                 bad += 1
                 in_a_row += 1
                 if in_a_row > MAX_IN_A_ROW:
@@ -279,13 +241,8 @@ class Source:
             if values is None:
                 return Position(row, lines.number, lines.offset, bad)
             row += 1
-            dropped = 0 if self.pipe is None else self.pipe.bad_before(lines.row_began)
-            bad_so_far = bad + dropped
-            digest = lines.digest()
-            yield (
-                values,
-                Position(row, lines.number, lines.offset, bad_so_far, lines.is_torn, digest),
-            )
+            place = lines.number, lines.offset, bad, lines.is_torn, lines.digest()
+            yield values, Position(row, *place)
 
     def _object(self, text: str, line: int) -> Row:
         place = f"{self.name}, line {line}"

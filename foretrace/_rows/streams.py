@@ -88,9 +88,6 @@ class Streams(Learned):
             value: target of the row.
             reset: whether the stream starts anew with it.
             learn: whether columns, categories and classes may be new.
-
-        Raises:
-            NoFreeSlotError: all slots are taken, and no stream may lose its own.
         """
         is_first = name not in self.table
         slot = self.table.assign(name, reset=reset)

@@ -1,10 +1,7 @@
 """A file that a run appends to, and that a resumed run cuts where the checkpoint was."""
 
-import ctypes
 import hashlib
 import os
-import struct
-import sys
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,12 +16,10 @@ class FileMark(NamedTuple):
     Args:
         size: number of bytes.
         sha256: digest of these bytes.
-        identity: what `identity` returned of the file; None if an earlier version wrote the mark.
     """
 
     size: int
     sha256: str
-    identity: str | None = None
 
     def difference(self, path: Path) -> str | None:
         """Return in which way a file is not the one of the checkpoint; None if it is."""
@@ -36,26 +31,6 @@ class FileMark(NamedTuple):
         if digest(path, self.size).hexdigest() != self.sha256:
             return "was changed: its lines are not those that were written before the checkpoint"
         return None
-
-
-def identity(path: Path) -> str:
-    """Return a name that no later file of the same path has: a file's number and time of birth.
-
-    The number alone is given to the next file after a deletion. Where no time of birth is known, it
-    stands alone.
-    """
-    found = path.stat()
-    return f"{found.st_ino}:{getattr(found, 'st_birthtime', None) or _birth(path)}"
-
-
-def _birth(path: Path) -> str:
-    """Return the time of birth by Linux's statx, which Python does not offer; empty without."""
-    statx = getattr(ctypes.CDLL(None), "statx", None) if sys.platform == "linux" else None
-    found, here, birth = ctypes.create_string_buffer(256), -100, 0x800
-    if statx is None or statx(here, os.fsencode(path), 0, birth, found):
-        return ""
-    known, seconds, nanoseconds = struct.unpack_from("=I76xqI", found)
-    return f"{seconds}.{nanoseconds:09}" if known & birth else ""
 
 
 def digest(path: Path, size: int) -> "hashlib._Hash":
@@ -91,7 +66,6 @@ class AppendedFile:
         else:
             self._file = open(path, "ab", opener=not_through_links)  # noqa: SIM115
             self._file.truncate(keep)
-        self._identity = identity(path)
 
     def write(self, text: str) -> None:
         """Append text; half of a pair of surrogates, which has no bytes, becomes an escape."""
@@ -105,8 +79,8 @@ class AppendedFile:
         self._file.flush()
 
     def mark(self) -> FileMark:
-        """Return size, digest and identity, for a checkpoint."""
-        return FileMark(self._size, self._digest.hexdigest(), self._identity)
+        """Return size and digest, for a checkpoint."""
+        return FileMark(self._size, self._digest.hexdigest())
 
     def sync(self) -> None:
         """Wait until the text is on the disk, since a checkpoint must not be ahead of it."""

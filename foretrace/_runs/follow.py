@@ -123,6 +123,9 @@ class Program(Generic[State]):
     is_whole = True
     """Whether the state may be saved if an error ends the present block."""
 
+    save_seconds = math.inf
+    """Seconds after which steps that are in no checkpoint are saved."""
+
     tensorboard = False
     """Whether the record is also written for TensorBoard."""
 
@@ -139,9 +142,9 @@ class Program(Generic[State]):
         """Return the state before the first step."""
         raise NotImplementedError
 
-    def claimed(self) -> contextlib.AbstractContextManager[dict[str, Any]]:
-        """Return what encloses the making of the run, with what it records, as for `create`."""
-        return contextlib.nullcontext({})
+    def recorded(self) -> dict[str, Any]:
+        """Return what a new run records beside its configuration, as for `create`."""
+        return {}
 
     def begun(self) -> None:
         """Take the state where the blocks need it; the run is in its directory now."""
@@ -232,13 +235,12 @@ class Program(Generic[State]):
         """Write a checkpoint if it is due; return the seconds until one is, None if all is saved.
 
         It is due where a multiple of `checkpoint_every` lies behind the last one, or where
-        `checkpoint_seconds` have passed. A block that waits for its data calls this meanwhile.
+        `save_seconds` have passed. A block that waits for its data calls this meanwhile.
         """
         if self.step == self._saved_step:
             return None
         every = self.session.config.checkpoint_every
-        seconds = getattr(self.session.config, "checkpoint_seconds", math.inf)
-        left = self._saved_at + seconds - time.monotonic()
+        left = self._saved_at + self.save_seconds - time.monotonic()
         if left > 0 and (every is None or self.step // every == self._saved_step // every):
             return left
         self.save()
@@ -315,10 +317,8 @@ def follow(
                 scores = {name: done[name] for name in done if name not in ("kind", "step")}
                 seconds = from_json(dict[str, float], scores).pop("seconds")
             return work.outcome(Result(run, work.step, scores, seconds))
-        with work.claimed() as begun:
-            if writes and not resume:
-                create(run.path, config, **begun)
         if writes and not resume:
+            create(run.path, config, **work.recorded())
             stack.enter_context(locked(run.path))
         work.begin(saved)
         if resume and writes:

@@ -101,7 +101,7 @@ class Stream:
     Columns, scaling and classes are taken from the first rows and grow with the stream. Scores
     stand beside baselines: no change, and the most frequent class or the mean. A run is saved on a
     schedule, on Ctrl-C and on SIGTERM; `foretrace resume` goes on exactly, at the right row of a
-    file or with the next row of a pipe.
+    file; of a pipe, with the rows that come then.
 
     Args:
         config: configuration of the stream and of its model.

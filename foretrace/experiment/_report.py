@@ -15,7 +15,7 @@ from foretrace._engine.operations import operation_count
 from foretrace._options.network import NetworkConfig
 from foretrace._rule import as_rule
 from foretrace._runs.directory import RunError
-from foretrace._runs.figures import draw, new_page
+from foretrace._runs.figures import Panel, draw_metrics
 from foretrace._runs.saved import read_run
 from foretrace.experiment._config import Config
 from foretrace.tasks.copy import Copy
@@ -101,29 +101,18 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
         OSError: the file cannot be written.
     """
     config, records = read_run(run_dir, Config)
-    page = new_page(13, 3.8)
-    loss, right, cosine = page.subplots(1, 3)
-    _curves(loss, records, "loss")
-    loss.set(title="loss", yscale="log")
-    if (reference := published(config)) is not None:
-        loss.axhline(reference, color="0.5", linestyle=":", label="the paper, Table 1")
-    loss.legend(loc="upper right")
-    _curves(right, records, "accuracy")
-    what = config.task.recalled
-    right.set(title=f"share of {what} recalled" if what else "accuracy")
     aligned = [r for r in records if r["kind"] == "alignment"]
     steps = [r["step"] for r in aligned]
-    for layer, values in enumerate(zip(*(r["layers"] for r in aligned), strict=True), 1):
-        cosine.plot(steps, values, marker=".", label=f"layer {layer}")
-    cosine.set_title("cosine with BPTT, recurrent coefficients")
-    cosine.set_ylim(min(0.0, *cosine.get_ylim()), 1.03)
-    if aligned:
-        cosine.legend(loc="lower right")
-    for axes in (loss, right, cosine):
-        axes.set_xlabel("step")
-        axes.grid(alpha=0.3)
-    page.suptitle(_title(config))
-    return draw(page, run_dir)
+    layers = enumerate(zip(*(r["layers"] for r in aligned), strict=True), 1)
+    cosines = {f"layer {at}": [*zip(steps, values, strict=True)] for at, values in layers}
+    what, reference = config.task.recalled, published(config)
+    levels = {} if reference is None else {"the paper, Table 1": reference}
+    panels = [
+        Panel("loss", _curves(records, "loss"), levels),
+        Panel(f"share of {what} recalled" if what else "accuracy", _curves(records, "accuracy")),
+        Panel("cosine with BPTT, recurrent coefficients", cosines),
+    ]
+    return draw_metrics(run_dir, _title(config), panels)
 
 
 def alignment_tables(found: dict[str, Alignment], rule: str, config: Config) -> list[Any]:
@@ -161,11 +150,9 @@ def alignment_tables(found: dict[str, Alignment], rule: str, config: Config) -> 
     return [rules, parameters]
 
 
-def _curves(axes: Any, records: Sequence[dict[str, Any]], name: str) -> None:
-    for kind, style in {"train": "-", "validation": "o"}.items():
-        points = [(r["step"], r[name]) for r in records if r["kind"] == kind]
-        if points:
-            axes.plot(*zip(*points, strict=True), style, markersize=4, label=kind)
+def _curves(records: Sequence[dict[str, Any]], name: str) -> dict[str, list[tuple[int, float]]]:
+    kinds = ("train", "validation")
+    return {kind: [(r["step"], r[name]) for r in records if r["kind"] == kind] for kind in kinds}
 
 
 def _number(value: float) -> str:

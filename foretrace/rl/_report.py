@@ -6,7 +6,7 @@ from typing import Any
 from foretrace._engine.carry import carry_size
 from foretrace._network import parameter_count
 from foretrace._runs.directory import RunError
-from foretrace._runs.figures import draw, new_page, over_magnitudes
+from foretrace._runs.figures import Panel, draw_metrics
 from foretrace._runs.saved import read_run
 from foretrace.rl._config import RLConfig
 from foretrace.rl._metrics import TITLES
@@ -53,21 +53,13 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
         OSError: the file cannot be written.
     """
     config, lines, _ = _read(run_dir)
-    steps = [line["step"] for line in lines]
-    names = [name for name in TITLES if name in lines[-1]]
-    page = new_page(16, 3 * -(-len(names) // 4))
-    for name, axes in zip(names, page.subplots(-(-len(names) // 4), 4).ravel(), strict=False):
-        values = [line[name] for line in lines]
-        axes.plot(steps, values)
-        axes.set(title=TITLES[name], yscale="log" if over_magnitudes(values) else "linear")
-        axes.grid(alpha=0.3)
-        if name == score_of(config):
-            for what, reference in config.environment.references.items():
-                axes.axhline(reference, color="0.5", linestyle=":", label=what)
-                axes.legend(loc="lower right")
-    page.supxlabel("step")
-    page.suptitle(_title(config))
-    return draw(page, run_dir)
+    panels = []
+    for name in TITLES:
+        if name in lines[-1]:
+            curve = [(line["step"], line[name]) for line in lines]
+            levels = config.environment.references if name == score_of(config) else {}
+            panels.append(Panel(TITLES[name], {"this run": curve}, levels))
+    return draw_metrics(run_dir, _title(config), panels)
 
 
 def score_of(config: RLConfig) -> str:

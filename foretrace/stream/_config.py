@@ -3,7 +3,7 @@
 import dataclasses
 import os
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Literal
 
 import tyro
 from tyro.conf import Positional
@@ -14,18 +14,16 @@ from foretrace._rows.encode import WORDS, Outliers
 from foretrace._rows.formats import UNIX, check_date_format
 from foretrace._rows.lines import Encoding
 from foretrace._rows.schema import Kind
-from foretrace._rows.slots import WhenFull
 from foretrace._rows.source import BadRows, Format
 from foretrace._rows.values import as_number
-from foretrace.stream._conditions import Needs, NoEffect, without_effect
 from foretrace.stream._model_config import ModelConfig
 
-MOST = {"look_ahead": 100_000, "categories": 2**16, "words": 2**16, "classes": 2**16}
+MOST = {"categories": 2**16, "words": 2**16, "classes": 2**16}
 MOST |= {"horizon": 1000}
 """Upper limits of the options that decide how much is kept in memory."""
 
 LEAST = {"horizon": 0, "delay": 0, "words": 0}
-LEAST |= dict.fromkeys(("chunk", "members", "look_ahead", "log_every", "checkpoint_every"), 1)
+LEAST |= dict.fromkeys(("members", "log_every", "checkpoint_every"), 1)
 """Lower limits of options."""
 
 STDOUT = "-"
@@ -34,43 +32,14 @@ STDOUT = "-"
 FAST_CHUNK = 32
 """Number of rows that are learned in one call for the size `fast`."""
 
+LOOK_AHEAD = 200
+"""Number of rows that decide the kinds of the columns and the target before any is learned."""
+
 LINE_FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 """Format of a file of predictions by its suffix."""
 
 Task = Literal["auto", "classification", "regression"]
 Backend = Literal["jax", "native"]
-
-_CLASS = Needs(
-    lambda known, _: known.classes,
-    "the target is a number; say --task classification if it is a class",
-)
-_NUMBER = Needs(lambda known, _: not known.classes, "the target is a class")
-_MEMBERS = Needs(
-    lambda known, _: known.members,
-    "there are no members; the option member names their column",
-)
-_DELIMITED = Needs(
-    lambda known, _: known.format in ("csv", "tsv"),
-    "{format} has no delimiter; say --format csv if it is one",
-)
-_TEXT_FILE = Needs(lambda known, _: known.format != "parquet", "parquet is no text")
-_UNREADABLE = Needs(
-    lambda known, _: known.format not in ("parquet", "text"),
-    "no single row of {format} can be unreadable",
-)
-_COLUMNS = Needs(lambda known, _: known.format != "text", "a text has no columns")
-_CATEGORICAL = Needs(
-    lambda known, _: "categorical" in known.kinds,
-    "no column is categorical; name it --categorical",
-)
-_TEXTS = Needs(
-    lambda known, words: "text" in known.kinds or not words,
-    "no column holds texts; name it --text",
-)
-_ANY_NUMBER = Needs(
-    lambda known, _: "numeric" in known.kinds or not known.classes,
-    "neither a column nor the target is a number; name columns of numbers by --numeric",
-)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -89,15 +58,11 @@ class StreamConfig:
             are rows to come: they only tell these values.
         delay: number of rows after which a label becomes known. A row is learned when its label
             comes.
-        chunk: number of rows that are computed in one call: faster, with the same predictions, row
-            by row. Default: 32 for the size fast, else 1.
         previous: whether the last known target is an input, of the network and of the experts.
         member: column that names the sensor, user or place of a row. Each member has its own memory
             and its own delay, horizon and last known target; all share the network. The column is
             no input.
-        members: maximum number of members.
-        when_full: fate of one member more: it takes the place of the member seen least recently
-            (evict), or the run stops (stop).
+        members: maximum number of members; when full, the member seen least recently is replaced.
         reset: column that is true or 1 on the first row of an episode. The memory (of that member)
             then starts anew, and its pending labels are dropped. The column is no input.
         id: column that names a row in the predictions. The column is no input.
@@ -115,10 +80,9 @@ class StreamConfig:
         encoding: encoding of the text.
         bad_rows: fate of a row that cannot be read: the run stops, or the row is skipped and
             counted.
-        outliers: fate of a number more than `bound` standard deviations from its mean, in an input
-            or the target: it is moved to the bound (clip), treated as missing (mask), or stops the
+        outliers: fate of a number more than 10 standard deviations from its mean, in an input or
+            the target: it is moved to that bound (clip), treated as missing (mask), or stops the
             run. An input that is not a finite number is missing, or stops the run.
-        bound: number of standard deviations beyond which a number is an outlier.
         categories: number of inputs of a categorical column, one of them for missing and unknown
             categories.
         words: number of inputs of a column of texts: each word, in lower case and without
@@ -130,16 +94,13 @@ class StreamConfig:
             in "fault=0.2". The scores say which labels this would have caught.
         at_least: lower bound of predicted numbers and of the ends of their intervals, such as 0 for
             counts. Default: none.
-        look_ahead: number of rows that decide the kinds of the columns and the target, before the
-            first is learned.
-        model: the network, its learning rule and its optimiser.
+        model: what learns. The options after `experts` belong to the recurrent network.
         backend: what computes the rows: programs of JAX (jax), or one program in C that the
             compiler of the machine makes when the run begins (native). That takes some ten seconds
             and pays from some 20,000 rows on. Results agree up to rounding.
         log_every: number of rows between lines of metrics.
-        checkpoint_every: number of rows between checkpoints.
-        checkpoint_seconds: number of seconds after which rows that are in no checkpoint are saved,
-            also while the run waits for a pipe.
+        checkpoint_every: number of rows between checkpoints; a minute after the last one, rows that
+            are in none are saved, too.
 
     Raises:
         TypeError: the source is not a path.
@@ -152,43 +113,35 @@ class StreamConfig:
     horizon: int = 0
     known: tuple[str, ...] = ()
     delay: int = 0
-    chunk: int | None = None
     previous: bool = True
     member: str | None = None
-    members: Annotated[int, _MEMBERS] = 64
-    when_full: Annotated[WhenFull, _MEMBERS] = "evict"
+    members: int = 64
     reset: str | None = None
     id: str | None = None
     predictions: str | None = None
-    numeric: Annotated[tuple[str, ...], _COLUMNS] = ()
-    categorical: Annotated[tuple[str, ...], _COLUMNS] = ()
-    time: Annotated[tuple[str, ...], _COLUMNS] = ()
-    text: Annotated[tuple[str, ...], _COLUMNS] = ()
-    ignore: Annotated[tuple[str, ...], _COLUMNS] = ()
+    numeric: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    time: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
     format: Format = "auto"
-    delimiter: Annotated[str | None, _DELIMITED] = None
-    encoding: Annotated[Encoding, _TEXT_FILE] = "utf-8"
-    bad_rows: Annotated[BadRows, _UNREADABLE] = "stop"
-    outliers: Annotated[Outliers, _COLUMNS, _ANY_NUMBER] = "clip"
-    bound: Annotated[float, _COLUMNS, _ANY_NUMBER] = 10.0
-    categories: Annotated[int, _COLUMNS, _CATEGORICAL] = 16
-    words: Annotated[int, _COLUMNS, _TEXTS] = WORDS
-    classes: Annotated[int | None, _CLASS] = None
-    coverage: Annotated[float, _NUMBER] = 0.9
-    alarm: Annotated[tuple[str, ...], _CLASS] = ()
+    delimiter: str | None = None
+    encoding: Encoding = "utf-8"
+    bad_rows: BadRows = "stop"
+    outliers: Outliers = "clip"
+    categories: int = 16
+    words: int = WORDS
+    classes: int | None = None
+    coverage: float = 0.9
+    alarm: tuple[str, ...] = ()
     at_least: float | None = None
-    look_ahead: Annotated[int, _COLUMNS] = 200
-    model: Annotated[ModelConfig, tyro.conf.arg(name="")] = ModelConfig()
+    model: tyro.conf.OmitArgPrefixes[ModelConfig] = ModelConfig()
     backend: Backend = "jax"
     log_every: int = 1000
     checkpoint_every: int = 10_000
-    checkpoint_seconds: float = 60.0
 
     def __post_init__(self) -> None:
         self._check_source()
-        if self.chunk is None:
-            fast = self.model.size == "fast"
-            object.__setattr__(self, "chunk", FAST_CHUNK if fast else 1)
         for name, least in LEAST.items():
             if getattr(self, name) < least:
                 raise ValueError(f"{name}={getattr(self, name)} must be at least {least}")
@@ -197,10 +150,6 @@ class StreamConfig:
                 raise ValueError(
                     f"{name}={value} must be at most {most}: what it counts is kept in memory"
                 )
-        if not self.bound > 0:
-            raise ValueError(f"bound={self.bound} must be a positive number of standard deviations")
-        if not self.checkpoint_seconds > 0:
-            raise ValueError(f"checkpoint_seconds={self.checkpoint_seconds} must be positive")
         check_coverage(self.coverage)
         check_at_least(self.at_least)
         self._check_columns()
@@ -245,14 +194,10 @@ class StreamConfig:
             object.__setattr__(self, "predictions", os.fspath(self.predictions))
             check_lines_of(Path(self.predictions), "predictions")
 
-    def without_effect(self, **of_rows: Any) -> list[NoEffect]:
-        """Return the options that were given and have no effect.
-
-        Args:
-            **of_rows: fields of `Known` that the rows decide.
-        """
-        known = self.model.known(members=self.member is not None, **of_rows)
-        return without_effect(known, {ModelConfig: vars(self.model), StreamConfig: vars(self)})
+    @property
+    def chunk(self) -> int:
+        """Number of rows that are learned in one call: faster, with the same predictions."""
+        return FAST_CHUNK if self.model.size == "fast" else 1
 
     @property
     def has_members(self) -> bool:

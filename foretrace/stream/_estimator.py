@@ -22,8 +22,8 @@ from foretrace._rows.values import check_hashable
 from foretrace._runs.signals import Uninterrupted
 from foretrace._runs.thread_lock import Lock, locked
 from foretrace.stream._arrays import Row, check_lengths
-from foretrace.stream._conditions import NoEffect, without_effect
 from foretrace.stream._config import StreamConfig
+from foretrace.stream._ignored import NO_MEMBERS, idle_experts
 from foretrace.stream._intake import Intake, State, member_name
 from foretrace.stream._model import resolve, shape_of
 from foretrace.stream._model_config import ModelConfig, Size
@@ -116,8 +116,8 @@ class OnlineEstimator:
         self._check_options()
         # The line of the caller, also where a class has an initialiser of its own.
         level = 2 + (type(self).__init__ is not OnlineEstimator.__init__)
-        for options in self._without_effect():
-            warnings.warn(f"{type(self).__name__}: {options}", stacklevel=level)
+        for line in self._ignored():
+            warnings.warn(f"{type(self).__name__}: {line}", stacklevel=level)
         self._forget()
 
     @property
@@ -137,11 +137,12 @@ class OnlineEstimator:
             if value is not None and not (isinstance(value, int | np.integer) and value >= least):
                 raise ValueError(f"{name}={value!r}, expected a whole number, at least {least}")
 
-    def _without_effect(self) -> list[NoEffect]:
-        known = self._config.known(classes=self._predicts_classes, members=self.member is not None)
-        return without_effect(
-            known, {ModelConfig: vars(self._config), StreamConfig: {"members": self.members}}
-        )
+    def _ignored(self) -> list[str]:
+        """Return a line for each option that was given and has no effect."""
+        lines = idle_experts(self._config, self._predicts_classes)
+        if self.member is None and self.members != StreamConfig.members:
+            lines.append(f"members has no effect: {NO_MEMBERS}")
+        return lines
 
     @locked
     def leave(self, name: Hashable) -> None:
@@ -377,7 +378,7 @@ def _config_of(size: Size | None, model: ModelConfig | None) -> ModelConfig:
     if model is None:
         return ModelConfig() if size is None else ModelConfig(size)
     if not isinstance(model, ModelConfig):
-        raise ValueError(f"model={model!r}, expected a ModelConfig, such as ModelConfig('tiny')")
+        raise ValueError(f"model={model!r}, expected a ModelConfig, such as ModelConfig('small')")
     if size is not None:
         raise ValueError(f"size={size!r} beside a model: use model=ModelConfig(size={size!r}, …)")
     return model

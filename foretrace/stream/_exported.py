@@ -60,7 +60,7 @@ def stream_graphs(intake: Intake, config: StreamConfig, state: State) -> tuple[G
         learned = mixture.packing.unpack(state) if isinstance(state, Packed) else state
         if mixture.network is not None:
             check_learner(mixture.network)
-        start = with_network(with_key(learned, None), health=None)
+        start = with_network(with_key(learned, None), refusals=None)
         start = start._replace(intervals=None, sums=None, tallies=None)
 
         def raw(x: Array, y: Array) -> RawRow:

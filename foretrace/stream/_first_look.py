@@ -20,7 +20,7 @@ PATIENCE = 2.0
 """Seconds of waiting for the first rows of a pipe after which a run says what it waits for."""
 
 MIN_ROWS = 20
-"""Number of rows from which a column is called constant or unique."""
+"""Number of rows from which classes are said to differ in most."""
 
 KINDS = {
     "numeric": "numbers",
@@ -79,7 +79,7 @@ def _notice(
         show.say(
             f"waiting for the first {count} rows of {name}, of which {len(found)} have come; they "
             "decide the kinds of the columns and of the target, and are then learned like all "
-            "later rows; a smaller --look-ahead begins earlier"
+            "later rows"
         )
         yield from repeat(None)
 
@@ -111,10 +111,8 @@ def describe(config: StreamConfig, plan: Plan) -> list[str]:
 def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a line for each column of the first rows that looks like a mistake.
 
-    Numbers and dates may be written in a way that is not read. A category with a new value in
-    almost every row may be a number with a unit, or an identifier. A constant says nothing, and its
-    first change counts as an outlier. Classes that hardly repeat cannot be learned. A class named
-    "NA" may be a missing label.
+    Numbers and dates may be written in a way that is not read. Classes that hardly repeat cannot be
+    learned. A class named "NA" may be a missing label.
     """
     lines = []
     for column in plan.columns:
@@ -123,22 +121,9 @@ def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]
         values = _present(rows, column.name)
         if (line := _unread(config, column, values)) is not None:
             lines.append(line)
-        elif len(values) < MIN_ROWS:
-            continue
-        elif column.kind == "categorical" and _is_mostly_unique(values):
-            lines.append(
-                f"column {column.name!r} has {len(set(values))} different texts in {len(values)} "
-                f"rows, such as {values[0][:40]!r}; if they are numbers, write them as 1234.5; if "
-                "they name rows, --ignore the column"
-            )
         elif column.kind == "text" and not {"words", "network"} & {*config.model.expert_names()}:
             lines.append(
                 f"column {column.name!r} holds texts, which only the experts words and network see"
-            )
-        elif len(set(values)) == 1:
-            lines.append(
-                f"column {column.name!r} is {values[0][:40]!r} in all of the first {len(values)} "
-                "rows"
             )
     if config.target is None:
         return lines
@@ -159,17 +144,14 @@ def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]
     if written is not None:
         lines.append(
             f"the target {config.target!r} has numbers with {written.how}, such as "
-            f"{written.example[:40]!r}, and they are taken for classes; {written.advice}, "
-            "with --task regression; if they are classes, say --task classification"
+            f"{written.example[:40]!r}, and they are taken for classes; write them "
+            "as 1234.5, with --task regression; if they are classes, say --task classification"
         )
-    elif len(set(values)) == 1 and (not plan.classes or len(values) >= MIN_ROWS):
-        line = (
+    elif len(set(values)) == 1 and not (plan.classes or config.horizon or config.task != "auto"):
+        lines.append(
             f"the target {config.target!r} is {values[0][:40]!r} in all of the first {len(values)} "
-            "rows"
+            "rows, and is taken for a number; if it is a class, say --task classification"
         )
-        if config.task == "auto" and not plan.classes and not config.horizon:
-            line += ", and is taken for a number; if it is a class, say --task classification"
-        lines.append(line)
     elif len(values) >= MIN_ROWS and plan.classes and _is_mostly_unique(values):
         lines.append(
             f"the target {config.target!r} has {len(set(values))} classes in {len(values)} "
@@ -194,7 +176,7 @@ def _unread(config: StreamConfig, column: Column, values: Sequence[str]) -> str 
         return None
     return (
         f"column {name!r} has numbers with {written.how}, such as {written.example[:40]!r}, and "
-        f"they {'count as missing' if given else 'are taken for categories'}; {written.advice}"
+        f"they {'count as missing' if given else 'are taken for categories'}; write them as 1234.5"
     )
 
 

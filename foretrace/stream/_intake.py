@@ -10,6 +10,7 @@ import numpy as np
 
 from foretrace._experts.growth import grown
 from foretrace._experts.mixture import Mixed, Mixture, MixtureState
+from foretrace._experts.moments import BOUND
 from foretrace._experts.rows import pack, unpack
 from foretrace._experts.shape import Shape
 from foretrace._learner.packing import Packed
@@ -255,7 +256,7 @@ class Intake(Learned):
             if found:
                 what, value = found[0]
                 raise EncodingError(
-                    f"{what} {value:g}, more than {self.shape.bound:g} standard deviations from "
+                    f"{what} {value:g}, more than {BOUND:g} standard deviations from "
                     "its mean; clean the source, or choose --outliers clip or mask"
                 )
 

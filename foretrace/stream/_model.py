@@ -7,7 +7,6 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from foretrace._credit.table import reaches_encoder
 from foretrace._engine.carry import init_carry, real_numbers
 from foretrace._experts.mixture import Mixture
 from foretrace._experts.shape import Shape
@@ -49,29 +48,24 @@ def shape_of(encoder: Encoder, target: Target, *, previous: bool = True, **optio
 def resolve(config: ModelConfig, shape: Shape) -> tuple[ModelConfig, Shape]:
     """Return the options of a model, with none left open, and the shape with what it needs.
 
-    Credit goes through all layers if memory allows: that is the exact gradient. What stands before
-    the recurrent layers is trained if its errors are then known through time.
+    Credit goes through all layers if memory allows: that is the exact gradient.
     """
     shape = dataclasses.replace(shape, raw="raw" in config.other_experts)
     if not config.has_network:
         return config, shape
-    depth = config.sizes()[0]
     if config.rule is not None:
         chosen = rule(config.rule)
     else:
-        chosen = HYBRID.with_depth(depth) if _is_affordable(config, shape) else HYBRID
-    train_encoder = config.train_encoder
-    if train_encoder is None:
-        train_encoder = reaches_encoder(chosen, depth, 1)
+        chosen = HYBRID.with_depth(config.depth) if _is_affordable(config, shape) else HYBRID
     return (
-        dataclasses.replace(config, rule=str(chosen), train_encoder=train_encoder),
+        dataclasses.replace(config, rule=str(chosen)),
         dataclasses.replace(shape, has_network=True),
     )
 
 
 def _is_affordable(config: ModelConfig, shape: Shape) -> bool:
     """Return whether sensitivities through all layers stay within the limits."""
-    exact = HYBRID.with_depth(config.sizes()[0])
+    exact = HYBRID.with_depth(config.depth)
     carry = jax.eval_shape(
         lambda: init_carry(_network(config, dataclasses.replace(shape, has_network=True)), exact)
     )
@@ -83,14 +77,13 @@ def _is_affordable(config: ModelConfig, shape: Shape) -> bool:
 
 
 def _network(config: ModelConfig, shape: Shape) -> Network:
-    depth, model_size, _ = config.sizes()
     return Network(
         shape.network_inputs,
         shape.outputs,
-        model_size=model_size,
-        depth=depth,
+        model_size=config.model_size,
+        depth=config.depth,
         cell=config.cell_class.factory(**config.cell_options()),
-        key=jax.random.key(config.seed),
+        key=jax.random.key(0),
     )
 
 
@@ -101,12 +94,11 @@ def build_learner(config: ModelConfig, shape: Shape) -> Learner:
         config: options of the model, as `resolve` returns them.
         shape: shape of the stream, as `resolve` returns it.
     """
-    assert config.rule is not None and config.train_encoder is not None
+    assert config.rule is not None
     return Learner(
         _network(config, shape),
         rule=rule(config.rule),
-        optimizer=adamw(config.learning_rate, clip=config.clip),
-        train_encoder=config.train_encoder,
+        optimizer=adamw(config.learning_rate, clip=1.0),
         loss=softmax_cross_entropy if shape.classes else squared_error,
     )
 

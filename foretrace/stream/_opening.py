@@ -8,8 +8,7 @@ from foretrace._rows.source import Source
 from foretrace._runs.config_json import from_json
 from foretrace._runs.directory import read_begun
 from foretrace._runs.follow import Session
-from foretrace._runs.signals import Interrupted, Stop
-from foretrace.stream._config import StreamConfig
+from foretrace.stream._config import LOOK_AHEAD, StreamConfig
 from foretrace.stream._first_look import first_rows
 from foretrace.stream._first_look import warnings as first_warnings
 from foretrace.stream._intake import Intake
@@ -24,10 +23,11 @@ def open_rows(run: Session, source: Source, saved: StreamSaved) -> tuple[Plan, R
     before its first one; else from the first rows.
     """
     config = run.config
-    if saved.plan is not None:
-        return _go_on(config, saved.plan, source, saved, run.stop)
+    if (plan := saved.plan) is not None:
+        check = check_columns if source.pipe is None else _checked_later
+        return plan, check(source, source.rows(saved.position), _needed(config, plan)), []
     stream = source.rows()
-    first = first_rows(config.look_ahead, source, stream, run.stop, run.show)
+    first = first_rows(LOOK_AHEAD, source, stream, run.stop, run.show)
     rows = [row for row, _ in first]
     if not run.resumed or (recorded := read_begun(run.run, "plan")) is None:
         plan = make_plan(config, source, rows)
@@ -43,25 +43,8 @@ def _needed(config: StreamConfig, plan: Plan) -> list[str]:
     return [*(name for name in plan.inputs if name not in added), *target, *config.roles]
 
 
-def _go_on(
-    config: StreamConfig, plan: Plan, source: Source, saved: StreamSaved, stop: Stop
-) -> tuple[Plan, Rows, list[str]]:
-    """Return the plan of a checkpoint, the rows behind it, and the lost part of standard input."""
-    rows, needed = source.rows(saved.position, plan.names), _needed(config, plan)
-    if source.pipe is None or saved.pipe is None:
-        return plan, check_columns(source, rows, needed), []
-    try:
-        stop.waiting = True
-        lost = source.pipe.restore(saved.pipe, quotes=source.format in ("csv", "tsv"))
-    except Interrupted:
-        lost = []  # the loop stops before its first row
-    finally:
-        stop.waiting = False
-    return plan, _checked_later(source, rows, needed), lost
-
-
 def _checked_later(source: Source, rows: Rows, needed: list[str]) -> Rows:
-    """Look at a pipe's first row when needed: no byte is read before the checkpoint."""
+    """Look at a pipe's first row when needed: it may be silent for long."""
     yield from check_columns(source, rows, needed)
 
 
@@ -83,7 +66,7 @@ def describe_model(intake: Intake) -> list[str]:
         )
     if config.has_network:
         what = "the encoder and the norms before the recurrent layers"
-        frozen = "" if config.train_encoder else f"; {what} are frozen"
-        depth = config.sizes()[0]
-        lines.append(f"cell {config.cell or 'lru'}, rule {config.rule}, {depth} layers{frozen}")
+        is_trained = mixture.network is not None and mixture.network.trains_encoder(1)
+        frozen = "" if is_trained else f"; {what} are frozen"
+        lines.append(f"cell {config.cell}, rule {config.rule}, {config.depth} layers{frozen}")
     return lines

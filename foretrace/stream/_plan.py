@@ -16,7 +16,7 @@ from foretrace._rows.source import SYMBOL, Source
 from foretrace._rows.streams import Streams, gap, seconds_of
 from foretrace._rows.target import ClassTarget, NumberTarget, Target, class_room
 from foretrace._rows.values import as_label, as_number, as_time, check_number, is_missing
-from foretrace.stream._config import MOST, StreamConfig
+from foretrace.stream._config import LOOK_AHEAD, MOST, StreamConfig
 from foretrace.stream._intake import Intake
 from foretrace.stream._model import resolve, shape_of
 
@@ -40,7 +40,7 @@ class Plan:
 
     Args:
         columns: input columns and their kinds.
-        names: names of all columns, for a pipe that goes on without its header.
+        names: names of all columns; of a text, its characters.
         classes: maximum number of classes; 0 if numbers are predicted.
         gaps: time column of each column that holds the time since the row before.
         spare: number of inputs for columns that appear later, as rows of JSON may have.
@@ -88,7 +88,7 @@ def open_source(config: StreamConfig, frame: Any = None) -> Source:
     options = {name: getattr(config, name) for name in ("delimiter", "encoding", "bad_rows")}
     times, ahead = config.time_formats, config.ahead
     source = (
-        Source(config.source, config.format, hand_on=True, times=times, ahead=ahead, **options)
+        Source(config.source, config.format, times=times, ahead=ahead, **options)
         if frame is None
         else FrameSource(frame, times, ahead)
     )
@@ -234,8 +234,7 @@ def _classes(config: StreamConfig, values: list[Any]) -> int:
     if config.task == "auto" and not config.horizon and all(is_missing(value) for value in values):
         raise ValueError(
             f"the first {len(values)} rows have no value of {config.target!r} and do not tell "
-            "whether it is a class or a number: say --task classification or --task regression, or "
-            "raise --look-ahead"
+            "whether it is a class or a number: say --task classification or --task regression"
         )
     if (
         config.task == "regression"
@@ -252,13 +251,11 @@ def _check_numbers(config: StreamConfig, values: list[Any]) -> None:
     present = [value for value in values if not is_missing(value)]
     if present and all(as_number(value) is None for value in present):
         written = number_format([as_label(value) for value in present])
-        how, advice = ("", "write numbers as 1234.5")
-        if written is not None:
-            how, advice = f" (numbers with {written.how})", written.advice
+        how = "" if written is None else f" (numbers with {written.how})"
         raise ValueError(
             f"the first {len(values)} rows have no number in {config.target!r}, but texts such as "
-            f"{as_label(present[0])[:40]!r}{how}; {advice}, or say --task classification and leave "
-            "out --horizon"
+            f"{as_label(present[0])[:40]!r}{how}; write numbers as 1234.5, or say --task "
+            "classification and leave out --horizon"
         )
 
 
@@ -290,7 +287,6 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
         delay=config.delay + config.horizon,
         members=members,
         ahead=config.horizon > 0,
-        bound=config.bound,
         masks=config.outliers == "mask",
         coverage=config.coverage,
         alarms=tuple(config.alarms.values()) if plan.classes else (),
@@ -299,7 +295,7 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
     streams = Streams(
         encoder,
         target,
-        SlotTable(shape.slots, when_full=config.when_full),
+        SlotTable(shape.slots),
         delay=config.delay,
         horizon=config.horizon,
         gaps=plan.gaps,
@@ -311,7 +307,7 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
         member=config.member,
         reset=config.reset,
         stops=stops,
-        chunk=config.chunk or 1,
+        chunk=config.chunk,
     )
 
 
@@ -333,7 +329,7 @@ def _target(config: StreamConfig, plan: Plan) -> Target:
                 f"at_least={config.at_least} bounds numbers, and the target is a class; leave it "
                 "out, or say --task regression if it is a number"
             )
-        look_ahead = config.look_ahead if config.task == "auto" else None
+        look_ahead = LOOK_AHEAD if config.task == "auto" else None
         grows, alarms = config.classes is None, config.alarms
         return ClassTarget(plan.classes, grows=grows, look_ahead=look_ahead, alarms=alarms)
     return NumberTarget(max(config.horizon, 1), at_least=config.at_least)

@@ -5,8 +5,7 @@ import io
 import json
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -17,7 +16,7 @@ from foretrace._experts.intervals import bounded
 from foretrace._rows.source import SYMBOL
 from foretrace._rows.target import ClassTarget, Target
 from foretrace._rows.values import as_label
-from foretrace._runs.appended import AppendedFile, FileMark, identity
+from foretrace._runs.appended import AppendedFile, FileMark
 from foretrace._runs.directory import Run, RunError
 from foretrace._runs.escape import for_terminal
 from foretrace.stream._config import LINE_FORMATS, STDOUT, StreamConfig
@@ -158,14 +157,12 @@ class Outlet:
         target: predicted quantity.
         also: function that is called with each row of the table.
         run: files of the run.
-        mark: file at the last checkpoint, or as the run began it; None if it has begun none.
-        rows: number of rows at the last checkpoint.
+        mark: file at the checkpoint that the run goes on from; None without one.
 
     Raises:
-        FileExistsError: there is such a file, and the run has begun none.
-        RunError: the file is not the one that the run has begun.
-        ValueError: the file is the source, or a file of the run; or two columns of the table would
-            have one name.
+        FileExistsError: there is such a file, and the run has no checkpoint.
+        RunError: the file does not begin as it did at the checkpoint.
+        ValueError: the file has no place; or two columns of the table would have one name.
     """
 
     def __init__(
@@ -175,73 +172,34 @@ class Outlet:
         also: OnPrediction | None,
         run: Run,
         mark: FileMark | None,
-        rows: int,
     ):
-        self._target, self._mark = config.predictions, mark
+        self._target = config.predictions
         self._table = Table(config, target)
         self._sinks: list[OnPrediction] = [] if also is None else [also]
         self._file: AppendedFile | None = None
-        if not self._has_file:
+        self._keep: int | None = None
+        if self._target is None or self._target == STDOUT:
             return
-        path = Path(str(config.predictions))
-        _check_apart(path, run, Path(config.source))
-        if mark is None:
-            if os.path.lexists(path):
-                raise FileExistsError(
-                    f"{path} exists already; choose another file for --predictions"
+        path = Path(self._target)
+        _check_place(path, run)
+        if mark is not None:
+            if (difference := mark.difference(path)) is not None:
+                raise RunError(
+                    f"{path} {difference}; put the predictions of the run back, or begin a new run"
                 )
-        elif (difference := self._difference(path, mark, rows)) is not None:
-            raise RunError(
-                f"{path} {difference}; put the predictions of the run back, or begin a new run"
-            )
+            self._keep = mark.size
+        elif os.path.lexists(path):
+            if not (run.config.exists() and self._is_begun(path)):
+                raise FileExistsError(
+                    f"{path} exists already; move it, or choose another file for --predictions"
+                )
+            self._keep = 0
 
-    @property
-    def _has_file(self) -> bool:
-        return self._target not in (None, STDOUT)
-
-    def _difference(self, path: Path, mark: FileMark, rows: int) -> str | None:
-        """Return in which way a file is not the one that the run has begun; None if it is."""
-        if not path.is_file():
-            return "is missing"
-        if (found := mark.difference(path)) is not None:
-            return found
-        # A copy may go on if nothing of it is cut off, and what it holds are rows of the run.
-        is_copy = rows > 0 and path.stat().st_size == mark.size
-        if mark.identity not in (None, identity(path)) and not is_copy:
-            return (
-                "is another file than the one that the run began; of a copy, only the "
-                f"{mark.size} bytes of the checkpoint may be there"
-            )
-        start = self._start(rows + 1, is_new=not mark.size)
-        with open(path, "rb") as file:
-            file.seek(mark.size)
-            if not start.startswith(file.read(len(start))):  # the last row of a kill may be torn
-                return f"was changed: row {rows + 1} does not follow the bytes of the checkpoint"
-        return None
-
-    def _start(self, row: int, *, is_new: bool) -> bytes:
-        """Return the first bytes from a row on, behind the header of a new file."""
-        text, lines = io.StringIO(), is_csv(str(self._target))
-        LineWriter(text, self._table.names, is_csv=lines, header=is_new)
-        text.write(f"{row}," if lines else f'{{"row": {row},')
-        return text.getvalue().encode("utf-8", "backslashreplace")
-
-    @contextmanager
-    def claimed(self) -> Iterator[FileMark | None]:
-        """Make the file of a run that has begun none; it goes again if the block fails.
-
-        Raises:
-            FileExistsError: another process has made it meanwhile.
-        """
-        if self._has_file and self._mark is None:
-            self._file = AppendedFile(Path(str(self._target)))
-        try:
-            yield self.mark()
-        except BaseException:
-            if self._file is not None:
-                self.close()
-                Path(str(self._target)).unlink()
-            raise
+    def _is_begun(self, path: Path) -> bool:
+        """Return whether a file has no rows: its run was killed before the first checkpoint."""
+        header = io.StringIO()
+        LineWriter(header, self._table.names, is_csv=is_csv(path))
+        return path.is_file() and header.getvalue().encode().startswith(path.read_bytes())
 
     def open(self) -> None:
         """Open the file, without the rows that a killed process wrote behind the checkpoint."""
@@ -249,10 +207,9 @@ class Outlet:
         if self._target == STDOUT:
             self._sinks.append(LineWriter(sys.stdout, names))
         elif self._target is not None:
-            keep = 0 if self._mark is None else self._mark.size
-            self._file = self._file or AppendedFile(Path(self._target), keep)
+            self._file, begins = AppendedFile(Path(self._target), self._keep), not self._keep
             self._sinks.append(
-                LineWriter(self._file, names, is_csv=is_csv(self._target), header=not keep)
+                LineWriter(self._file, names, is_csv=is_csv(self._target), header=begins)
             )
 
     def __bool__(self) -> bool:
@@ -280,19 +237,12 @@ class Outlet:
             self._file.close()
 
 
-def _check_apart(path: Path, run: Run, source: Path) -> None:
-    """Check that a file of predictions is neither the source nor a file of the run."""
-    folder, there = run.path.resolve(), [source]
-    if path.resolve().is_relative_to(folder):
+def _check_place(path: Path, run: Run) -> None:
+    """Check that a file of predictions has a folder, which is not the run directory."""
+    if path.resolve().is_relative_to(run.path.resolve()):
         raise ValueError(
             f"predictions={str(path)!r} is in the run directory {run.path}, whose files the run "
             "itself writes; choose a file outside of it"
         )
-    if folder.is_dir():
-        there += folder.rglob("*")
-    for other in there if path.exists() else ():
-        if other.exists() and path.samefile(other):
-            raise ValueError(
-                f"predictions={str(path)!r} is the file {other}, which the run itself reads or "
-                "writes; choose another file"
-            )
+    if not path.parent.is_dir():
+        raise ValueError(f"predictions={str(path)!r}: there is no folder {path.parent}; make it")

@@ -13,16 +13,8 @@ from foretrace.stream._config import StreamConfig
 OWN_NAME = "this run"
 """Title of what a run predicts."""
 
-_GROUPS = {
-    "simple answers": ("last", "mean", "season", "majority"),
-    "the columns of the row": ("row", "raw row", "waves", "steps", "words"),
-    "earlier rows": ("short", "lags", "raw lags", "wide", "softmax"),
-    "similar rows": ("neighbours", "row neighbours"),
-    "labels that followed the last ones": ("context",),
-    "unusual rows": ("events", "wide events"),
-    "memory of many rows": ("memory", "distant"),
-}
-"""Names of experts by what they look at, without their target and number."""
+_HEAVIEST = 5
+"""Number of experts whose weights are shown."""
 
 
 def _table(config: StreamConfig, records: list[dict[str, Any]]) -> Any:
@@ -39,21 +31,17 @@ def _table(config: StreamConfig, records: list[dict[str, Any]]) -> Any:
     )
     grid = Table("", *columns, title=for_rich(title(config)))
     grid.add_row(OWN_NAME, *(SCORES[name].text(total[name]) for name in names))
-    score = main_score(total)
     simple = simple_answers(last)
     for what, scores in simple.items():
         cells = (SCORES[name].text(scores[name]) if name in scores else "" for name in names)
         grid.add_row(what, *cells)
-    grid.add_section()
-    for group, (weight, best) in by_group(last).items():
-        cells = (SCORES[name].text(best) if name == score else "" for name in names)
-        grid.add_row(f"{group}, weight {weight:.2f}", *cells)
     counts = ", ".join(f"{count} {name}" for name, count in last["counts"].items()) or "nothing"
     intervals = _intervals(config, last) if "coverage" in total else ""
     reach = f"The lags reach back {last['reach']} rows. " if "reach" in last else ""
     grid.caption = (
         f"{_not_better(last, total) or _gain(total, simple)}"
-        f"Each of {last['scored']} rows was predicted before its label was used. {intervals}"
+        f"Each of {last['scored']} rows was predicted before its label was used. "
+        f"{_weights(last)}{intervals}"
         f"Missing, masked or clipped: {counts}; steps refused: "
         f"{last['refused']}. {_members(last)}{_changes(last)}{reach}{last['seconds']:.0f} s. "
         f"{_parts(records)}"
@@ -103,21 +91,11 @@ def simple_answers(record: dict[str, Any]) -> dict[str, dict[str, float]]:
     return {what: scores for what, scores in found.items() if scores}
 
 
-def by_group(record: dict[str, Any]) -> dict[str, tuple[float, float]]:
-    """Return the weight of each group of experts and its best expert's score, heaviest first."""
-    experts, best = record.get("experts", {}), min if "mae" in record else max
-    groups = {name: _group_of(name) for name in experts}
-    found = {}
-    for group in dict.fromkeys(groups.values()):
-        inside = [name for name in experts if groups[name] == group]
-        weight = sum(record["weights"][name] for name in inside)
-        found[group] = weight, best(experts[name] for name in inside)
-    return dict(sorted(found.items(), key=lambda one: -one[1][0]))
-
-
-def _group_of(expert: str) -> str:
-    name = expert.partition(" from ")[0].rstrip("0123456789. ")
-    return next((group for group, names in _GROUPS.items() if name in names), expert)
+def _weights(record: dict[str, Any]) -> str:
+    """Return the experts with the largest weights."""
+    heaviest = sorted(record.get("weights", {}).items(), key=lambda one: -one[1])[:_HEAVIEST]
+    shown = ", ".join(f"{name} {weight:.2f}" for name, weight in heaviest)
+    return f"Weights: {shown}. " if shown else ""
 
 
 def title(config: StreamConfig) -> str:

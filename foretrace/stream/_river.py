@@ -55,7 +55,7 @@ class RowEstimator(OnlineEstimator):
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
         yield {}
-        yield {"size": "tiny"}
+        yield {"model": ModelConfig("small", depth=1, model_size=16)}
 
     @locked
     def learn_one(self, x: Row, y: Any, id: Hashable = None) -> None:
@@ -131,7 +131,7 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
     """Classifier that learns online and remembers earlier rows: experts, or a network.
 
     Args:
-        size: short for `model=ModelConfig(size=size)`, such as "tiny"; one of the two is given.
+        size: short for `model=ModelConfig(size=size)`, such as "small"; one of the two is given.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
         features: number of inputs but for words: a number takes 2, a category 16, a date 7. A
             feature that finds no room is left out, and a warning says so. Default: as many as the
@@ -152,7 +152,7 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
         words: number of inputs of each feature that is a text: whose value in the first row has
             eight words or more. 0 takes it for a category.
 
-    >>> model = Classifier(size="tiny", features=4, classes=2)
+    >>> model = Classifier(size="small", features=4, classes=2)
     >>> for i in range(20):
     ...     model.learn_one({"x": i % 2}, i % 2 == 0)
     >>> sorted(model.predict_proba_one({"x": 1}))
@@ -214,7 +214,7 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
     """Regressor that learns online and remembers earlier rows: experts, or a network.
 
     Args:
-        size: short for `model=ModelConfig(size=size)`, such as "tiny"; one of the two is given.
+        size: short for `model=ModelConfig(size=size)`, such as "small"; one of the two is given.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
         features: number of inputs but for words: a number takes 2, a category 16, a date 7. A
             feature that finds no room is left out, and a warning says so. Default: as many as the
@@ -234,7 +234,7 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
         at_least: lower bound of predictions and of the ends of their intervals, such as 0 for
             counts. Default: none.
 
-    >>> model = Regressor(size="tiny", features=4)
+    >>> model = Regressor(size="small", features=4)
     >>> for i in range(20):
     ...     model.learn_one({"x": i % 2}, i % 2)
     >>> round(model.predict_one({"x": 1})) in (0, 1)
@@ -303,7 +303,7 @@ class Forecaster(NextSteps, RiverForecaster):
 
     Args:
         horizon: number of steps ahead that are learned; no more can be asked for.
-        size: short for `model=ModelConfig(size=size)`, such as "tiny"; one of the two is given.
+        size: short for `model=ModelConfig(size=size)`, such as "small"; one of the two is given.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
         features: number of inputs but for words: a number takes 2, a category 16, a date 7. A
             feature that finds no room is left out, and a warning says so. Default: as many as the
@@ -319,7 +319,7 @@ class Forecaster(NextSteps, RiverForecaster):
         words: number of inputs of each feature that is a text: whose value in the first row has
             eight words or more. 0 takes it for a category.
 
-    >>> model = Forecaster(horizon=2, size="tiny", features=4)
+    >>> model = Forecaster(horizon=2, size="small", features=4)
     >>> for i in range(20):
     ...     model.learn_one(i % 2)
     >>> len(model.forecast(2))
@@ -329,4 +329,4 @@ class Forecaster(NextSteps, RiverForecaster):
     @classmethod
     def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
         yield {}
-        yield {"size": "tiny"}
+        yield {"model": ModelConfig("small", depth=1, model_size=16)}

@@ -2,8 +2,8 @@
 
 import os
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from collections.abc import Sequence
+from contextlib import closing
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
@@ -12,22 +12,22 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 
 from foretrace._experts.mixture import Mixed, Mixture, MixtureState, Report
-from foretrace._experts.network import PROBE
 from foretrace._rows.lines import Position, Row
+from foretrace._rows.pipe import NOT_AGAIN
 from foretrace._rows.scores import means, not_better, of_classes
 from foretrace._rows.source import SYMBOL, check_row_count
 from foretrace._rows.target import ClassTarget
 from foretrace._rows.values import as_text
-from foretrace._runs.appended import FileMark
 from foretrace._runs.checkpoint import restoring
-from foretrace._runs.config_json import from_json, to_json
-from foretrace._runs.directory import Run, read_begun
+from foretrace._runs.config_json import to_json
+from foretrace._runs.directory import Run
 from foretrace._runs.follow import Program, Result, Session
 from foretrace._runs.follow import follow as follow_program
 from foretrace._runs.machine import resident_mib
 from foretrace._runs.signals import Interrupted
 from foretrace.stream._config import StreamConfig
 from foretrace.stream._first_look import describe
+from foretrace.stream._ignored import ignored
 from foretrace.stream._in_c import NativeMixture
 from foretrace.stream._intake import State
 from foretrace.stream._monitors import Monitors
@@ -85,7 +85,7 @@ def follow(
 
     A resumed run on a file ends with the same state and record, bit for bit, as one that was never
     stopped; only times and memory in the record differ. On standard input it continues with the
-    next row that comes.
+    next row that comes, and rows that were read ahead are lost.
 
     Args:
         config: the stream and the model that learns.
@@ -123,6 +123,7 @@ class Learning(Program[State]):
 
     saved = StreamSaved
     unit = "row"
+    save_seconds = 60.0
 
     def __init__(
         self,
@@ -153,11 +154,8 @@ class Learning(Program[State]):
         self.pipe = self.source.pipe
         self.plan, self.stream, self.warnings = open_rows(run, self.source, saved)
         self.intake = build(config, self.plan)
-        mark, rows = saved.predictions, saved.position.row
-        if run.resumed and not self.is_resumed:  # it has begun its file before the first checkpoint
-            begun = read_begun(run.run, "predictions")
-            mark = None if begun is None else from_json(FileMark, begun)
-        self.outlet = Outlet(config, self.intake.target, self.on_prediction, run.run, mark, rows)
+        also, mark = self.on_prediction, saved.predictions
+        self.outlet = Outlet(config, self.intake.target, also, run.run, mark)
         if config.backend == "native":
             # It has all that a run asks of a mixture.
             self.intake.use(lambda mixture: cast(Mixture, NativeMixture(mixture)))
@@ -167,8 +165,6 @@ class Learning(Program[State]):
                 self.monitors.restore(saved.monitors)
         _ = self.mixture  # reports wrong settings before anything is written
         self.position = saved.position
-        if self.pipe is not None:
-            self.position = self.position._replace(offset=0)  # every process counts its own bytes
 
     @property
     def mixture(self) -> Mixture:
@@ -179,32 +175,27 @@ class Learning(Program[State]):
         """Return the state before the first row."""
         return self.mixture.init()
 
-    @contextmanager
-    def claimed(self) -> Iterator[dict[str, Any]]:
-        """Make the file of predictions; it goes again if the run cannot be made."""
-        with self.outlet.claimed() as mark:
-            yield {"plan": to_json(self.plan), "predictions": mark}
+    def recorded(self) -> dict[str, Any]:
+        """Return the plan, which is recorded before the first checkpoint."""
+        return {"plan": to_json(self.plan)}
 
     def begun(self) -> None:
         """Report what is learned from what, and open the file of predictions."""
         for line in (*describe(self.config, self.plan), *describe_model(self.intake)):
             self.session.show.say(line)
-        kinds = {column.kind for column in self.plan.columns}
-        found = {"classes": bool(self.plan.classes), "format": self.source.format, "kinds": kinds}
-        without = self.config.without_effect(**found)
-        for line in (*(options.on_command_line() for options in without), *self.warnings):
+        kinds, is_class = {column.kind for column in self.plan.columns}, bool(self.plan.classes)
+        without = ignored(self.config, classes=is_class, format=self.source.format, kinds=kinds)
+        for line in (*without, *self.warnings):
             self.session.show.say(f"warning: {line}")
         self.session.stack.enter_context(closing(self.outlet))
         self.outlet.open()
         # Programs take and return a packed state in less time.
         self.state = self.mixture.packing.pack(copy_state(self.state))
         self.rows_at_last_log, self.time_of_last_log = self.step, time.monotonic()
-        if not self.is_resumed or self.pipe is not None:
-            # The first rows of a pipe would be lost with a process that is killed. From here on,
-            # the checkpoint of a resumed run does not know of all bytes that were taken out of its
-            # pipe.
+        if not self.is_resumed:
             self.save()
         if self.pipe is not None:
+            self.session.show.say(NOT_AGAIN)
             self.pipe.meanwhile = self._while_waiting
 
     @property
@@ -231,11 +222,9 @@ class Learning(Program[State]):
 
     def kept(self, last: bool) -> tuple[State, dict[str, Any]]:
         """Return the state behind the last row that was learned, and the values beside it."""
-        position, pipe = self.position, self.pipe
         beside = {
             "plan": to_json(self.plan),
-            "position": position,
-            "pipe": None if pipe is None else pipe.to_json(position.offset, end=last),
+            "position": self.position,
             "intake": self.intake.to_json(),
             "monitors": self.monitors.to_json(),
             "predictions": self.outlet.mark(),
@@ -302,7 +291,7 @@ class Learning(Program[State]):
                 raise error.__cause__ from None
             return None
         except OtherColumnsError:
-            self.is_whole = False  # bytes of another pipe must not be handed on
+            self.is_whole = False  # the run stays as it is
             raise
         finally:
             stop.waiting = False
@@ -339,18 +328,12 @@ class Learning(Program[State]):
         self.chunk = []
         for line in self.intake.pop_news():
             self.session.show.say(f"warning: row {self.step}: {line}")
-        if self.pipe is not None:
-            self.pipe.release(self.position.offset)
         self.intake.parts.end("mixture")
 
     def _learn_or_undo(self, rows: list[tuple[Row, Any]]) -> Mixed:
         """Learn from rows; a refused row leaves everything as before them, to be saved."""
-        # Names, flags and a full table are refused before anything changes, but for a later row of
-        # the same chunk. Each of these errors is a ValueError.
-        may_refuse = self.config.outliers == "stop" or (
-            self.config.when_full == "stop" and self.intake.chunk > 1
-        )
-        before = self.intake.to_json() if may_refuse else None
+        # Names and flags are refused before anything changes; each of these errors is a ValueError.
+        before = self.intake.to_json() if self.config.outliers == "stop" else None
         try:
             self.state, mixed = self.intake.learn(self.state, rows)
             return mixed
@@ -381,17 +364,14 @@ class Learning(Program[State]):
         """
         report = self.mixture.report(self.state)
         self.intake.parts.end("mixture")
-        if report.health is not None:
-            model = self.config.model
-            advice = (
-                f"try a smaller --learning-rate (now {model.learning_rate}) or a smaller --clip "
-                f"(now {model.clip})"
-            )
-            self.check_refused(int(report.health.longest), self.step, advice)
+        if report.refusals is not None:
+            rate = self.config.model.learning_rate
+            advice = f"try a smaller --learning-rate (now {rate})"
+            self.check_refused(int(report.refusals.longest), self.step, advice)
         return report
 
     def _report(self) -> None:
-        """Write a line of metrics: new scores, the network's health, speed and memory."""
+        """Write a line of metrics: new scores, speed and memory."""
         report, row, show = self._checked_report(), self.step, self.session.show
         ends = self.monitors.look(report.block)
         self.state = self.mixture.ended(self.state, block=ends)
@@ -407,10 +387,7 @@ class Learning(Program[State]):
         }
         if times := [column.name for column in self.plan.columns if column.kind == "time"]:
             values["date"] = as_text(self.newest.get(times[0]))  # the axis of the picture
-        health = self._health(report)
-        values |= health
-        warnings = self.intake.changed_units(report.units, row)
-        warnings += self.monitors.warnings(health | self.monitors.recent)
+        warnings = self.intake.changed_units(report.units, row) + self.monitors.warnings()
         for line in warnings:
             show.say(f"warning: row {row}: {line}")
         if warnings:
@@ -419,23 +396,6 @@ class Learning(Program[State]):
         self.record("stream", **self._values(report, scores, total=total, **values))
         shown = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
         show.reach(row, f"row {row}: {shown}; {speed:.0f} rows/s, {memory:.0f} MiB")
-
-    def _health(self, report: Report) -> dict[str, Any]:
-        """Return how the network learns since the last line; nothing without one."""
-        if report.health is None:
-            return {}
-        mixture, config, steps = self.mixture, self.intake.config, dict[str, float]()
-        if count := report.line["accepted"]:
-            names = ("loss", "gradient_norm", "update_norm")
-            steps = {name: report.line[name] / count for name in names}
-        seen = report.total["accepted"] + report.total["refused"]
-        table, state = self.intake.streams.table, mixture.packing.unpack(self.state)
-        measured = self.monitors.measure(
-            *mixture.network_of(state, table.members[table.latest].slot),
-            steps.get("update_norm"),
-            np.asarray(report.health.inputs) if seen >= PROBE else None,
-        )
-        return {"rule": config.rule, "train_encoder": config.train_encoder} | steps | measured
 
     def _values(self, report: Report, scores: dict[str, float], **more: Any) -> dict[str, Any]:
         """Return the values of a line of the record."""
@@ -451,7 +411,7 @@ class Learning(Program[State]):
             **scores,
             **more,
             "scored": int(report.total["rows"]),
-            "refused": int(report.total["refused"]),
+            "refused": 0 if report.refusals is None else int(report.refusals.total),
             "counts": {name: count for name, count in counts.items() if count},
         }
         values |= self.intake.counts() | self._of_experts(report) | self.monitors.recent

@@ -17,10 +17,7 @@ from foretrace.stream._config import StreamConfig
 from foretrace.stream._intake import Intake, State
 from foretrace.stream._plan import Plan, build
 
-MAY_CHANGE = (
-    *("bad_rows", "outliers", "when_full"),
-    *("log_every", "checkpoint_every", "checkpoint_seconds"),
-)
+MAY_CHANGE = ("bad_rows", "outliers", "log_every", "checkpoint_every")
 """Options that a resumed run may change: what to do about bad data, and when to write."""
 
 KIND = RunKind(StreamConfig, may_change=MAY_CHANGE)
@@ -33,7 +30,6 @@ class StreamSaved(Saved):
     Args:
         plan: decisions of the first rows; None before the first checkpoint.
         position: position behind the last row.
-        pipe: bytes of standard input that are to be read first; None for other sources.
         intake: columns, classes, members and the labels that wait.
         monitors: state of the monitors.
         predictions: size and digest of the file of predictions; None without one.
@@ -44,7 +40,6 @@ class StreamSaved(Saved):
 
     plan: Plan | None = None
     position: Position = Position()
-    pipe: dict[str, Any] | None = None
     intake: dict[str, Any] = dataclasses.field(default_factory=dict)
     monitors: list[Any] = dataclasses.field(default_factory=list)
     predictions: FileMark | None = None

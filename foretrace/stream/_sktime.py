@@ -35,7 +35,7 @@ class SktimeForecaster(BaseForecaster):
     Args:
         horizon: number of steps ahead that are learned. Default: the largest step of `fh` in `fit`,
             which has to be given then.
-        size: short for `model=ModelConfig(size=size)`, such as "tiny"; one of the two is given.
+        size: short for `model=ModelConfig(size=size)`, such as "small"; one of the two is given.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
         features: number of inputs for X. Default: as many as the first row needs, and room for
             later features.

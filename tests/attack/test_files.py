@@ -23,7 +23,7 @@ def test_it_is_refused_in_one_line_and_nothing_is_written(tmp_path, capsys, name
     case = hostile.CASES[name]
     (tmp_path / name).write_bytes(case.data)
     target = [] if name.endswith(".txt") else ["--target", "y"]
-    arguments = ["stream", str(tmp_path / name), *target, "--size", "tiny", *case.options]
+    arguments = ["stream", str(tmp_path / name), *target, "--size", "small", *case.options]
     assert cli.main([*arguments, "--run-dir", str(tmp_path / "run")]) == 2
     out, err = capsys.readouterr()
     assert out == "" and err.startswith("foretrace: error: ")

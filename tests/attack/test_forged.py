@@ -5,6 +5,7 @@ computed anew.
 """
 
 import copy
+import dataclasses
 import functools
 import json
 import shutil
@@ -37,9 +38,7 @@ VALUES += [[], [[]], {}, {"a": 1}]
 MOST_BYTES = 5e8
 
 
-STREAM = StreamConfig(
-    "a.csv", target="y", model=BASELINES, log_every=20, checkpoint_every=20, look_ahead=40
-)
+STREAM = StreamConfig("a.csv", target="y", model=BASELINES, log_every=20, checkpoint_every=20)
 
 
 @pytest.fixture(scope="module")
@@ -188,7 +187,7 @@ def test_it_is_refused(runs, tmp_path, part, place, value):
 INTAKES = {
     "members": {"member": "c", "members": 3, "delay": 1, "task": "regression"},
     "members ahead": {"member": "c", "members": 3, "horizon": 2, "delay": 1},
-    "chunks": {"chunk": 3, "delay": 4},
+    "chunks": {"model": dataclasses.replace(BASELINES, size="fast"), "delay": 4},
 }
 
 

@@ -21,7 +21,7 @@ from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
 
 STREAM = (
-    "stream a.csv --look-ahead 20 --experts baselines row --log-every 10 --checkpoint-every 7 "
+    "stream a.csv --experts baselines row --log-every 10 --checkpoint-every 7 "
     "--target c --delay 3 --id key --predictions {0}.csv --run-dir {0}"
 )
 MACHINE = ("seconds", "rows_per_second", "resident_mib", "microseconds")

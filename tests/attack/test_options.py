@@ -2,44 +2,32 @@
 
 import pytest
 
-from foretrace.stream._conditions import conditions
 from foretrace.stream._config import StreamConfig
+from foretrace.stream._ignored import ignored
 from foretrace.stream._model_config import ModelConfig
 
-MIXTURE, NETWORK = {"experts": ("row",)}, {"size": "tiny"}
 TEXT, MEMBERS = {"format": "text"}, {"member": "who"}
 CASES = {
     "members": (2, {}, MEMBERS),
-    "when_full": ("stop", {}, MEMBERS),
     "numeric": (("x",), TEXT, {}),
     "categorical": (("x",), TEXT, {}),
     "time": (("x",), TEXT, {}),
     "text": (("x",), TEXT, {}),
     "ignore": (("x",), TEXT, {}),
-    "look_ahead": (20, TEXT, {}),
     "delimiter": (";", {"format": "jsonl"}, {"format": "tsv"}),
     "encoding": ("latin-1", {"format": "parquet"}, TEXT),
     "bad_rows": ("skip", TEXT, {"format": "jsonl"}),
     "outliers": ("mask", {"kinds": ["categorical"]}, {"kinds": [], "is_class": False}),
-    "bound": (2.0, {"kinds": ["time"]}, {"kinds": ["numeric"]}),
     "categories": (3, {"kinds": ["numeric"]}, {"kinds": ["categorical"]}),
     "words": (8, {"kinds": ["numeric"]}, {"kinds": ["text"]}),
     "classes": (2, {"is_class": False}, {"is_class": True}),
     "alarm": (("a=0.5",), {"is_class": False}, {"is_class": True}),
     "coverage": (0.5, {"is_class": True}, {"is_class": False}),
-    "size": ("medium", MIXTURE, {"experts": ("row", "network")}),
     "experts contexts": (("contexts",), {"is_class": False}, {"is_class": True}),
     "experts gradient": (("row", "gradient"), {"is_class": False}, {"is_class": True}),
     "experts raw": (("raw",), {"is_class": True}, {"is_class": False}),
-    "state_size": (4, NETWORK | {"cell": "rglru"}, NETWORK),
-    "learning_rate": (1e-2, MIXTURE, NETWORK),
-    "clip": (0.1, MIXTURE, NETWORK),
-    "seed": (1, MIXTURE, NETWORK),
 }
-"""Another value of each option with a condition, where it has no effect, and where it has one."""
-
-REFUSED = {"cell", "depth", "model_size", "rule", "train_encoder"}
-"""Options of the network that are refused without one."""
+"""Another value of each option that may be ignored, where it is, and where it has an effect."""
 
 
 def without_effect(**given):
@@ -49,25 +37,20 @@ def without_effect(**given):
     of_rows["classes"] = of_rows.pop("is_class")
     of_model = {name: given.pop(name) for name in vars(ModelConfig()).keys() & given.keys()}
     config = StreamConfig("a.csv", **given, model=ModelConfig(**of_model))
-    return [options.names for options in config.without_effect(**of_rows)]
-
-
-def test_every_option_with_a_condition_is_here():
-    found = conditions(StreamConfig) | conditions(ModelConfig)
-    named = {name.split()[0] for name in CASES} | REFUSED
-    assert {name for name, needs in found.items() if needs} == named
+    return [line.partition(" has no effect: ")[0] for line in ignored(config, **of_rows)]
 
 
 @pytest.mark.parametrize("name", CASES)
 def test_an_option_is_named_where_it_has_no_effect_and_only_there(name):
     value, without, acts = CASES[name]
-    option = name.split()[0]
-    assert without_effect(**without | {option: value}) == [[name]]
+    option, _, expert = name.partition(" ")
+    shown = f"the expert {expert}" if expert else f"--{name.replace('_', '-')}"
+    assert without_effect(**without | {option: value}) == [shown]
     assert without_effect(**acts | {option: value}) == without_effect(**without) == []
 
 
 def test_estimators_warn_of_options_without_effect():
     stream = pytest.importorskip("foretrace.stream")
-    with pytest.warns(UserWarning, match="^Forecaster: clip, seed ha") as caught:
-        stream.Forecaster(model=ModelConfig(clip=2.0, seed=3))
+    with pytest.warns(UserWarning, match="^Forecaster: members has") as caught:
+        stream.Forecaster(members=3)
     assert [warning.filename for warning in caught] == [__file__]

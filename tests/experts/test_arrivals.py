@@ -11,7 +11,7 @@ from test_mixture import assert_same
 from tiers import fast
 
 from foretrace._experts.arrivals import Arrivals
-from foretrace._experts.moments import SETTLED
+from foretrace._experts.moments import BOUND, SETTLED
 from foretrace._experts.rows import RawRow
 from foretrace._experts.score import OF_CLASSES, OF_NUMBERS, score_class, score_numbers
 from foretrace._experts.shape import Shape
@@ -111,7 +111,7 @@ def test_numbers_are_in_units_of_the_column_and_missing_ones_are_flagged():
     constant = Followed(NUMBERS)
     for _ in range(100):
         assert constant.push(5.0, 1.0)[0].x[0] == 0
-    assert constant.push(6.0, 1.0)[0].x[0] == NUMBERS.bound
+    assert constant.push(6.0, 1.0)[0].x[0] == BOUND
 
 
 def test_outliers_follow_the_policy():

@@ -16,7 +16,7 @@ from foretrace.stream._model import build_mixture, resolve
 from foretrace.stream._model_config import ModelConfig
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
-TINY = ModelConfig("tiny", depth=1, model_size=4, state_size=3, rule="online", learning_rate=0.05)
+TINY = ModelConfig("small", depth=1, model_size=4, state_size=3, rule="online", learning_rate=0.05)
 LATE = {"members": 2, "delay": 2}
 LATE_NUMBERS, LATE_CLASSES = (dataclasses.replace(one, **LATE) for one in (NUMBERS, CLASSES))
 MODELS = {

@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from foretrace._experts.moments import (
+    BOUND,
     MEMORY,
     NEW_LEVEL,
     NEW_SCALE,
@@ -16,7 +17,6 @@ from foretrace._experts.moments import (
     new_moments,
 )
 
-BOUND = 10.0
 FEW = NEW_LEVEL + SETTLED
 """Rows after which every statistic has followed a new level, anywhere and at any distance."""
 
@@ -35,8 +35,8 @@ def after(count, mean=0.0, variance=1.0):
 def _learned(moments, values, known):
     def one(moments, pair):
         x, is_known = pair
-        counted, moments = moments.learn(x[None], BOUND, is_known[None])
-        is_inside = jnp.abs(moments.score(x[None], jnp.inf)) <= BOUND
+        counted, moments = moments.learn(x[None], is_known[None])
+        is_inside = jnp.abs(x - moments.all.mean) <= BOUND * moments.scale
         return moments, ((counted == x[None]) & is_inside)[0]
 
     return jax.lax.scan(one, moments, (values, known))

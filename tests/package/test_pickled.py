@@ -40,7 +40,11 @@ def agent():
 @cache
 def estimators():
     few = stream.ModelConfig(experts=("baselines",))
-    models = stream.Classifier(model=few), stream.Regressor("tiny"), stream.Forecaster(2, model=few)
+    models = (
+        stream.Classifier(model=few),
+        stream.Regressor("small"),
+        stream.Forecaster(2, model=few),
+    )
     for i in range(5):
         for model in models[:2]:
             model.learn_one({"x": float(i)}, i % 2)
@@ -99,7 +103,7 @@ OBJECTS = {
     ],
     "task, environment, configuration of a command": lambda: [
         *(experiment.Copy(), experiment.Config(), rl.RLConfig(), rl.MemoryChain(length=2)),
-        *(stream.ModelConfig("tiny"), stream.StreamConfig("a.csv", target="y")),
+        *(stream.ModelConfig("small"), stream.StreamConfig("a.csv", target="y")),
     ],
     "`ft.adamw`, Optax optimiser": lambda: [ft.adamw(1e-3), optax.adam(1e-3)],
     "`Learner`, `Agent`": lambda: [learner(), learner(optimizer=ft.kalman()), agent()],

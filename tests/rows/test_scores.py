@@ -15,7 +15,7 @@ EXPERTS = ("a", "b")
 def summed(names, rows, errors=(0.0, 0.0)):
     """Return the sums of rows of scores by name, as the program adds them."""
     scores = jnp.array([[row.get(name, 0.0) for name in names] for row in rows])
-    of_each = jax.vmap(lambda row: of_row(names, row, jnp.array(errors), jnp.zeros(5)))
+    of_each = jax.vmap(lambda row: of_row(names, row, jnp.array(errors)))
     total = np.asarray(jax.jit(of_each)(scores)).sum(axis=0)
     return dict(zip(sums_of(names, EXPERTS), total.tolist(), strict=True))
 

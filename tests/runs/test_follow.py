@@ -19,7 +19,6 @@ class Sums:
 
     steps: int = 12
     checkpoint_every: int | None = 5
-    checkpoint_seconds: float = 60.0
 
 
 class Adding(Program):
@@ -80,8 +79,9 @@ def test_a_state_is_saved_behind_each_multiple_and_at_the_end(add, tmp_path):
     ]
 
 
-def test_a_state_is_saved_when_its_seconds_have_passed(add):
-    add(lambda self: time.sleep(0.1), steps=4, checkpoint_every=None, checkpoint_seconds=0.05)
+def test_a_state_is_saved_when_its_seconds_have_passed(add, monkeypatch):
+    monkeypatch.setattr(Adding, "save_seconds", 0.05)
+    add(lambda self: time.sleep(0.1), steps=4, checkpoint_every=None)
     assert add.saves == [(2, False), (4, False), (4, True)]
 
 

@@ -6,10 +6,17 @@ import pytest
 import test_frozen as frozen
 from streams import undisturbed
 
-from foretrace.stream import _model
+from foretrace.stream import _model, _opening, _plan
 
 # Tests have more models in turn than a user's process: each is compiled once.
 _model._mixture = functools.lru_cache(maxsize=128)(_model._mixture.__wrapped__)
+
+
+@pytest.fixture
+def twenty_rows_decide(monkeypatch):
+    """Let the first 20 rows decide what a stream holds."""
+    for module in (_opening, _plan):
+        monkeypatch.setattr(module, "LOOK_AHEAD", 20)
 
 
 @pytest.fixture(scope="session")

@@ -21,17 +21,18 @@ from foretrace.stream._run import follow
 FEW = ModelConfig(experts=("baselines", "row"))
 SHORT = ModelConfig(experts=("baselines", "row", "short"))
 MACHINE = ("seconds", "rows_per_second", "resident_mib", "microseconds")
-OFTEN = {"log_every": 50, "checkpoint_every": 70, "look_ahead": 60}
+OFTEN = {"log_every": 50, "checkpoint_every": 70}
 NUMBERS, CLASSES, MEMBERS = (frozen.STREAMS[name] for name in ("number", "class", "members"))
+CHUNKS = dataclasses.replace(frozen.FEW, size="fast")
 DEEP = dataclasses.replace(TINY, cell="min-gru", depth=2, state_size=4, rule="hybrid(depth=2)")
 MORE = {
     "everything": MEMBERS
     | {"reset": "start", "horizon": 2, "delay": 1, "model": TINY, "at_least": -0.3}
     | {"ignore": ("t", "c", "k", "empty")},
     "members in chunks": CLASSES
-    | {"member": "who", "members": 2, "reset": "start", "delay": 2, "chunk": 7, "id": "t"}
-    | {"ignore": ("c", "y", "empty")},
-    "alarms": CLASSES | {"delay": 2, "chunk": 2, "alarm": ("up=0.4", "new=0.01"), "model": FEW},
+    | {"member": "who", "members": 2, "reset": "start", "delay": 2, "id": "t"}
+    | {"model": CHUNKS, "ignore": ("c", "y", "empty")},
+    "alarms": CLASSES | {"delay": 2, "alarm": ("up=0.4", "new=0.01"), "model": FEW},
     "all layers": NUMBERS | {"delay": 1, "at_least": -1.0, "outliers": "mask", "model": DEEP},
     "words": CLASSES
     | {
@@ -44,7 +45,7 @@ MORE = {
     }
     | {"model": ModelConfig(experts=("baselines", "words"))},
     "known in advance": MEMBERS
-    | {"horizon": 2, "known": ("start",), "chunk": 3, "ignore": ("c", "k", "empty")}
+    | {"horizon": 2, "known": ("start",), "model": CHUNKS, "ignore": ("c", "k", "empty")}
     | {"at_least": -1.0},
 }
 STREAMS = {name: options for name, options in frozen.STREAMS.items() if name != "stop"} | MORE

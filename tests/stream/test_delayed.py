@@ -43,7 +43,7 @@ def by_command(request, tmp_path_factory):
     """Return a task, and the predictions of the command for its rows."""
     path, found = tmp_path_factory.mktemp("late") / "a.csv", []
     pd.DataFrame([x | {"y": y} for x, y in rows(request.param)]).to_csv(path, index=False)
-    options = {"target": "y", "task": request.param, "look_ahead": ROWS}
+    options = {"target": "y", "task": request.param}
     config = StreamConfig(str(path), **options, delay=DELAY, model=SHORT)
     run(config, path.with_suffix(""), on_prediction=found.append)
     return request.param, found

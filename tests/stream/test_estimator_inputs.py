@@ -161,7 +161,7 @@ def test_batches_make_room_for_their_classes():
 
 @pytest.mark.parametrize("kind", [stream.Classifier, stream.Regressor, stream.Forecaster])
 def test_a_clone_has_the_options_of_the_model_or_other_ones(kind):
-    given = ModelConfig("tiny", cell="gru", rule="rtrl", seed=3)
+    given = ModelConfig("small", cell="gru", rule="rtrl", depth=1)
     model, other = kind(model=given, features=4), ModelConfig(experts=("row",))
     assert model.clone()._get_params() == model._get_params()
     assert model._get_params()["model"] == given and model._get_params()["size"] is None

@@ -84,4 +84,4 @@ def test_an_estimator_keeps_its_members_apart(name):
     with pytest.raises(KeyError, match="'c' is not among the 1 members"):
         model.leave("c")
     with pytest.raises(KeyError, match="is no member"):
-        stream.Classifier("tiny").reset("a")
+        stream.Classifier("small").reset("a")

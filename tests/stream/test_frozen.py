@@ -24,7 +24,7 @@ from foretrace.stream._run import follow
 FILE = Path(__file__).with_name("frozen.json")
 ROWS, EVERY = 240, 9
 FEW = ModelConfig(experts=("baselines", "contexts", "row", "short"))
-TINY = ModelConfig("tiny", depth=1, model_size=4, state_size=3)
+TINY = ModelConfig("small", depth=1, model_size=4, state_size=3)
 NUMBERS = {"target": "y", "ignore": ("t", "c", "k", "who", "start", "empty"), "model": FEW}
 CLASSES = {"target": "k", "ignore": ("t", "c", "y", "who", "start", "empty"), "model": FEW}
 
@@ -47,13 +47,13 @@ STREAMS = {
     "default": NUMBERS | {"model": ModelConfig()},
     "fast": NUMBERS | {"model": ModelConfig("fast"), "coverage": 0.8},
     "network, late": NUMBERS | {"model": TINY, "delay": 2, "horizon": 2},
-    "network in chunks": CLASSES | {"model": TINY, "delay": 5, "chunk": 4},
+    "network, late classes": CLASSES | {"model": TINY, "delay": 5},
     "no last label": NUMBERS | {"previous": False},
 }
 # Recursions of many steps multiply rounding; a network is in float32, and so is the memory, which
 # is one of the experts of the default.
 TOLERANCE = {"numbers as they are": 1e-5, "memory": 1e-2, "default": 1e-2, "fast": 1e-5}
-TOLERANCE |= {"network, late": 1e-3, "network in chunks": 1e-3}
+TOLERANCE |= {"network, late": 1e-3, "network, late classes": 1e-3}
 FIRST = {"numbers as they are": 160, "default": 160, "fast": 160}  # at the new level, by far
 FIRST |= {"network, late": 99}  # behind the outlier, rounding decides by more than that
 
@@ -130,7 +130,7 @@ def differences(one, two, tolerance, where=""):
 
 REPEATED = ("class", "late labels", "late classes", "memory", "fast", "network, late")
 """Streams whose parts others have: `resets` late classes, `members` late numbers, `default` all but
-a network, which `network in chunks` has.
+a network, which `network, late classes` has.
 """
 CASES = [slow(name) if name in REPEATED else name for name in STREAMS]
 

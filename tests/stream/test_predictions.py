@@ -18,12 +18,12 @@ from foretrace._runs import follow
 from foretrace.cli import _main as cli
 from foretrace.stream import run
 from foretrace.stream._config import StreamConfig
-from foretrace.stream._predictions import LineWriter, Outlet
+from foretrace.stream._predictions import LineWriter
 
 ROWS = 60
 
 
-WORDS = "stream a.csv --target c --id key --ignore y --look-ahead 20 --experts baselines row"
+WORDS = "stream a.csv --target c --id key --ignore y --experts baselines row"
 
 
 @pytest.fixture
@@ -41,7 +41,6 @@ def config_for(name="p.csv", **options):
         "id": "key",
         "ignore": ("y",),
         "model": FEW,
-        "look_ahead": 20,
         "log_every": 10,
     } | options
     return StreamConfig("a.csv", predictions=name, **options)
@@ -102,94 +101,69 @@ def refusal(folder, capsys, words):
 
 
 OTHERS = {
-    "deleted": (lambda path, kept, folder: None, "is missing"),
-    "shortened": (
-        lambda path, kept, folder: path.write_bytes(kept.read_bytes()[:-30]),
-        "is cut|another file|missing",
-    ),
+    "deleted": (lambda path, kept, folder: None, "is cut"),
+    "shortened": (lambda path, kept, folder: path.write_bytes(kept.read_bytes()[:99]), "is cut"),
     "overwritten in place": (
         lambda path, kept, folder: (kept.rename(path), path.write_text("mine\n" * 999)),
         "was changed",
     ),
-    "of another run": (
-        lambda path, kept, folder: path.write_bytes((folder / "kept by other").read_bytes()),
-        "another file|was changed",
+    "the record": (
+        lambda path, kept, folder: path.hardlink_to(folder / "run/metrics.jsonl"),
+        "is cut|was changed",
     ),
-    "the same and more": (
-        lambda path, kept, folder: path.write_bytes(kept.read_bytes() + b"more\n"),
-        "another file",
-    ),
-    "the record": (lambda path, kept, folder: path.hardlink_to(folder / "run/metrics.jsonl"), "is"),
 }
 
 
-@pytest.mark.parametrize(("every", "name"), [(None, "p.csv"), (7, "p.jsonl")])
-def test_a_file_that_the_run_has_not_begun_is_never_written(folder, capsys, every, name):
-    """Put every other file where the run's own was; with its own back, the run goes on."""
-    config = config_for(name)
-    path, kept = folder / name, folder / f"kept.{name}"
+@pytest.mark.parametrize("name", ["p.csv", "p.jsonl"])
+def test_a_file_that_is_not_the_one_of_the_checkpoint_is_never_written(folder, capsys, name):
+    """Put other files where the run's own was; with its own back, the run goes on."""
+    config = dataclasses.replace(config_for(name), checkpoint_every=7)
+    path, kept, whole = folder / name, folder / f"kept.{name}", folder / "whole"
     quiet(config, folder / "other")
-    path.rename(folder / "kept by other")
-    if every is None:
-        with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
-            patch.setattr(follow.Program, "save", raising(Killed()))
-            quiet(config, folder / "run")
-    else:
-        config = dataclasses.replace(config, checkpoint_every=every)
-        kill_while_writing(config, folder / "run", 30)
-    begun = path.read_bytes()
+    path.rename(whole)
+    kill_while_writing(config, folder / "run", 30)
     for what, (put, message) in OTHERS.items():
         path.rename(kept)
+        begun = kept.read_bytes()
         put(path, kept, folder)
         line = refusal(folder, capsys, "resume run")
-        assert re.search(f"{name}.* ({message})", line), f"{what}: {line}"
-        if kept.exists():
-            path.unlink(missing_ok=True)
-            kept.rename(path)
+        assert re.search(f"{name} ({message})", line), f"{what}: {line}"
+        path.unlink(missing_ok=True)
         path.write_bytes(begun)
     quiet(config, folder / "run", resume=True)
-    assert path.read_bytes() == (folder / "kept by other").read_bytes()
+    assert path.read_bytes() == whole.read_bytes()
 
 
-def test_a_copy_of_the_predictions_goes_on_if_nothing_of_it_is_cut_off(folder):
-    quiet(config_for(), folder / "run", rows=20)
-    text = (folder / "p.csv").read_text()
-    (folder / "p.csv").unlink()
-    (folder / "p.csv").write_text(text)
+def test_before_its_first_checkpoint_a_run_goes_on_with_a_file_without_rows_alone(folder, capsys):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(follow.Program, "save", raising(Killed()))
+        quiet(config_for(), folder / "run")
+    header = (folder / "p.csv").read_text()
+    (folder / "p.csv").write_text("mine\n")
+    assert "p.csv exists already; move it" in refusal(folder, capsys, "resume run")
+    (folder / "p.csv").write_text(header[:-1])
     quiet(config_for(), folder / "run", resume=True)
-    assert (folder / "p.csv").read_text().startswith(text)
     assert len((folder / "p.csv").read_text().splitlines()) == 1 + ROWS
 
 
 PLACES = {
     "mine.csv": "exists already",
-    "a.csv": "is the file",
-    "link.csv": "is the file",
+    "a.csv": "exists already",
+    "link.csv": "exists already",
     "run/metrics.jsonl": "is in the run directory",
     "linked/p.csv": "is in the run directory",
-    "none/p.csv": "No such file or directory",
+    "none/p.csv": "there is no folder none",
 }
 
 
-def test_a_refused_beginning_leaves_nothing(folder, capsys, monkeypatch):
-    """Files of others, of the run itself, links to them; a run that begins at the same moment."""
+def test_a_refused_beginning_leaves_nothing(folder, capsys):
+    """Files of others, of the run itself, links to them."""
     (folder / "mine.csv").write_text("mine\n")
     (folder / "link.csv").symlink_to("a.csv")
     (folder / "linked").symlink_to("run")
     for name, message in PLACES.items():
         line = refusal(folder, capsys, f"{WORDS} --run-dir run --predictions {name}")
         assert name in line and message in line and not (folder / "run").exists(), line
-    claimed = Outlet.claimed
-
-    def claimed_by_another(self):
-        (folder / "p.csv").write_text("theirs\n")
-        return claimed(self)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Outlet, "claimed", claimed_by_another)
-        with pytest.raises(FileExistsError, match="p.csv"):
-            quiet(config_for(), folder / "run")
-    assert not (folder / "run").exists()
 
 
 def test_the_table_is_the_same_in_a_file_on_standard_output_and_for_more_rows(folder, capsys):
@@ -209,6 +183,7 @@ def test_the_table_is_the_same_in_a_file_on_standard_output_and_for_more_rows(fo
     assert {*found[0]["probabilities"]} == {*"uv"}
 
 
+@pytest.mark.usefixtures("twenty_rows_decide")
 def test_one_process_answers_a_row_at_once_and_learns_those_with_labels(folder, pipe):
     """Each row without a label is written when the one before it was answered."""
     found = []

@@ -15,7 +15,6 @@ from streams import (
     quiet,
     records,
     rows_in,
-    saved,
 )
 
 from foretrace._rows import pipe as pipes
@@ -25,7 +24,9 @@ from foretrace._runs.directory import RunError
 from foretrace._runs.follow import Program
 from foretrace.cli import _main as cli
 from foretrace.stream._config import StreamConfig
+from foretrace.stream._run import Learning, follow
 
+pytestmark = pytest.mark.usefixtures("twenty_rows_decide")
 ROWS = 60
 PAIR = "1,0\n2,1\n"
 
@@ -39,7 +40,7 @@ def ended(tmp_path_factory):
     """Return a configuration and the folder of its undisturbed run."""
     folder = tmp_path_factory.mktemp("ended")
     (folder / "a.csv").write_text("x,y\n" + "".join(f"{i % 3},{i * i % 2}\n" for i in range(ROWS)))
-    config = StreamConfig(str(folder / "a.csv"), target="y", model=FEW, log_every=10, look_ahead=20)
+    config = StreamConfig(str(folder / "a.csv"), target="y", model=FEW, log_every=10)
     quiet(config, folder / "run")
     return config, folder / "run"
 
@@ -50,9 +51,10 @@ def run(tmp_path):
 
 
 @pytest.fixture
-def piped(ended):
+def piped(ended, monkeypatch):
     """Return the configuration of a run on standard input, saved a few times in a second."""
-    return dataclasses.replace(ended[0], source="-", format="csv", checkpoint_seconds=0.3)
+    monkeypatch.setattr(Learning, "save_seconds", 0.3)
+    return dataclasses.replace(ended[0], source="-", format="csv")
 
 
 def begin(config, run):
@@ -140,31 +142,30 @@ def test_an_error_in_the_middle_of_a_step_keeps_the_checkpoint_before_it(ended, 
     assert_same_run(run, expected)
 
 
-def test_a_resumed_pipe_that_is_stopped_while_it_waits_loses_nothing(
-    ended, piped, run, pipe, monkeypatch
+def test_a_resumed_pipe_goes_on_with_rows_that_come_and_says_what_is_lost(
+    ended, piped, run, pipe, monkeypatch, capsys
 ):
-    data, expected = Path(ended[0].source).read_bytes(), ended[1]
-    whole = data.index(b"\n", 100) + 1  # behind the 25th row
-    pipe.write(data[:whole])
-    assert quiet(piped, run, rows=25).position.row == 25
-    in_file, waits = [], iter([False, True])
+    data = Path(ended[0].source).read_bytes()
+    header, whole = data[:4], data.index(b"\n", 100) + 1  # behind the 25th row
+    pipe.write(data[: whole + 2])  # and the begin of a row
+    follow(piped, run, rows=25)
+    said = " ".join(capsys.readouterr().err.split())
+    for words in ("cannot be read again", "not saved are lost", "write the rows to a file"):
+        assert words in said
 
-    def select(numbers, *_):
-        in_file.append(saved(run)["pipe"]["end"])
-        if next(waits):
-            signal.raise_signal(signal.SIGTERM)
-        return numbers, [], []
+    def stop(*_):
+        signal.raise_signal(signal.SIGTERM)
+        return [], [], []
 
     with monkeypatch.context() as patch:
-        patch.setattr(pipes.select, "select", select)
-        pipe.write(data[whole : whole + 2])  # the begin of a row
-        assert quiet(piped, run, resume=True).stopped
-    assert in_file == [False, False], "killed now, the run would go on as if nothing had been read"
-    pipe.write(data[whole + 2 :])
+        patch.setattr(pipes.select, "select", stop)
+        assert follow(piped, run, resume=True).stopped
+    assert rows_in(run) == 25
+    pipe.write(header + data[whole:])
     pipe.close()
-    quiet(piped, run, resume=True)
-    assert rows_in(run) == ROWS and records(run) == records(expected)
-    assert_same_state(run, expected)
+    follow(piped, run, resume=True)
+    assert rows_in(run) == ROWS and records(run) == records(ended[1])
+    assert_same_state(run, ended[1])
 
 
 def test_rows_of_a_pipe_are_saved_while_it_is_silent(piped, run, pipe, monkeypatch):

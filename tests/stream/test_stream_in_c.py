@@ -118,7 +118,7 @@ def test_a_run_in_c_predicts_and_learns_as_the_run_itself(whole, tmp_path, quick
 )
 def test_the_backend_native_has_the_results_of_jax_and_resumes(whole, tmp_path, quickly_compiled):
     config, found = dataclasses.replace(whole.config, backend="native"), []
-    quiet(config, tmp_path / "run", rows=70, on_prediction=found.append)
+    quiet(config, tmp_path / "run", rows=64, on_prediction=found.append)
     last = frozen.FIRST.get(whole.name)
     quiet(config, tmp_path / "run", rows=last, resume=True, on_prediction=found.append)
     given = json.loads((tmp_path / "run" / "config.json").read_text())["config"]

@@ -32,7 +32,7 @@ from foretrace.stream._saved import opened
 KEY = jax.dtypes.prng_key
 IN_FAST = ("alarms", "everything")
 SHOWN = ("number", "class", "late labels", "memory", "fast", "numbers as they are")
-SHOWN += ("network, late", "network in chunks")
+SHOWN += ("network, late", "network, late classes")
 SHOWN += ("late classes", "horizon", "members", "resets", "mask")
 """Streams whose parts others have: `default` has all experts, `everything` a late network,
 `known in advance` a horizon, `alarms` late classes, `all layers` a mask, `members in chunks`
@@ -228,7 +228,7 @@ def test_a_stream_is_the_same_in_every_format_and_what_is_missing_may_be_absent(
     for form, changed in FORMATS.items():
         sources[form] = tmp_path / f"{form}.jsonl"
         sources[form].write_text("\n".join(map(json.dumps, changed(rows))) + "\n")
-    options, found = OFTEN | STREAMS[name] | {"chunk": 1}, {}
+    options, found = OFTEN | STREAMS[name], {}
     options["ignore"] = options["ignore"][:-1]  # `empty` is the last
     for form, source in sources.items():
         found[form] = []
@@ -244,7 +244,7 @@ def test_one_member_is_a_stream_of_its_own(model, tmp_path):
     header, *lines = (tmp_path / "a.csv").read_text().splitlines(keepends=True)
     own = [line for line in lines if line.split(",")[4] == "x"]
     (tmp_path / "own.csv").write_text("".join([header, *own]))
-    options, found = STREAMS["members in chunks"] | {"model": model, "chunk": 1}, {}
+    options, found = STREAMS["members in chunks"] | {"model": model}, {}
     for name, others in (("who", ()), (None, ("who",))):
         found[name] = []
         more = {"member": name, "ignore": ("c", "y", "empty", *others)}

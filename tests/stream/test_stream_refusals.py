@@ -27,10 +27,9 @@ COMMANDS = {
     "stream a.csv --target y --horizon 2 --known a --ignore a+1": f"'a+1' {TWO_ROLES}",
     "stream a.csv --target y --horizon 2 --known d": "no column 'd', only t, a, b, c, who",
     "stream - --format csv --target y --horizon 2 --known a": "known: the next rows of standard in",
-    "stream a.csv --target k --chunk 0": "chunk=0",
     "stream a.csv --target k --rule spatial(depth=1)": "use it with ONLINE",
     "stream a.csv --target k --rule other": "other",
-    "stream a.csv --target k --size tiny --cell lstm": "elementwise-lstm",
+    "stream a.csv --target k --size small --cell lstm": "elementwise-lstm",
     "stream a.csv --target k --member who --members 0": "members=0 must be at least 1",
     "predict absent a.csv": "no run at absent",
 }
@@ -55,7 +54,7 @@ def test_a_command_that_cannot_be_is_one_clear_message(words, folder, capsys):
     assert "Traceback" not in err and out == "" and sorted(folder.iterdir()) == there
 
 
-NO_NETWORK = "is an option of the network, which takes no part: choose a size"
+NO_NETWORK = "is an option of the network, which takes no part: choose the size small"
 WHOLE = r"=\S+, expected a whole number, at least"
 OPTIONS = [
     (lambda: StreamConfig("a.csv", target="y", predictions="out.txt"), "expected a file NAME.csv"),
@@ -73,22 +72,24 @@ OPTIONS = [
     (lambda: StreamConfig("a.csv", words=-1), "words=-1 must be at least 0"),
     (lambda: StreamConfig("a.csv", text=("x",), ignore=("x",)), f"'x' {TWO_ROLES}"),
     (
-        lambda: StreamConfig("a.csv", checkpoint_seconds=math.nan),
-        "checkpoint_seconds=.* must be positive",
-    ),
-    (
         lambda: StreamConfig("a.csv", target="y", categories=10_000_000),
         "categories=10000000 must be at most",
     ),
     (lambda: StreamConfig(pd.DataFrame({"a": [1.0]})), "source is a DataFrame, .*Classifier"),
-    (lambda: ModelConfig(depth=2), f"depth=2 {NO_NETWORK}"),
-    (lambda: ModelConfig(experts=("else",)), "must name some of baselines"),
-    (lambda: ModelConfig("huge"), "size='huge' must be one of auto, fast, tiny"),
+    (lambda: ModelConfig(depth=3), f"depth=3 {NO_NETWORK}"),
+    (lambda: ModelConfig("fast", learning_rate=1e-2), f"learning_rate=0.01 {NO_NETWORK}"),
+    (lambda: ModelConfig("small", experts=("row",)), "is a network, which experts=.* leave out"),
     (
-        lambda: stream.Classifier(size="tiny", model=FEW),
-        r"size='tiny' beside a model.*ModelConfig\(size='tiny', …\)",
+        lambda: ModelConfig("small", cell="rglru", state_size=4),
+        "state_size=4: the cell rglru has no such option",
     ),
-    (lambda: stream.Classifier(model="tiny"), r"model='tiny', expected a ModelConfig"),
+    (lambda: ModelConfig(experts=("else",)), "must name some of baselines"),
+    (lambda: ModelConfig("huge"), "size='huge' must be one of auto, fast, small"),
+    (
+        lambda: stream.Classifier(size="small", model=FEW),
+        r"size='small' beside a model.*ModelConfig\(size='small', …\)",
+    ),
+    (lambda: stream.Classifier(model="small"), r"model='small', expected a ModelConfig"),
     (lambda: stream.Classifier(classes=1), f"classes{WHOLE}"),
     (lambda: stream.Forecaster(horizon=0), f"horizon{WHOLE}"),
     (lambda: stream.Forecaster(known=["x"], member="who"), "take one model for each member"),
@@ -115,7 +116,7 @@ RUNS = [
         "is a date as %Y/%m/%d, such as '11.01.2025'",
     ),
     ("dates.csv", {"time": ("on=%Q%d",)}, "'%Q%d' is no format of a date"),
-    ("none.csv", {"look_ahead": 10}, "the first 10 rows have no value of 'y'.*--task"),
+    ("none.csv", {}, "the first 40 rows have no value of 'y'.*--task"),
     (
         "texts.csv",
         {"task": "regression"},
@@ -130,7 +131,7 @@ RUNS = [
     (pd.Series([1.0]), {}, r"not from a Series.*series.to_frame\(\)"),
     (np.zeros((3, 2)), {}, "not from a ndarray.*pd.DataFrame"),
     ({"y": [1]}, {"tagret": "x"}, "no such option.*did you mean target"),
-    (StreamConfig("a.csv", target="y"), {}, "target, model, look_ahead: options beside a conf"),
+    (StreamConfig("a.csv", target="y"), {}, "target, model: options beside a conf"),
 ]
 
 
@@ -140,9 +141,9 @@ def test_a_stream_that_cannot_be_is_refused(source, options, words, folder):
     (folder / "dates.csv").write_text(
         "on,y\n" + "".join(f"{i}.01.2025,{i % 7 / 2}\n" for i in range(11, 31))
     )
-    (folder / "none.csv").write_text("x,y\n" + "1,\n" * 20 + "1,0.5\n" * 20)
+    (folder / "none.csv").write_text("x,y\n" + "1,\n" * 40)
     (folder / "texts.csv").write_text("x,y\n" + "1,2%\n" * 20)
-    options = {"target": "y", "model": FEW, "look_ahead": 20} | options
+    options = {"target": "y", "model": FEW} | options
     source = pd.DataFrame(source) if isinstance(source, dict) else source
     with pytest.raises((ValueError, TypeError), match=words):
         stream.run(source, folder / "run", **options)

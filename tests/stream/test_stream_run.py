@@ -7,7 +7,7 @@ import sys
 import time
 
 import pytest
-from streams import FEW, TINY, assert_same_run, quiet, rows_in
+from streams import CHUNKS, FEW, TINY, assert_same_run, quiet, rows_in
 
 from foretrace._rows.lines import ReplacedError, SourceError
 from foretrace._runs.directory import RunError
@@ -23,18 +23,19 @@ EVERY = "--log-every=50 --checkpoint-every=70"
 
 
 BAD = [
-    ("too,few", "line 84: 2 fields", {"chunk": 4, "delay": 2}),
-    ("1,1e9,3", r"1e\+09", {"chunk": 4, "delay": 2}),
+    ("too,few", "line 84: 2 fields", {"model": CHUNKS, "delay": 2}),
+    ("1,1e9,3", r"1e\+09", {"model": CHUNKS, "delay": 2}),
     ("1,2,1e9", r"1e\+09", {}),
 ]
 
 
+@pytest.mark.usefixtures("twenty_rows_decide")
 @pytest.mark.parametrize(("bad", "words", "more"), BAD)
 def test_an_error_in_a_row_saves_the_state_before_it(bad, words, more, tmp_path):
     """A run goes on with the row repaired, or left out where it cannot be read."""
     path, rows = tmp_path / "a.csv", [f"{i % 5},{i % 7},{(i * 5) % 11}" for i in range(120)]
-    options = {"task": "regression", "outliers": "stop", "look_ahead": 50, "model": FEW} | OFTEN
-    config = StreamConfig(str(path), "z", **options, **more)
+    options = {"task": "regression", "outliers": "stop", "model": FEW} | OFTEN
+    config = StreamConfig(str(path), "z", **options | more)
     path.write_text("\n".join(["w,x,z", *rows[:82], bad, *rows[82:]]) + "\n")
     with pytest.raises(ValueError, match=words):
         quiet(config, tmp_path / "cut")
@@ -79,7 +80,7 @@ def test_a_network_that_diverges_says_so(tmp_path):
     """The last rows before a checkpoint have no label."""
     rows = [f"{i * i % 7},{i * 5 % 11 / 7 if i % 100 < 80 else ''}" for i in range(300)]
     (tmp_path / "a.csv").write_text("\n".join(["x,y", *rows]) + "\n")
-    model = dataclasses.replace(TINY, learning_rate=1e38, clip=None)
+    model = dataclasses.replace(TINY, learning_rate=1e38)
     config = StreamConfig(str(tmp_path / "a.csv"), "y", task="regression", model=model, **OFTEN)
     words = r"\d\d steps in a row, up to row \d+; .*--learning-rate \(now 1e\+38"
     with pytest.raises(DivergenceError, match=words):

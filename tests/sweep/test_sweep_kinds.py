@@ -16,7 +16,7 @@ from foretrace.stream._run import follow
 from foretrace.sweep import Sweep, run
 from foretrace.sweep._space import applied
 
-SIZES = partial(Sweep, grid=("size=tiny,small",))
+SIZES = partial(Sweep, grid=("model-size=4,8",))
 
 
 @pytest.fixture(autouse=True)
@@ -56,8 +56,8 @@ def test_what_cannot_be_compared_is_named(call, message):
 
 def test_options_have_the_names_of_the_command():
     assert applied(AGENT, {"lr": "0.5"}).agent.learning_rate == 0.5
-    changed = applied(STREAM, {"lr": "0.5", "chunk": "4"})
-    assert (changed.model.learning_rate, changed.chunk, changed.source) == (0.5, 4, "a.csv")
+    changed = applied(STREAM, {"lr": "0.5", "delay": "4"})
+    assert (changed.model.learning_rate, changed.delay, changed.source) == (0.5, 4, "a.csv")
     given = {"network.cell": "gru", "agent.method": "sarsa", "rule": "online(depth=1)"}
     changed = applied(AGENT, given)
     assert (changed.network.cell, changed.agent.method) == (experiment.GRU(), "sarsa")
@@ -70,14 +70,14 @@ def test_options_have_the_names_of_the_command():
         ("sweep rl t-maze --steps 2000", RLConfig),
         ("sweep t-maze --steps 2000", RLConfig),
         ("sweep train smnist --steps 2000", experiment.Config),
-        ("sweep stream a.csv --target y --size tiny", StreamConfig),
+        ("sweep stream a.csv --target y --size small", StreamConfig),
     ],
 )
 def test_the_command_is_named_before_the_task_or_not(line, kind):
-    found = cli._parse([*line.split(), "--grid", "seed=1,2"]).config.config
+    found = cli._parse([*line.split(), "--grid", "log-every=1,2"]).config.config
     assert isinstance(found, kind) and getattr(found, "steps", 2000) == 2000
     if kind is StreamConfig:
-        assert (found.source, found.target, found.model.size) == ("a.csv", "y", "tiny")
+        assert (found.source, found.target, found.model.size) == ("a.csv", "y", "small")
 
 
 @pytest.mark.full
@@ -85,7 +85,7 @@ def test_the_command_is_named_before_the_task_or_not(line, kind):
     ("config", "train", "grid", "trials"),
     [
         (AGENT, rl.train, ("rule=online,spatial", "seed=0,5"), 4),
-        (STREAM, follow, ("seed=0,1",), 2),
+        (STREAM, follow, ("lr=1e-3,1e-2",), 2),
     ],
 )
 def test_a_grid_is_its_runs_and_a_table_of_seeds(tmp_path, capsys, config, train, grid, trials):
