@@ -1,12 +1,12 @@
 """Ordinary columns without much noise: the default beside plain least squares.
 
-    python -m benchmarks.streams.ordinary [--streams solar ...] [--seeds 0 1 2]
+    python -m benchmarks.streams.ordinary [--streams solar ...] [--seeds 0 1 2] [--broken none ...]
 
 Machines that are off, nights, counters, growth, shifts, other units: y is linear in two columns a
 and b (t is the row, n standard normal), but for those of `OWN`, which were written down before they
 were run, and where y may depend on earlier rows. Mean absolute error after row 200 of 5,760. The
 default has no setting; plain recursive least squares has a constant, a, b and the last y, and
-forgets .9995 a row.
+forgets .9995 a row. Where labels are broken, the error is that of the other rows.
 """
 
 import tempfile
@@ -123,6 +123,15 @@ def in_other_units(t, x, y):
     return x, np.where(t < ROWS // 2, y, 1.8 * y + 32)
 
 
+BROKEN = {
+    "one of 1e6": lambda draw: (np.arange(ROWS) == 2000, 1e6),
+    "1 % of -9999": lambda draw: (draw.uniform(size=ROWS) < 0.01, -9999),
+    "5 % of 999999": lambda draw: (draw.uniform(size=ROWS) < 0.05, 999999),
+    "20 % of -9999": lambda draw: (draw.uniform(size=ROWS) < 0.2, -9999),
+    "20 zeros in a row": lambda draw: (np.abs(np.arange(ROWS) - 2009.5) < 10, 0),
+}
+
+
 def rows(name, seed):
     """Return the columns and y of a stream."""
     draw = np.random.default_rng(seed)
@@ -150,8 +159,11 @@ def measure(cell):
 
     from foretrace.stream import run
 
-    x, y = rows(cell["stream"], cell["seed"])
-    found = []
+    x, truth = rows(cell["stream"], cell["seed"])
+    good, y, found = np.arange(ROWS) >= WARM, truth, []
+    if "broken" in cell:
+        hit, value = BROKEN[cell["broken"]](np.random.default_rng(1000 + cell["seed"]))
+        good, y = good & ~hit, np.where(hit, value, truth)
     with tempfile.TemporaryDirectory() as folder:
         frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": y})
         run(frame, f"{folder}/run", target="y", task="regression", on_prediction=found.append)
@@ -168,7 +180,7 @@ def measure(cell):
         answers[name] = followed(
             preprocessing.StandardScaler() | model, x, answers["last value"], y
         )
-    return {name: float(np.abs(one - y)[WARM:].mean()) for name, one in answers.items()}
+    return {name: float(np.abs(one - truth)[good].mean()) for name, one in answers.items()}
 
 
 def followed(model, x, last, y):
@@ -181,9 +193,14 @@ def followed(model, x, last, y):
     return np.clip(np.nan_to_num(out), -1e12, 1e12)
 
 
-def cells(streams=(*STREAMS, *OWN), seeds=(0, 1, 2)):
-    """Return the cells."""
-    return ledger.grid(seed=seeds, stream=streams)
+def cells(streams=(*STREAMS, *OWN), seeds=(0, 1, 2), broken=("none",)):
+    """Return the cells; `broken` holds names of `BROKEN`, or none."""
+    found = []
+    for name in broken:
+        found += ledger.grid(
+            seed=seeds, stream=streams, **({} if name == "none" else {"broken": (name,)})
+        )
+    return found
 
 
 if __name__ == "__main__":
