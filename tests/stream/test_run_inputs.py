@@ -189,21 +189,21 @@ def test_a_run_on_a_frame_goes_on_with_a_longer_one_that_begins_with_it(tmp_path
 
 
 def test_a_column_of_json_that_appears_late_is_learned_and_the_run_resumes(tmp_path, capsys):
-    late = np.random.default_rng(0).normal(size=400)
+    late = np.random.default_rng(0).normal(size=600)
     rows = [
-        {"y": 3 * late[i] * (i >= 40), "no": i} | ({"late": late[i]} if i >= 40 else {})
-        for i in range(400)
+        {"y": 3 * late[i] * (i >= 240), "no": i} | ({"late": late[i]} if i >= 240 else {})
+        for i in range(600)
     ]
     path, found = tmp_path / "a.jsonl", []
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
-    options = {"target": "y", "look_ahead": 20, "model": FEW, "id": "no"}
+    options = {"target": "y", "model": FEW, "id": "no"}
     config = StreamConfig(str(path), **options)
     out = follow(config, tmp_path / "run", on_prediction=found.append).run_dir
     errors = [abs(one["y"] - row["y"]) for one, row in zip(found, rows, strict=True)]
-    assert np.mean(errors[200:]) < 0.2  # without the column, 2.4
+    assert np.mean(errors[400:]) < 0.2  # without the column, 2.4
     assert saved(out)["encoder"]["columns"].keys() == {"late"}
-    for stops in (30, 300):
-        follow(config, tmp_path / "cut", resume=stops > 30, rows=stops)
+    for stops in (230, 500):
+        follow(config, tmp_path / "cut", resume=stops > 230, rows=stops)
     follow(config, tmp_path / "cut", resume=True)
     assert_same_state(out, tmp_path / "cut")
     again = [one["y"] for one in predictions(out, str(path))[1]]

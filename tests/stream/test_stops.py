@@ -92,7 +92,7 @@ def test_without_a_checkpoint_the_plan_stays_that_of_the_configuration(ended, ru
 def test_a_checkpoint_with_another_plan_than_its_directory_is_refused(run, tmp_path, capsys):
     """Two runs of one configuration, whose file was another one at the beginning of each."""
     path, other = tmp_path / "a.csv", tmp_path / "other"
-    config = StreamConfig(str(path), target="y", model=FEW, look_ahead=20)
+    config = StreamConfig(str(path), target="y", model=FEW)
     for folder, more in ((run, ""), (other, "red")):
         path.write_text("x,y\n" + "".join(f"{i}{more},{i % 2}\n" for i in range(30)))
         quiet(config, folder)

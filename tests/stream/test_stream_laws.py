@@ -234,7 +234,12 @@ def test_a_stream_is_the_same_in_every_format_and_what_is_missing_may_be_absent(
         found[form] = []
         stream.run(source, tmp_path / form, on_prediction=found[form].append, **options)
     for form in sources:
-        assert found[form] == found["csv"], form
+        # Rows of JSON lines have room for later columns, so that sums have another order.
+        if form in FORMATS:
+            pairs = zip(found[form], found["csv"], strict=True)
+            assert not any(frozen.differences(*pair, 1e-9) for pair in pairs), form
+        else:
+            assert found[form] == found["csv"], form
 
 
 @pytest.mark.parametrize("model", fast([frozen.FEW, slow(TINY)]))
