@@ -25,7 +25,7 @@ def rows():
 def test_shares_are_the_parts_of_the_variance_also_of_earlier_rows(rows, tmp_path, capsys):
     source, run = tmp_path / "rows.csv", tmp_path / "run"
     rows.to_csv(source, index=False)
-    stream.run(str(source), run, target="y", model=SHORT, chunk=50)
+    stream.run(str(source), run, target="y", model=SHORT)
     capsys.readouterr()
     words = ["predict", str(run), str(source), "--importance", "--rows"]
     assert cli.main(words[:-1]) == 0

@@ -93,7 +93,9 @@ def test_a_run_that_is_stopped_killed_and_fed_by_a_growing_file_is_the_whole_one
     newest = {line.get("who"): line for line in whole.found}
     for line in result.forecast:
         last = newest[line.get("who")]
-        assert line["y"] == last[f"y+{line['ahead']}"] and line["row"] == last["row"]
+        # Another program makes the forecast of the end, with sums in another order.
+        assert line["y"] == pytest.approx(last[f"y+{line['ahead']}"], rel=1e-12)
+        assert line["row"] == last["row"]
         is_dated = "t" not in whole.config.ignore
         assert ("t" in line) == is_dated
         assert not is_dated or line["t"] == whole.table[line["row"] - 1]["t"]
