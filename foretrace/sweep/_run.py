@@ -156,7 +156,10 @@ class _JournalLock:
     def acquire(self) -> bool:
         self._lock.acquire()
         with open(self._path, "r+b") as file:
-            file.truncate(file.read().rfind(b"\n") + 1)
+            file.seek(-min(1, file.seek(0, os.SEEK_END)), os.SEEK_END)
+            if file.read() not in (b"", b"\n"):  # all is read only where a line is torn
+                file.seek(0)
+                file.truncate(file.read().rfind(b"\n") + 1)
         return True
 
 
