@@ -44,7 +44,7 @@ class RawState(NamedTuple):
         first: its first square that is not 0.
         base: mean of the labels before the first one that was learned; NaN before it.
         widest: largest distance from it of a label that was no outlier.
-        is_doubted: whether each set was wrong at the last row with a clipped number.
+        is_doubted: whether the last prediction far beyond `widest` was wrong, of each set.
     """
 
     squares: SquaresState
@@ -96,7 +96,7 @@ class RawRecursion(Recursion):
 class RawSquares(AbstractExpert):
     """Least squares on numbers as they are, which no unit, shift or clipping changes.
 
-        f_i  <- f_i - (its first value),    y <- y - (its first value)
+        f_i  <- f_i - (its first value),    y <- y - (mean of the first labels)
         p_i  <- forget p_i + (1 - forget) f_i^2            from the first f_i^2 > 0 on
         P_ii <= prior / min(p_i, first f_i^2)              and equal to it at that row
 
@@ -107,8 +107,11 @@ class RawSquares(AbstractExpert):
 
     A coefficient belongs to a unit: in running units, all of them would be wrong after each change
     of a level or a scale. Here the prior alone depends on the size of a feature, relative to its
-    own past, so that the recursion is the same in any unit up to rounding. One broken reading
-    spoils it for long: `Squares` is its robust sibling, and the mixture chooses.
+    own past, so that the recursion is the same in any unit up to rounding.
+
+    A broken reading gives a prediction that is as far off. The mean stands in its place if it lies
+    beyond 300 times the largest label that was predicted right, and beyond twice that label once
+    a prediction as far out was wrong.
 
     Source: Ross, Mineiro and Langford, Normalized online learning, UAI 2013, for priors without
         units.
