@@ -12,7 +12,7 @@ import numpy as np
 
 from foretrace._cells.parts import is_key
 from foretrace._experts.intervals import check_at_least
-from foretrace._experts.mixture import Mixed
+from foretrace._experts.state import Mixed
 from foretrace._rows.encode import SPARE_FEATURES, WORDS, Encoder, room
 from foretrace._rows.schema import Column, infer_columns
 from foretrace._rows.slots import SlotTable

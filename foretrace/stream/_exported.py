@@ -9,8 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from foretrace._experts.mixture import Mixed, MixtureState, with_network
 from foretrace._experts.rows import RawRow
+from foretrace._experts.state import Mixed, MixtureState, with_network
 from foretrace._export.export import Exported, export_stream
 from foretrace._graph.step import Graph, check_learner, traced_graph
 from foretrace._learner.packing import Packed

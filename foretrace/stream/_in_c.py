@@ -12,15 +12,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from foretrace._experts.mixture import (
-    Mixed,
-    Mixture,
-    MixtureState,
-    Report,
-    network_in,
-    with_network,
-)
+from foretrace._experts.mixture import Mixture
 from foretrace._experts.rows import unpack, width
+from foretrace._experts.state import Mixed, MixtureState, Report, network_in, with_network
 from foretrace._graph.step import Graph, check_learner, traced_graph
 from foretrace._native.compiler import compiled
 from foretrace._native.context import Context

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 from foretrace._experts.growth import grown
-from foretrace._experts.mixture import Mixed, Mixture, MixtureState
+from foretrace._experts.mixture import Mixture
 from foretrace._experts.moments import BOUND
 from foretrace._experts.rows import pack, unpack
 from foretrace._experts.shape import Shape
+from foretrace._experts.state import Mixed, MixtureState
 from foretrace._learner.packing import Packed
 from foretrace._rows.encode import EncodingError
 from foretrace._rows.learned import Learned

@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from foretrace._experts.mixture import Mixed, Mixture, MixtureState, Report
+from foretrace._experts.mixture import Mixture
+from foretrace._experts.state import Mixed, MixtureState, Report
 from foretrace._rows.lines import Position, Row
 from foretrace._rows.pipe import NOT_AGAIN
 from foretrace._rows.scores import means, not_better, of_classes

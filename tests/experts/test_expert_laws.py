@@ -9,8 +9,9 @@ from test_mixture import CLASSES, FEW, NUMBERS, assert_same, leaves, packed, run
 from tiers import fast
 
 from foretrace._experts.by_name import REMEMBERING
-from foretrace._experts.mixture import mixture, network_in
+from foretrace._experts.mixture import mixture
 from foretrace._experts.rows import pack
+from foretrace._experts.state import network_in
 from foretrace._rows.values import MAX_ABS_VALUE
 from foretrace.stream._model import build_mixture, resolve
 from foretrace.stream._model_config import ModelConfig

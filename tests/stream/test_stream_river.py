@@ -15,7 +15,7 @@ from test_estimator_laws import MODELS as LEARNING
 from test_estimator_laws import rows
 
 import foretrace as ft
-from foretrace._experts.mixture import network_in
+from foretrace._experts.state import network_in
 from foretrace.stream import _river as stream
 
 MODELS = {
