@@ -217,8 +217,8 @@ class PureMixture:
         pasts = optax.tree.where(is_new, fresh, view.pasts)
         view = view._replace(arrived=view.arrived._replace(streams=stream), pasts=pasts)
         if self.shape.members is not None:
-            fresh = self._new_carries(state.experts)
-            view = view._replace(carries=optax.tree.where(is_new, fresh, view.carries))
+            new = self._new_carries(state.experts)
+            view = view._replace(carries=optax.tree.where(is_new, new, view.carries))
         if view.of_members is not None:
             none = MemberErrors(*jnp.zeros(3))
             own = optax.tree.where(jnp.asarray(raw.is_new) > 1, none, view.of_members)
