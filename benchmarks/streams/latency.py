@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 import foretrace as ft
-import foretrace.stream._intake as intake
+import foretrace.stream.model.intake as intake
 from benchmarks import ledger
 from benchmarks.networks import classifier, lru_network, ratio, timed
 from benchmarks.streams.followed import follow, write

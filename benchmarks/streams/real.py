@@ -13,7 +13,7 @@ from benchmarks import ledger
 from benchmarks.streams import peers
 from benchmarks.streams.followed import follow
 from benchmarks.streams.rows import ANY, TEXTS, names, options, read
-from foretrace.stream._model_config import AUTO
+from foretrace.stream.model.model_config import AUTO
 
 EXPERTS = tuple(name for name in AUTO if name not in ("events", "memory", "distant"))
 LEAST_SQUARES = ("row", "short", "lags", "wide", "waves", "steps")

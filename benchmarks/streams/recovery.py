@@ -41,7 +41,7 @@ def of_moments(before, after):
     """Return the number of the first of 30 numbers in a row that are counted as they are."""
     import jax
 
-    from foretrace._experts.moments import new_moments
+    from foretrace.stream.model.moments import new_moments
 
     def learn(moments, x):
         counted, moments = moments.learn(x[None], 10.0, np.ones(1, bool))
@@ -58,7 +58,7 @@ def of_coverage(exact):
     import jax
     import jax.numpy as jnp
 
-    from foretrace._experts.intervals import Intervals
+    from foretrace.stream.model.intervals import Intervals
 
     intervals = Intervals(1)
 

@@ -20,9 +20,9 @@ from benchmarks.streams import rows as real
 from benchmarks.streams.followed import follow, write
 from benchmarks.streams.held import HELD, SPACING
 from benchmarks.streams.made import MADE
-from foretrace._experts.mixture import Mixture, mixture
-from foretrace._experts.rows import pack
-from foretrace.stream._model_config import AUTO
+from foretrace.stream.model.mixture import Mixture, mixture
+from foretrace.stream.model.model_config import AUTO
+from foretrace.stream.model.rows import pack
 
 REAL = [
     name

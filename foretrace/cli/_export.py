@@ -20,8 +20,8 @@ from foretrace.experiment._config import Config
 from foretrace.rl._config import RLConfig
 from foretrace.rl._learning_step import inputs_of
 from foretrace.rl._run import agent_of
-from foretrace.stream._config import StreamConfig
-from foretrace.stream._exported import export_run
+from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.exported import export_run
 
 
 def write_graph(command: Export) -> int:

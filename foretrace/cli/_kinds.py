@@ -18,9 +18,9 @@ from foretrace.paper import _page as paper_page
 from foretrace.paper import _reproduce
 from foretrace.rl import _report as rl_report
 from foretrace.rl import _run as rl_run
-from foretrace.stream import _figure as stream_figure
-from foretrace.stream import _report as stream_report
-from foretrace.stream import _saved as stream_saved
+from foretrace.stream.runs import figure as stream_figure
+from foretrace.stream.runs import report as stream_report
+from foretrace.stream.runs import saved as stream_saved
 from foretrace.sweep import _report as sweep_report
 from foretrace.sweep import study
 from foretrace.sweep._config import Sweep as SweepConfig

@@ -13,12 +13,12 @@ from tyro.conf import Positional, Suppress
 from foretrace._export.export import Format as ExportFormat
 from foretrace._options.network import NetworkConfig
 from foretrace._options.rule import RuleText
-from foretrace._rows.lines import Encoding
-from foretrace._rows.source import BadRows, Format
 from foretrace.experiment._config import Config, TaskConfig
 from foretrace.paper._reproduce import Reproduction
 from foretrace.rl._config import RLConfig
-from foretrace.stream._config import StreamConfig, check_lines_of
+from foretrace.stream.read.lines import Encoding
+from foretrace.stream.read.source import BadRows, Format
+from foretrace.stream.runs.config import StreamConfig, check_lines_of
 from foretrace.sweep._config import Sweep as SweepConfig
 from foretrace.tasks.copy import Copy
 

@@ -27,7 +27,7 @@ from foretrace.experiment._config import TASKS, Config
 from foretrace.experiment._train import KIND, Progress, read_config
 from foretrace.rl._config import TASKS as RL_TASKS
 from foretrace.rl._config import RLConfig, without_network
-from foretrace.stream._config import StreamConfig
+from foretrace.stream.runs.config import StreamConfig
 from foretrace.sweep._config import Sweep as SweepConfig
 from foretrace.tasks._files import DataError
 

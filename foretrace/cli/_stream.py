@@ -12,11 +12,11 @@ from foretrace._runs.directory import default_path, read_config_as
 from foretrace._runs.files import appearing
 from foretrace.cli._kinds import again, report, stopped
 from foretrace.cli._options import Predict, Stream
-from foretrace.stream._config import STDOUT, StreamConfig
-from foretrace.stream._predict import predictions
-from foretrace.stream._predictions import LineWriter, is_csv
-from foretrace.stream._run import follow
-from foretrace.stream._saved import MAY_CHANGE
+from foretrace.stream.runs.config import STDOUT, StreamConfig
+from foretrace.stream.runs.predict import predictions
+from foretrace.stream.runs.predictions import LineWriter, is_csv
+from foretrace.stream.runs.run import follow
+from foretrace.stream.runs.saved import MAY_CHANGE
 
 _OF_PREDICTIONS = ("format", "delimiter", "encoding", "bad_rows", "rows", "importance")
 

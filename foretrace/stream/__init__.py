@@ -8,24 +8,24 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from foretrace.stream._config import StreamConfig as StreamConfig
-    from foretrace.stream._model_config import ModelConfig as ModelConfig
-    from foretrace.stream._river import Classifier as Classifier
-    from foretrace.stream._river import Forecaster as Forecaster
-    from foretrace.stream._river import Regressor as Regressor
-    from foretrace.stream._run import StreamResult as StreamResult
-    from foretrace.stream._run_from_python import run as run
-    from foretrace.stream._sktime import SktimeForecaster as SktimeForecaster
+    from foretrace.stream.model.model_config import ModelConfig as ModelConfig
+    from foretrace.stream.python.river import Classifier as Classifier
+    from foretrace.stream.python.river import Forecaster as Forecaster
+    from foretrace.stream.python.river import Regressor as Regressor
+    from foretrace.stream.python.sktime import SktimeForecaster as SktimeForecaster
+    from foretrace.stream.runs.config import StreamConfig as StreamConfig
+    from foretrace.stream.runs.run import StreamResult as StreamResult
+    from foretrace.stream.runs.run_from_python import run as run
 
 _PLACES = {
-    "Classifier": "_river",
-    "Forecaster": "_river",
-    "ModelConfig": "_model_config",
-    "Regressor": "_river",
-    "SktimeForecaster": "_sktime",
-    "StreamConfig": "_config",
-    "StreamResult": "_run",
-    "run": "_run_from_python",
+    "Classifier": "python.river",
+    "Forecaster": "python.river",
+    "ModelConfig": "model.model_config",
+    "Regressor": "python.river",
+    "SktimeForecaster": "python.sktime",
+    "StreamConfig": "runs.config",
+    "StreamResult": "runs.run",
+    "run": "runs.run_from_python",
 }
 
 

@@ -6,7 +6,6 @@ from typing import Any, NamedTuple
 from equinox import filter_eval_shape as shapes
 
 from foretrace import experiment, rl
-from foretrace._rows.scores import SCORES
 from foretrace._runs.directory import Run
 from foretrace._runs.metrics import read_metrics
 from foretrace.experiment._build import build
@@ -14,9 +13,10 @@ from foretrace.experiment._config import Config
 from foretrace.rl._config import RLConfig
 from foretrace.rl._program import build as build_agent
 from foretrace.rl._report import score_of
-from foretrace.stream._config import StreamConfig
-from foretrace.stream._plan import open_source
-from foretrace.stream._run import follow
+from foretrace.stream.read.scores import SCORES
+from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.plan import open_source
+from foretrace.stream.runs.run import follow
 
 SweptConfig = Config | RLConfig | StreamConfig
 

@@ -4,9 +4,9 @@ import shutil
 
 import pytest
 
-from foretrace.stream._config import StreamConfig
-from foretrace.stream._model_config import ModelConfig
-from foretrace.stream._run import follow
+from foretrace.stream.model.model_config import ModelConfig
+from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.run import follow
 
 
 @pytest.fixture(scope="session")

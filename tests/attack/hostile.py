@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow
 from pyarrow import parquet
 
-from foretrace._rows.lines import MAX_LINE
+from foretrace.stream.read.lines import MAX_LINE
 
 
 class Case(NamedTuple):

@@ -8,8 +8,8 @@ import pytest
 from foretrace.cli import _main as cli
 from foretrace.cli import _stream as commands
 from foretrace.cli._options import Stream
-from foretrace.stream._config import StreamConfig
-from foretrace.stream._run import follow
+from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.run import follow
 
 
 def test_predictions_to_a_file_are_whole_or_absent(run, tmp_path, capsys):

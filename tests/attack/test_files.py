@@ -6,13 +6,13 @@ import hostile
 import numpy as np
 import pytest
 
-from foretrace._rows.encode import Encoder
-from foretrace._rows.slots import SlotTable
-from foretrace._rows.source import Source
-from foretrace._rows.streams import Streams
 from foretrace.cli import _main as cli
-from foretrace.stream._config import StreamConfig
-from foretrace.stream._plan import _target, make_plan
+from foretrace.stream.read.encode import Encoder
+from foretrace.stream.read.slots import SlotTable
+from foretrace.stream.read.source import Source
+from foretrace.stream.read.streams import Streams
+from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.plan import _target, make_plan
 
 REFUSED = [name for name, case in hostile.CASES.items() if isinstance(case.outcome, str)]
 READ = [name for name, case in hostile.CASES.items() if isinstance(case.outcome, int)]

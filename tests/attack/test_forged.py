@@ -25,11 +25,11 @@ from foretrace._runs.checkpoint import _DIGEST, _EXTRA, _digest, restoring
 from foretrace._runs.directory import RunError
 from foretrace._runs.machine import peak_bytes
 from foretrace.cli import _main as cli
-from foretrace.stream._config import StreamConfig
-from foretrace.stream._model_config import ModelConfig
-from foretrace.stream._predict import predictions
-from foretrace.stream._run import follow
-from foretrace.stream._saved import copy_state, opened
+from foretrace.stream.model.model_config import ModelConfig
+from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.predict import predictions
+from foretrace.stream.runs.run import follow
+from foretrace.stream.runs.saved import copy_state, opened
 
 BASELINES = ModelConfig(experts=("baselines",))
 DEEP = "a text in whose place a list of 100,000 lists comes"

@@ -13,19 +13,19 @@ from hypothesis import strategies as st
 from pyarrow import parquet
 from tiers import fast
 
-from foretrace._rows import parquet as own
-from foretrace._rows import source as sources
-from foretrace._rows.encode import Encoder
-from foretrace._rows.lines import MAX_LINE, SourceError
-from foretrace._rows.schema import Column
-from foretrace._rows.slots import SlotTable
-from foretrace._rows.source import Source
-from foretrace._rows.streams import Streams
-from foretrace._rows.target import ClassTarget
-from foretrace._rows.values import MAX_TEXT, as_text
-from foretrace.stream._config import StreamConfig
-from foretrace.stream._model_config import ModelConfig
-from foretrace.stream._plan import Plan, build
+from foretrace.stream.model.model_config import ModelConfig
+from foretrace.stream.read import parquet as own
+from foretrace.stream.read import source as sources
+from foretrace.stream.read.encode import Encoder
+from foretrace.stream.read.lines import MAX_LINE, SourceError
+from foretrace.stream.read.schema import Column
+from foretrace.stream.read.slots import SlotTable
+from foretrace.stream.read.source import Source
+from foretrace.stream.read.streams import Streams
+from foretrace.stream.read.target import ClassTarget
+from foretrace.stream.read.values import MAX_TEXT, as_text
+from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.plan import Plan, build
 
 ROWS = 1200
 KINDS = ("string", "binary", "dictionary")
@@ -47,7 +47,7 @@ def test_a_parquet_file_of_repeated_texts_is_read_in_bounded_memory(tmp_path):
     code = """if True:
     import resource, sys
     import pyarrow.parquet
-    from foretrace._rows.source import Source
+    from foretrace.stream.read.source import Source
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     assert sum(len(row["x"]) == 700_000 for row, _ in Source(sys.argv[1]).rows()) == 1200
     print((resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) // 1024)

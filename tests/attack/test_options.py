@@ -2,9 +2,9 @@
 
 import pytest
 
-from foretrace.stream._config import StreamConfig
-from foretrace.stream._ignored import ignored
-from foretrace.stream._model_config import ModelConfig
+from foretrace.stream.model.model_config import ModelConfig
+from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.ignored import ignored
 
 TEXT, MEMBERS = {"format": "text"}, {"member": "who"}
 CASES = {

@@ -6,8 +6,8 @@ import pytest
 
 from foretrace._runs.files import LinkError
 from foretrace.cli import _main as cli
-from foretrace.stream import _figure
-from foretrace.stream._run import follow
+from foretrace.stream.runs import figure as _figure
+from foretrace.stream.runs.run import follow
 
 FILES = CHECKPOINT, CONFIG, RECORD = ("checkpoint.safetensors", "config.json", "metrics.jsonl")
 

@@ -13,7 +13,7 @@ from foretrace.experiment._config import TASKS, task_name
 from foretrace.paper._reproduce import Reproduction
 from foretrace.rl._config import TASKS as RL_TASKS
 from foretrace.rl._config import task_name as rl_task_name
-from foretrace.stream._config import StreamConfig
+from foretrace.stream.runs.config import StreamConfig
 
 RUNS = {
     Train: dataclasses.replace(TASKS["psmnist"], seed=7, steps=1500),

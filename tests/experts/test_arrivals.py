@@ -10,11 +10,11 @@ import pytest
 from test_mixture import assert_same
 from tiers import fast
 
-from foretrace._experts.arrivals import Arrivals
-from foretrace._experts.moments import BOUND, SETTLED
-from foretrace._experts.rows import RawRow
-from foretrace._experts.score import OF_CLASSES, OF_NUMBERS, score_class, score_numbers
-from foretrace._experts.shape import Shape
+from foretrace.stream.experts.shape import Shape
+from foretrace.stream.model.arrivals import Arrivals
+from foretrace.stream.model.moments import BOUND, SETTLED
+from foretrace.stream.model.score import OF_CLASSES, OF_NUMBERS, score_class, score_numbers
+from foretrace.stream.read.row import RawRow
 
 NUMBERS, CLASSES = Shape(2, (0,), 1), Shape(2, (0,), 9, classes=True)
 

@@ -7,9 +7,9 @@ import pytest
 from test_mixture import CLASSES, NUMBERS
 from tiers import fast, slow
 
-from foretrace._experts.rows import width
-from foretrace.stream._model import build_mixture, resolve
-from foretrace.stream._model_config import ModelConfig
+from foretrace.stream.model.model import build_mixture, resolve
+from foretrace.stream.model.model_config import ModelConfig
+from foretrace.stream.model.rows import width
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 ROW, MEMORY = (ModelConfig(experts=experts) for experts in (("row",), ("row", "memory")))

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrace._experts.error_scale import NEW_SCALE, learned_error, new_error_scale
+from foretrace.stream.experts.error_scale import NEW_SCALE, learned_error, new_error_scale
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 NOISE = np.abs(np.random.default_rng(0).normal(size=200))

@@ -5,7 +5,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrace._experts.events import (
+from foretrace.stream.experts.shape import MAX_EVENTS, Shape
+from foretrace.stream.model.events import (
     FAR_OUT,
     RARE,
     event_features,
@@ -14,7 +15,6 @@ from foretrace._experts.events import (
     new_events,
     remember,
 )
-from foretrace._experts.shape import MAX_EVENTS, Shape
 
 SHAPE = Shape(2, (0, 1), 2, classes=True, previous=False)
 STEP = jax.jit(lambda events, row: remember(events, row, is_unusual(row)))

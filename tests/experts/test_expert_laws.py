@@ -8,13 +8,13 @@ import pytest
 from test_mixture import CLASSES, FEW, NUMBERS, assert_same, leaves, packed, run
 from tiers import fast
 
-from foretrace._experts.by_name import REMEMBERING
-from foretrace._experts.mixture import mixture
-from foretrace._experts.rows import pack
-from foretrace._experts.state import network_in
-from foretrace._rows.values import MAX_ABS_VALUE
-from foretrace.stream._model import build_mixture, resolve
-from foretrace.stream._model_config import ModelConfig
+from foretrace.stream.experts.by_name import REMEMBERING
+from foretrace.stream.model.mixture import mixture
+from foretrace.stream.model.model import build_mixture, resolve
+from foretrace.stream.model.model_config import ModelConfig
+from foretrace.stream.model.rows import pack
+from foretrace.stream.model.state import network_in
+from foretrace.stream.read.values import MAX_ABS_VALUE
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 TINY = ModelConfig("small", depth=1, model_size=4, state_size=3, rule="online", learning_rate=0.05)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy.signal import lfilter
 from tiers import fast
 
-from foretrace._experts.intervals import Intervals, MemberErrors
+from foretrace.stream.model.intervals import Intervals, MemberErrors
 
 ERRORS = {
     "normal": lambda noise: noise,

@@ -7,7 +7,7 @@ import pytest
 from test_mixture import CLASSES, FEW, NUMBERS, packed, run
 from tiers import fast, slow
 
-from foretrace._experts.mixture import mixture
+from foretrace.stream.model.mixture import mixture
 
 ROWS = 4000
 

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from jax import lax
 
-from foretrace._experts.expert import Features, Lesson
-from foretrace._experts.least_squares import Recursion
-from foretrace._experts.raw_squares import RAW_PRIORS, RawSquares
+from foretrace.stream.experts.expert import Features, Lesson
+from foretrace.stream.experts.least_squares import Recursion
+from foretrace.stream.experts.raw_squares import RAW_PRIORS, RawSquares
 
 
 @pytest.mark.parametrize("robust", [False, True])

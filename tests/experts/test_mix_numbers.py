@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from foretrace._experts.baselines import NumberBaselines, SeasonState
-from foretrace._experts.mix_numbers import (
+from foretrace.stream.experts.baselines import NumberBaselines, SeasonState
+from foretrace.stream.model.mix_numbers import (
     LAST_PRIOR,
     LAST_RATE,
     LAST_SHARE,

@@ -3,10 +3,11 @@
 import jax
 import numpy as np
 
-from foretrace._experts.by_name import EXPERTS, REMEMBERING
-from foretrace._experts.mixture import Mixture
-from foretrace._experts.rows import RawRow, pack
-from foretrace._experts.shape import Shape
+from foretrace.stream.experts.by_name import EXPERTS, REMEMBERING
+from foretrace.stream.experts.shape import Shape
+from foretrace.stream.model.mixture import Mixture
+from foretrace.stream.model.rows import pack
+from foretrace.stream.read.row import RawRow
 
 CLASSES = Shape(2, (0, 1), 2, classes=True)
 NUMBERS = Shape(2, (0,), 1)

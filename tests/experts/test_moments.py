@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrace._experts.moments import (
+from foretrace.stream.model.moments import (
     BOUND,
     MEMORY,
     NEW_LEVEL,

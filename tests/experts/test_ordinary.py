@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from foretrace._experts.moments import FIRST, new_moments
-from foretrace._experts.ordinary import new_ordinary
+from foretrace.stream.model.moments import FIRST, new_moments
+from foretrace.stream.model.ordinary import new_ordinary
 
 TRUE = jnp.asarray(True)
 

@@ -11,13 +11,13 @@ from scipy.special import softmax
 from test_mixture import NUMBERS
 from tiers import fast, slow
 
-from foretrace._experts.answer import answer_of
-from foretrace._experts.expert import Lesson, Remembered
-from foretrace._experts.features import expand, maps, new_seen
-from foretrace._experts.network import RecurrentNetwork
-from foretrace._experts.shape import Shape
-from foretrace.stream._model import build_learner, resolve
-from foretrace.stream._model_config import ModelConfig
+from foretrace.stream.experts.answer import answer_of
+from foretrace.stream.experts.expert import Lesson, Remembered
+from foretrace.stream.experts.network import RecurrentNetwork
+from foretrace.stream.experts.shape import Shape
+from foretrace.stream.model.features import expand, maps, new_seen
+from foretrace.stream.model.model import build_learner, resolve
+from foretrace.stream.model.model_config import ModelConfig
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 YES = jnp.array(True)

@@ -7,7 +7,7 @@ import pytest
 from test_mixture import CLASSES, assert_same, packed, run
 from tiers import fast, slow
 
-from foretrace._experts.mixture import mixture
+from foretrace.stream.model.mixture import mixture
 
 DELAY = 2
 

@@ -8,8 +8,8 @@ import pytest
 from test_mixture import CLASSES, FEW, packed, run
 from tiers import fast
 
-from foretrace._experts.mixture import mixture
-from foretrace._experts.shape import Shape
+from foretrace.stream.experts.shape import Shape
+from foretrace.stream.model.mixture import mixture
 
 
 def stored(draw):

@@ -19,22 +19,32 @@ API = "\n".join(path.read_text() for path in sorted((PACKAGE.parent / "docs" / "
 ORDER = """
 _types _cache _compiler losses _covariance _rule _cells heads _network _modules _recurrence _credit
 _engine _learner testing tasks _runs _options _graph _native _export _distributed experiment paper
-_experts _rows stream rl sweep cli __main__
+stream rl sweep cli __main__
 """.split()
 """Data flows one way: a module imports only from those before it."""
 KINDS = {"experiment", "stream", "rl"}
 """Kinds of runs, which do not know each other, nor what is made of them."""
+FLOORS = "read experts model runs python".split()
+"""Folders of `foretrace.stream`; each imports from those before it alone."""
+WALL = 90
+"""Number of names of the core that streams use beside reading; the goal is 40."""
 
 
 def imported(path):
-    """List the modules of the package that a file imports."""
+    """List the names that a file imports, as tuples of their parts."""
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ImportFrom):
             names = [f"{node.module}.{alias.name}" for alias in node.names] if node.module else []
         else:
             names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
-        parts = [name.split(".") for name in names]
-        yield from (part[1] for part in parts if part[0] == "foretrace" and len(part) > 1)
+        yield from (tuple(name.split(".")) for name in names)
+
+
+def rooms(path, *above):
+    """Return the rooms of the package, or of a folder of it, that a file imports from."""
+    room = ("foretrace", *above)
+    names = [name for name in imported(path) if len(name) > len(room)]
+    return {name[len(room)] for name in names if name[: len(room)] == room}
 
 
 def test_no_file_imports_itself_through_others():
@@ -62,10 +72,42 @@ def test_imports_go_one_way(name):
     before -= (KINDS | {"paper"}) - {name} if name in KINDS else set()
     file = PACKAGE / f"{name}.py"
     for path in [file] if file.exists() else (PACKAGE / name).rglob("*.py"):
-        others = {*imported(path)}
+        others = rooms(path)
         assert others & {*ORDER} <= before, path.name
         # A public name from the package's page.
         assert others <= {*ORDER} or "testing" in before, path.name
+
+
+@pytest.mark.parametrize("name", FLOORS)
+def test_floors_of_streams_stand_on_those_before(name):
+    assert {path.stem for path in (PACKAGE / "stream").iterdir() if path.is_dir()} - {
+        "__pycache__"
+    } == {*FLOORS}
+    for path in (PACKAGE / "stream" / name).rglob("*.py"):
+        assert rooms(path, "stream") <= {*FLOORS[: FLOORS.index(name) + 1]}, path.name
+
+
+def test_rows_are_read_without_jax():
+    code = f"""
+import importlib, pathlib, sys, types
+package = sys.modules["foretrace"] = types.ModuleType("foretrace")  # its page imports all rooms
+package.__path__ = [{str(PACKAGE)!r}]
+files = pathlib.Path({str(PACKAGE)!r}, "stream", "read").glob("*.py")
+found = [importlib.import_module(f"foretrace.stream.read.{{file.stem}}") for file in files]
+print(len(found) > 10, "jax" in sys.modules)
+"""
+    assert printed(sys.executable, "-c", code).split() == ["True", "False"]
+    for path in (PACKAGE / "stream" / "read").glob("*.py"):
+        assert rooms(path) <= {"_runs", "stream"}, path.name
+        assert "jax" not in {name[0] for name in imported(path)}, path.name
+
+
+def test_streams_use_few_names_of_the_core():
+    files = (PACKAGE / "stream").rglob("*.py")
+    names = {name for path in files if path.parent.name != "read" for name in imported(path)}
+    wall = sorted(".".join(name[1:]) for name in names if name[0] == "foretrace")
+    wall = [name for name in wall if not name.startswith("stream.")]
+    assert len(wall) <= WALL, "\n".join(wall)
 
 
 def test_every_module_has_a_place_in_the_order():

@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from foretrace._rows.ahead import Ahead
-from foretrace._rows.lines import Position
+from foretrace.stream.read.ahead import Ahead
+from foretrace.stream.read.lines import Position
 
 ROWS, HORIZON = 60, 3
 

@@ -14,9 +14,16 @@ import pytest
 from hypothesis import given, settings
 from test_values import NOTHING, TEXTS
 
-from foretrace._rows.encode import Encoder, EncodingError
-from foretrace._rows.schema import Column, check_column, infer_columns, infer_kind
-from foretrace._rows.values import MAX_ABS_VALUE, as_number, as_text, as_time, is_absent, is_missing
+from foretrace.stream.read.encode import Encoder, EncodingError
+from foretrace.stream.read.schema import Column, check_column, infer_columns, infer_kind
+from foretrace.stream.read.values import (
+    MAX_ABS_VALUE,
+    as_number,
+    as_text,
+    as_time,
+    is_absent,
+    is_missing,
+)
 
 missing = st.sampled_from([*NOTHING, *TEXTS])
 numbers = st.one_of(

@@ -6,7 +6,7 @@ from itertools import islice
 
 import pytest
 
-from foretrace._rows.source import Position, Source, SourceError
+from foretrace.stream.read.source import Position, Source, SourceError
 
 DATA = b"x,y\n" + b"".join(b"%d,%d\n" % (i, i * i) for i in range(400))
 

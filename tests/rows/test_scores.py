@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from foretrace._experts.score import OF_CLASSES, OF_NUMBERS, of_row, sums_of
-from foretrace._experts.tallies import BINS, Tallies, tally
-from foretrace._rows.scores import means, not_better, of_classes
+from foretrace.stream.model.score import OF_CLASSES, OF_NUMBERS, of_row, sums_of
+from foretrace.stream.model.tallies import tally
+from foretrace.stream.read.scores import BINS, Tallies, means, not_better, of_classes
 
 EXPERTS = ("a", "b")
 

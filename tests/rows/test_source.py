@@ -14,9 +14,9 @@ import pytest
 from hypothesis import given, settings
 from pyarrow import parquet
 
-from foretrace._rows.ahead import Ahead
-from foretrace._rows.lines import Position, ReplacedError, SourceError
-from foretrace._rows.source import SYMBOL, Source
+from foretrace.stream.read.ahead import Ahead
+from foretrace.stream.read.lines import Position, ReplacedError, SourceError
+from foretrace.stream.read.source import SYMBOL, Source
 
 SUFFIXES = ("csv", "csv.gz", "tsv", "jsonl", "jsonl.gz", "txt", "txt.gz", "parquet")
 TEXTS = st.text('ab1\n",é ', max_size=4) | st.text(

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from hypothesis import given
 
-from foretrace._rows.formats import date_formats, number_format, read_date
-from foretrace._rows.schema import infer_kind
-from foretrace._rows.target import MANY, ClassTarget
-from foretrace._rows.values import as_number, as_time, is_absent, is_missing
+from foretrace.stream.read.formats import date_formats, number_format, read_date
+from foretrace.stream.read.schema import infer_kind
+from foretrace.stream.read.target import MANY, ClassTarget
+from foretrace.stream.read.values import as_number, as_time, is_absent, is_missing
 
 pd = pytest.importorskip("pandas")
 

@@ -18,7 +18,7 @@ from foretrace._runs.checkpoint import CheckpointError, _read
 from foretrace._runs.directory import RunError, TakenError, read_config_as
 from foretrace._runs.metrics import MetricsError, MetricsLog, read_metrics
 from foretrace.cli import _main as cli
-from foretrace.stream._run import follow
+from foretrace.stream.runs.run import follow
 
 
 class Kind(NamedTuple):

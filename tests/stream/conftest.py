@@ -6,7 +6,9 @@ import pytest
 import test_frozen as frozen
 from streams import undisturbed
 
-from foretrace.stream import _model, _opening, _plan
+from foretrace.stream.model import model as _model
+from foretrace.stream.runs import opening as _opening
+from foretrace.stream.runs import plan as _plan
 
 # Tests have more models in turn than a user's process: each is compiled once.
 _model._mixture = functools.lru_cache(maxsize=128)(_model._mixture.__wrapped__)

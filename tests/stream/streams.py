@@ -14,9 +14,9 @@ from test_frozen import TINY
 from foretrace import read_extra
 from foretrace._runs.appended import AppendedFile
 from foretrace._runs.metrics import read_metrics
-from foretrace.stream._config import StreamConfig
-from foretrace.stream._model_config import ModelConfig
-from foretrace.stream._run import follow
+from foretrace.stream.model.model_config import ModelConfig
+from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.run import follow
 
 FEW = ModelConfig(experts=("baselines", "row"))
 SHORT = ModelConfig(experts=("baselines", "row", "short"))

@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from streams import FEW
 
-from foretrace.stream import _river as stream
-from foretrace.stream._model_config import ModelConfig
+from foretrace.stream.model.model_config import ModelConfig
+from foretrace.stream.python import river as stream
 
 pd = pytest.importorskip("pandas")
 sparse = pytest.importorskip("scipy.sparse")

@@ -8,7 +8,7 @@ import pytest
 from streams import FEW, SHORT, TINY
 from tiers import fast, slow
 
-from foretrace.stream import _river as stream
+from foretrace.stream.python import river as stream
 
 MODELS = {
     "late classes": lambda: stream.Classifier(model=SHORT, delay=3),

@@ -17,9 +17,9 @@ import pytest
 sys.path.append(str(Path(__file__).parents[1]))  # as a script
 from tiers import fast, slow
 
-from foretrace.stream._config import StreamConfig
-from foretrace.stream._model_config import ModelConfig
-from foretrace.stream._run import follow
+from foretrace.stream.model.model_config import ModelConfig
+from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.run import follow
 
 FILE = Path(__file__).with_name("frozen.json")
 ROWS, EVERY = 240, 9

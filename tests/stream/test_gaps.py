@@ -5,14 +5,14 @@ import datetime
 import numpy as np
 import pytest
 
-from foretrace._rows.encode import Encoder
-from foretrace._rows.schema import Column
-from foretrace._rows.slots import SlotTable
-from foretrace._rows.streams import Streams
-from foretrace._rows.target import NumberTarget
 from foretrace._runs.config_json import from_json, to_json
 from foretrace.stream import ModelConfig, StreamConfig, run
-from foretrace.stream._plan import Plan, make_plan, open_source
+from foretrace.stream.read.encode import Encoder
+from foretrace.stream.read.schema import Column
+from foretrace.stream.read.slots import SlotTable
+from foretrace.stream.read.streams import Streams
+from foretrace.stream.read.target import NumberTarget
+from foretrace.stream.runs.plan import Plan, make_plan, open_source
 
 START = datetime.datetime(2026, 1, 1)
 NAME = "time since the last when"

@@ -8,14 +8,14 @@ import numpy as np
 import pytest
 from tiers import fast, slow
 
-from foretrace._rows.encode import Encoder
-from foretrace._rows.schema import Column
-from foretrace._rows.slots import SlotTable
-from foretrace._rows.streams import Streams
-from foretrace._rows.target import ClassTarget
-from foretrace.stream._intake import Intake
-from foretrace.stream._model import resolve, shape_of
-from foretrace.stream._model_config import ModelConfig
+from foretrace.stream.model.intake import Intake
+from foretrace.stream.model.model import resolve, shape_of
+from foretrace.stream.model.model_config import ModelConfig
+from foretrace.stream.read.encode import Encoder
+from foretrace.stream.read.schema import Column
+from foretrace.stream.read.slots import SlotTable
+from foretrace.stream.read.streams import Streams
+from foretrace.stream.read.target import ClassTarget
 
 
 def make_intake(target, members, delay, begun_with=None, **model):

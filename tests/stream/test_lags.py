@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from foretrace._experts.shape import category_codes
+from foretrace.stream.experts.shape import category_codes
 
 
 @pytest.mark.parametrize("size", [1, 2, 4])

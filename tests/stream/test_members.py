@@ -7,7 +7,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from foretrace._rows.slots import SlotTable
+from foretrace.stream.read.slots import SlotTable
 
 pytestmark = [pytest.mark.exact, pytest.mark.usefixtures("standard_promotion")]
 

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from foretrace._learner.forgetting import BLOCK, HELD
-from foretrace.stream._monitors import LABELS, Monitors
+from foretrace.stream.runs.monitors import LABELS, Monitors
 
 pytestmark = [pytest.mark.exact, pytest.mark.usefixtures("standard_promotion")]
 

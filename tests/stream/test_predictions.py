@@ -13,12 +13,12 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from streams import FEW, Killed, assert_same_state, kill_while_writing, quiet
 
-from foretrace._rows.source import Source
 from foretrace._runs import follow
 from foretrace.cli import _main as cli
 from foretrace.stream import run
-from foretrace.stream._config import StreamConfig
-from foretrace.stream._predictions import LineWriter
+from foretrace.stream.read.source import Source
+from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.predictions import LineWriter
 
 ROWS = 60
 

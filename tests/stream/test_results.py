@@ -8,9 +8,10 @@ from streams import FEW, NUMBERS, assert_same_run
 from foretrace import stream
 from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
-from foretrace.stream import _figure, _report
-from foretrace.stream._config import StreamConfig
-from foretrace.stream._model_config import ModelConfig
+from foretrace.stream.model.model_config import ModelConfig
+from foretrace.stream.runs import figure as _figure
+from foretrace.stream.runs import report as _report
+from foretrace.stream.runs.config import StreamConfig
 
 
 def test_a_run_from_python_is_that_of_the_command(files, tmp_path, monkeypatch):

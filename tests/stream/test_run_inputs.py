@@ -12,13 +12,13 @@ from streams import FEW, assert_same_state
 from tiers import fast, slow
 
 from foretrace import stream
-from foretrace._rows.formats import date_formats
 from foretrace._runs.checkpoint import read_extra
 from foretrace._runs.metrics import read_metrics
-from foretrace.stream._config import StreamConfig
-from foretrace.stream._model_config import ModelConfig
-from foretrace.stream._predict import predictions
-from foretrace.stream._run import follow
+from foretrace.stream.model.model_config import ModelConfig
+from foretrace.stream.read.formats import date_formats
+from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.predict import predictions
+from foretrace.stream.runs.run import follow
 
 pytestmark = pytest.mark.usefixtures("twenty_rows_decide")
 in_c = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")

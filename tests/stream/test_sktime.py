@@ -10,7 +10,7 @@ pytest.importorskip("sktime")
 pd = pytest.importorskip("pandas")
 
 from foretrace.stream import ModelConfig, SktimeForecaster, run  # noqa: E402
-from foretrace.stream._next_steps import NextSteps  # noqa: E402
+from foretrace.stream.python.next_steps import NextSteps  # noqa: E402
 
 FEW = ModelConfig(experts=("baselines", "short"))
 BASELINES = ModelConfig(experts=("baselines",))

@@ -17,14 +17,14 @@ from streams import (
     rows_in,
 )
 
-from foretrace._rows import pipe as pipes
-from foretrace._rows.lines import SourceError
-from foretrace._rows.streams import Streams
 from foretrace._runs.directory import RunError
 from foretrace._runs.follow import Program
 from foretrace.cli import _main as cli
-from foretrace.stream._config import StreamConfig
-from foretrace.stream._run import Learning, follow
+from foretrace.stream.read import pipe as pipes
+from foretrace.stream.read.lines import SourceError
+from foretrace.stream.read.streams import Streams
+from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.run import Learning, follow
 
 pytestmark = pytest.mark.usefixtures("twenty_rows_decide")
 ROWS = 60

@@ -13,12 +13,12 @@ from streams import OFTEN, STREAMS, TINY, quiet, records
 from tiers import fast, slow
 
 from foretrace._native import compiler
-from foretrace._rows.values import as_number
 from foretrace.cli import _main as cli
-from foretrace.stream._config import StreamConfig
-from foretrace.stream._exported import export_run
-from foretrace.stream._model_config import ModelConfig
-from foretrace.stream._saved import opened
+from foretrace.stream.model.model_config import ModelConfig
+from foretrace.stream.read.values import as_number
+from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.exported import export_run
+from foretrace.stream.runs.saved import opened
 
 FIRST = 32
 """Rows of a run before it is exported."""

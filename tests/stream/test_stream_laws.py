@@ -23,11 +23,11 @@ from streams import (
 from tiers import fast, slow
 
 from foretrace import stream
-from foretrace._rows.source import SYMBOL
-from foretrace.stream._config import StreamConfig
-from foretrace.stream._plan import open_source
-from foretrace.stream._predict import predictions
-from foretrace.stream._saved import opened
+from foretrace.stream.read.source import SYMBOL
+from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.plan import open_source
+from foretrace.stream.runs.predict import predictions
+from foretrace.stream.runs.saved import opened
 
 KEY = jax.dtypes.prng_key
 IN_FAST = ("alarms", "everything")

@@ -4,12 +4,12 @@ import equinox as eqx
 import pytest
 from tiers import fast
 
-from foretrace._experts.shape import Shape
 from foretrace._options.cells import BY_NAME
 from foretrace.cli import _main as cli
-from foretrace.stream._config import StreamConfig
-from foretrace.stream._model import _network, resolve
-from foretrace.stream._model_config import ModelConfig
+from foretrace.stream.experts.shape import Shape
+from foretrace.stream.model.model import _network, resolve
+from foretrace.stream.model.model_config import ModelConfig
+from foretrace.stream.runs.config import StreamConfig
 
 SHAPE = Shape(3, (), 2, classes=True, has_network=True, previous=False)
 

@@ -9,8 +9,8 @@ from streams import FEW
 
 from foretrace import stream
 from foretrace.cli import _main as cli
-from foretrace.stream._config import StreamConfig
-from foretrace.stream._model_config import ModelConfig
+from foretrace.stream.model.model_config import ModelConfig
+from foretrace.stream.runs.config import StreamConfig
 
 pd = pytest.importorskip("pandas")
 TWO_ROLES = "has two roles: name it once"

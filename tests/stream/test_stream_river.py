@@ -15,8 +15,8 @@ from test_estimator_laws import MODELS as LEARNING
 from test_estimator_laws import rows
 
 import foretrace as ft
-from foretrace._experts.state import network_in
-from foretrace.stream import _river as stream
+from foretrace.stream.model.state import network_in
+from foretrace.stream.python import river as stream
 
 MODELS = {
     "classifier": stream.Classifier(model=FEW),
@@ -67,6 +67,6 @@ def test_ctrl_c_at_any_moment_leaves_a_model_that_goes_on(request):
 def test_without_river_the_error_says_how_to_install_it(monkeypatch):
     assert ft.stream.Classifier is stream.Classifier
     monkeypatch.setitem(sys.modules, "river", None)
-    monkeypatch.delitem(sys.modules, "foretrace.stream._river")
+    monkeypatch.delitem(sys.modules, "foretrace.stream.python.river")
     with pytest.raises(ImportError, match=re.escape("pip install 'foretrace[river]'")):
         _ = ft.stream.Classifier

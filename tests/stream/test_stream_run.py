@@ -9,14 +9,14 @@ import time
 import pytest
 from streams import CHUNKS, FEW, TINY, assert_same_run, quiet, rows_in
 
-from foretrace._rows.lines import ReplacedError, SourceError
 from foretrace._runs.directory import RunError
 from foretrace._runs.files import LockedError, locked
 from foretrace._runs.follow import DivergenceError
 from foretrace.cli import _main as cli
 from foretrace.experiment._train import read_config
-from foretrace.stream._config import StreamConfig
-from foretrace.stream._predict import predictions
+from foretrace.stream.read.lines import ReplacedError, SourceError
+from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.predict import predictions
 
 OFTEN = {"log_every": 50, "checkpoint_every": 70}
 EVERY = "--log-every=50 --checkpoint-every=70"

@@ -10,8 +10,8 @@ import pytest
 from test_estimator_laws import MODELS, answer, learn, rows
 from tiers import fast
 
-from foretrace._rows.slots import SlotTable
-from foretrace.stream._estimator import OnlineEstimator
+from foretrace.stream.python.estimator import OnlineEstimator
+from foretrace.stream.read.slots import SlotTable
 
 pd = pytest.importorskip("pandas")
 *ROWS, one, two, three = rows(43)

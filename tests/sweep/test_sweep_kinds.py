@@ -12,7 +12,7 @@ from foretrace import experiment, rl
 from foretrace.cli import _main as cli
 from foretrace.rl._config import RLConfig
 from foretrace.stream import StreamConfig
-from foretrace.stream._run import follow
+from foretrace.stream.runs.run import follow
 from foretrace.sweep import Sweep, run
 from foretrace.sweep._space import applied
 

@@ -1,1 +1,0 @@
-"""Cheap experts that each predict every row, and the mixture of them."""

@@ -1,0 +1,1 @@
+"""Experts that each predict every row; they know no mixture."""

@@ -1,0 +1,105 @@
+"""Numbers and classes as targets of linear experts, and their scores as answers.
+
+numbers    two targets of each step ahead: distances from the mean, and from the last number
+classes    a one-hot vector; scores become logits of the classes that were seen
+"""
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from foretrace._types import Array, Float, Int
+from foretrace.stream.experts.expert import Features
+from foretrace.stream.experts.shape import Shape
+
+FAR = 300.0
+"""Greatest distance from the mean, in standard deviations, from which a change is predicted."""
+
+RANGE = 20.0
+"""Greatest distance from the mean or from the last number, in standard deviations."""
+
+_SHARPNESS = 6.0
+"""Factor of the scores of classes in their logits.
+
+The mixture can sharpen or soften logits; probabilities cut off at zero would not rank two unlikely
+classes. Factors of 3, 10 and 20 were about equally good.
+"""
+
+
+class Numbers(eqx.Module):
+    """A number at each step ahead.
+
+    Args:
+        outputs: number of steps ahead.
+    """
+
+    outputs: int = eqx.field(static=True)
+
+    @property
+    def width(self) -> int:
+        """Number of targets of a label."""
+        return 2 * self.outputs
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """Return the names of the experts that learn these targets from one set of features."""
+        return f"{name} from mean", f"{name} from last"
+
+    def targets(self, label: Float[Array, "O"], features: Features) -> Float[Array, "W"]:
+        """Return both targets of each number, clipped at `RANGE`."""
+        change = label - last_number(features)
+        return jnp.clip(jnp.concatenate([label, change]), -RANGE, RANGE)
+
+    def read(self, scores: Float[Array, "*S W"], features: Features) -> Float[Array, "E O"]:
+        """Return the numbers that scores of each set of features stand for."""
+        base = jnp.stack([jnp.zeros(()), last_number(features)])[None, :, None]
+        scores = jnp.clip(scores, -RANGE, RANGE).reshape(-1, 2, self.outputs)
+        return (scores + base).reshape(-1, self.outputs)
+
+
+class Classes(eqx.Module):
+    """A class.
+
+    Args:
+        outputs: maximum number of classes.
+    """
+
+    outputs: int = eqx.field(static=True)
+
+    @property
+    def width(self) -> int:
+        """Number of targets of a label."""
+        return self.outputs
+
+    def names(self, name: str) -> tuple[str, ...]:
+        """Return the name of the expert that learns these targets from one set of features."""
+        return (name,)
+
+    def targets(self, label: Float[Array, "O"], features: Features) -> Float[Array, "W"]:
+        """Return the one-hot vector of a class, as it is."""
+        return label
+
+    def read(self, scores: Float[Array, "*S W"], features: Features) -> Float[Array, "E O"]:
+        """Return the probabilities that scores of each set of features stand for."""
+        logits = _SHARPNESS * jnp.clip(scores, -1.0, 2.0)
+        return probabilities_of_seen(logits.reshape(-1, self.outputs), features.num_classes)
+
+
+Answer = Numbers | Classes
+
+
+def answer_of(shape: Shape) -> Answer:
+    """Return what is predicted of the rows of a shape."""
+    return Classes(shape.outputs) if shape.classes else Numbers(shape.outputs)
+
+
+def last_number(features: Features) -> Float[Array, ""]:
+    """Return the last known number in standard deviations, clipped at `FAR`, or the mean."""
+    return jnp.clip(jnp.nan_to_num(features.labels[0]), -FAR, FAR)
+
+
+def probabilities_of_seen(
+    logits: Float[Array, "*E O"], num_classes: Int[Array, ""]
+) -> Float[Array, "*E O"]:
+    """Return the softmax of logits over the seen classes, or the first one before any label."""
+    seen = jnp.arange(logits.shape[-1], dtype=jnp.int32) < jnp.maximum(num_classes, 1)
+    return jax.nn.softmax(jnp.where(seen, logits, -jnp.inf), axis=-1)

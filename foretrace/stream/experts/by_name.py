@@ -1,0 +1,105 @@
+"""The experts of a stream by their names, and those that would be too large for it."""
+
+from foretrace._learner.learner import Learner
+from foretrace.stream.experts.answer import Classes, answer_of
+from foretrace.stream.experts.baselines import ClassBaselines, NumberBaselines
+from foretrace.stream.experts.contexts import ORDERS, Contexts
+from foretrace.stream.experts.distant import distant
+from foretrace.stream.experts.expert import AbstractExpert
+from foretrace.stream.experts.gradient import Gradient
+from foretrace.stream.experts.least_squares import Squares
+from foretrace.stream.experts.memory import memory
+from foretrace.stream.experts.neighbours import Neighbours
+from foretrace.stream.experts.network import RecurrentNetwork
+from foretrace.stream.experts.raw_squares import RAW_PRIORS, RawSquares
+from foretrace.stream.experts.shape import LABELS, WIDE, Shape
+
+SETS = ("row", "short", "lags", "wide", "waves", "steps")
+"""Sets of features on which least squares are learned."""
+
+MAX_COEFFICIENTS = 2**14
+"""Number of coefficients of an expert beyond which it is left out."""
+
+REMEMBERING = {"memory": memory, "distant": distant}
+"""Experts with a memory of their own: each a function of the shape, None if too large for it."""
+
+EXPERTS = (
+    "baselines",
+    "contexts",
+    *SETS,
+    "raw",
+    "neighbours",
+    "gradient",
+    "words",
+    "events",
+    "network",
+    *REMEMBERING,
+)
+"""Names of the groups of experts."""
+
+OF_CLASSES = ("contexts", "gradient")
+"""Groups that predict classes alone."""
+
+
+def experts_of(
+    shape: Shape, wanted: tuple[str, ...], network: Learner | None = None
+) -> tuple[tuple[AbstractExpert, ...], tuple[str, ...]]:
+    """Return the experts of a shape, and the names of left out groups.
+
+    The baselines come first. A group is left out if it would be too large.
+
+    Args:
+        shape: sizes of the stream.
+        wanted: names of groups.
+        network: learner of the recurrent network; None if it takes no part.
+    """
+    sizes = {
+        "row": shape.size(0) + shape.code_size,
+        "short": shape.size(shape.short_depth),
+        "lags": shape.size(shape.depth),
+        "steps": shape.steps_size,
+        "events": shape.events_size,
+    }
+    outputs, first, answer = shape.outputs, shape.first_outputs, answer_of(shape)
+    groups: dict[str, tuple[AbstractExpert, ...]] = dict.fromkeys(SETS, ())
+    if not shape.has_steps:
+        del groups["steps"]
+    of_events = ("events", "wide_events"), (sizes["events"], WIDE)
+    groups["events"] = (Squares(*of_events, answer, of_events=True),)
+    if shape.has_raw:
+        names = tuple(RAW_PRIORS)[: 2 if shape.raw_depth else 1]
+        raws = tuple(sizes[name.removeprefix("raw_")] for name in names)
+        groups["raw"] = (RawSquares(names, raws, outputs, 1 + shape.row_size - shape.num_raw),)
+    groups["neighbours"] = (Neighbours("neighbours", sizes["short"], answer),)
+    if 1 < shape.size(0) < sizes["short"]:
+        # Where the past does not matter, it only hides which rows are alike.
+        groups["neighbours"] += (Neighbours("row neighbours", shape.size(0), answer),)
+    if isinstance(answer, Classes):
+        groups["contexts"] = (
+            Contexts(outputs, ORDERS if shape.previous else 0, 18 if first > 32 else 16),
+        )
+        groups["gradient"] = (Gradient("softmax", sizes["lags"], answer, (0.3, 2.0)),)
+        found: list[AbstractExpert] = [ClassBaselines(outputs)]
+    else:
+        found = [NumberBaselines(outputs, LABELS)]
+    if shape.words:
+        size, rates = 1 + shape.network_inputs, (0.2, 0.6)
+        groups["words"] = (Gradient("words", size, answer, rates, of_words=True),)
+    chosen: list[str] = []
+    left_out: list[str] = []
+    for name in EXPERTS:
+        if name not in groups or name not in wanted:
+            continue
+        columns = first if name == "neighbours" else first * (1 if shape.classes else 2)
+        size = 0 if name in ("contexts", "words") else sizes.get(name, WIDE)
+        is_large = size * columns > MAX_COEFFICIENTS
+        (left_out if is_large else chosen).append(name)
+    if sets := tuple(name for name in SETS if name in chosen):
+        groups[sets[0]] = (Squares(sets, tuple(sizes.get(name, WIDE) for name in sets), answer),)
+    for name in chosen:
+        found += groups[name]
+    if network is not None:
+        found.append(RecurrentNetwork(network, answer))
+    remembering = {name: make(shape) for name, make in REMEMBERING.items() if name in wanted}
+    left_out += [name for name, expert in remembering.items() if expert is None]
+    return (*found, *filter(None, remembering.values())), tuple(left_out)

@@ -1,0 +1,283 @@
+"""Single values of long ago: the input and the lag are found by correlation with the errors.
+
+    C_jil <- C_jil + (e_j x_{t-l,i} - C_jil) / n         cross-covariance of errors and inputs
+    |C_jil| > Z root mean square of e_j x_i / sqrt(n)    value i of l rows ago becomes a feature
+
+n counts the labels since the last choice, at most `MEMORY`. The errors come from least squares on
+the row and the chosen values, so that each choice explains a part that the others leave. A chosen
+value v is given as steps tanh(3 (v - c)), because a class is no linear function of a number.
+
+A late label finds the values before its row among those before the next row, unless they have been
+written over since.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax import lax
+
+from foretrace._types import Array, Bool, Float, Int
+from foretrace.heads import HeadState
+from foretrace.stream.experts.answer import answer_of
+from foretrace.stream.experts.expert import AbstractExpert, Features, Lesson
+from foretrace.stream.experts.readout import Readout, ReadoutState, fits
+from foretrace.stream.experts.shape import Shape
+
+REACH = 1000
+"""Number of rows back."""
+
+MAX_VALUES = 2**22
+"""Largest number of earlier inputs of all streams."""
+
+PAIRS = 8
+"""Number of chosen values."""
+
+STEPS = (-1.5, -0.9, -0.3, 0.3, 0.9, 1.5)
+"""Thresholds of the features of a value, in standard deviations."""
+
+EVERY, FEWEST, AT_ONCE = 50, 200, 4
+"""Labels between searches, labels before the first one, and values chosen at once."""
+
+Z = 6.0
+"""Correlation of a chosen value, in standard errors, since thousands are compared."""
+
+MEMORY = 5000.0
+
+
+class Found(NamedTuple):
+    """Learned state.
+
+    Args:
+        cross: mean product of each error and each earlier input, the oldest first.
+        squares: mean square of errors times mean square of inputs.
+        num_labels: number of labels in these means.
+        inputs: input of each chosen value.
+        lags: its number of rows back; 0 if none is chosen.
+        readout: least squares on the row and the chosen values.
+        since: labels since the last look.
+    """
+
+    cross: Float[Array, "J I L"]
+    squares: Float[Array, "J I"]
+    num_labels: Float[Array, ""]
+    inputs: Int[Array, "P"]
+    lags: Int[Array, "P"]
+    readout: ReadoutState
+    since: Int[Array, ""]
+
+
+class Memo(NamedTuple):
+    """What the label of a row needs later.
+
+    Args:
+        inputs: input of each chosen value.
+        lags: its number of rows back.
+        values: the chosen values.
+        place: place of the row.
+        squares: mean square of each input.
+    """
+
+    inputs: Int[Array, "P"]
+    lags: Int[Array, "P"]
+    values: Float[Array, "P"]
+    place: Int[Array, ""]
+    squares: Float[Array, "I"]
+
+
+class Rows(NamedTuple):
+    """Earlier inputs of a stream, twice behind each other: any `kept` in a row lie side by side.
+
+    The inputs of the last row are written when the next one reads: nothing reads the array before
+    they are written, so that it is written in place.
+
+    Args:
+        values: inputs.
+        newest: inputs of the last row.
+        place: their place.
+        squares: mean square of each input over some `REACH` / 2 rows.
+    """
+
+    values: Float[Array, "I 2*K"]
+    newest: Float[Array, "I"]
+    place: Int[Array, ""]
+    squares: Float[Array, "I"]
+
+
+class Distant(AbstractExpert):
+    """One expert: least squares on the row and on values of long ago.
+
+    Args:
+        size: number of inputs of a row.
+        readout: the least squares.
+        kept: number of rows that are kept: `REACH`, and as many as a label is late.
+    """
+
+    size: int = eqx.field(static=True)
+    readout: Readout
+    kept: int = eqx.field(static=True, default=REACH)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name of the expert."""
+        return ("distant",)
+
+    @property
+    def directions(self) -> Float[np.ndarray, "J O"]:
+        """Combinations of the errors that are correlated with the inputs: two for classes."""
+        outputs = self.readout.answer.outputs
+        if not self.readout.classes:
+            return np.eye(1, outputs, dtype=np.float32)
+        classes = np.arange(outputs)
+        signs = np.stack([1 - 2 * (classes % 2), 1 - 2 * (classes // 2 % 2)])
+        return signs.astype(np.float32)
+
+    def init(self) -> Found:
+        """Return the state before the first row."""
+        count, size = len(self.directions), self.size
+        return Found(
+            jnp.zeros((count, size, REACH), jnp.float32),
+            jnp.zeros((count, size), jnp.float32),
+            jnp.zeros((), jnp.float32),
+            jnp.zeros(PAIRS, jnp.int32),
+            jnp.zeros(PAIRS, jnp.int32),
+            self.readout.init(size + PAIRS * len(STEPS)),
+            jnp.zeros((), jnp.int32),
+        )
+
+    def new_carry(self, learned: Found) -> Rows:
+        """Return the inputs before the first row, zeros."""
+        values = jnp.zeros((self.size, 2 * self.kept), jnp.float32)
+        return Rows(values, values[:, 0], jnp.zeros((), jnp.int32), values[:, 0])
+
+    def take(
+        self,
+        learned: Found,
+        carry: Rows,
+        features: Features,
+        has_row: Bool[Array, ""],
+        *,
+        waits: bool,
+    ) -> tuple[Float[Array, "E O"], Rows, Memo]:
+        """Return the prediction of a row, the inputs after it, and the values it was made from."""
+        x, written = self._inputs(features), self._values(carry)
+        found = written[learned.inputs, carry.place + 1 + self.kept - learned.lags]
+        f = self._features(learned, found, features)
+        place = jnp.where(carry.place + 1 == self.kept, 0, carry.place + 1).astype(jnp.int32)
+        memo = Memo(learned.inputs, learned.lags, found, place, carry.squares)
+        squares = carry.squares + (x * x - carry.squares) * (2 / REACH)
+        after = Rows(written, x, place, squares)
+        # Of the inputs of all rows, no copy is made: those that are written were the newest.
+        after = optax.tree.where(has_row, after, carry._replace(values=written))
+        return self.readout.predict(learned.readout, f, features), after, memo
+
+    def label(self, learned: Found, carry: Rows, memo: Memo, lesson: Lesson) -> tuple[Found, Rows]:
+        """Return what is learned after a label, and the carry."""
+        now, known = learned, lesson.known
+        past, chosen = self._before(now, carry, memo, lesson)
+        f = self._features(now, chosen, lesson.features)
+        scores = self.readout.head.scores(now.readout.head, f)
+        error = self.readout.error(now.readout, scores, lesson)
+        steered = (self.directions @ error[0])[:, None]
+        count = jnp.minimum(now.num_labels + 1, MEMORY)
+        rate = known.astype(count.dtype) / count
+        cross = now.cross + rate * (steered[:, :, None] * past[None] - now.cross)
+        squares = now.squares + rate * (steered**2 * memo.squares[None] - now.squares)
+        errors = self.readout.noted(now.readout, error, lesson)
+        readout = self.readout.learn(now.readout, f, error, errors, known)
+        new = now._replace(
+            cross=cross,
+            squares=squares,
+            num_labels=jnp.where(known, count, now.num_labels),
+            since=now.since + known.astype(jnp.int32),
+        )
+        due = (new.since >= EVERY) & (new.num_labels >= FEWEST)
+        none = jnp.zeros(PAIRS, bool)
+        inputs, lags, changed = lax.cond(
+            due, self._chosen, lambda new: (new.inputs, new.lags, none), new
+        )
+        head = self._forgotten(readout.head, changed)
+        new = new._replace(
+            num_labels=jnp.where(changed.any(), 0.0, new.num_labels).astype(count.dtype),
+            since=jnp.where(due, 0, new.since).astype(jnp.int32),
+            inputs=inputs,
+            lags=lags,
+            readout=readout._replace(head=head),
+        )
+        return new, carry
+
+    def _chosen(self, state: Found) -> tuple[Int[Array, "P"], Int[Array, "P"], Bool[Array, "P"]]:
+        """Return inputs and lags, outstanding ones replacing the weakest, and which are new."""
+        spread = jnp.sqrt(jnp.maximum(state.squares, 1e-12) / state.num_labels)
+        found = (jnp.abs(state.cross) / spread[:, :, None]).max(axis=0)
+        # A value that is a feature already is not chosen again.
+        at = jnp.where(state.lags > 0, REACH - state.lags, REACH)
+        found = found.at[state.inputs, at].set(0.0, mode="drop")
+        best, where = lax.top_k(found.ravel(), AT_ONCE)
+        weights = state.readout.head.weights[1 + self.size :]
+        size = jnp.where(state.lags > 0, jnp.abs(weights).reshape(PAIRS, -1).sum(axis=1), -1.0)
+        inputs, lags, changed = state.inputs, state.lags, jnp.zeros(PAIRS, bool)
+        for rank in range(AT_ONCE):
+            mine = (jnp.arange(PAIRS, dtype=jnp.int32) == jnp.argmin(size).astype(jnp.int32)) & (
+                best[rank] > Z
+            )
+            inputs = jnp.where(mine, where[rank] // REACH, inputs).astype(jnp.int32)
+            lags = jnp.where(mine, REACH - where[rank] % REACH, lags).astype(jnp.int32)
+            size, changed = jnp.where(mine, jnp.inf, size), changed | mine
+        return inputs, lags, changed
+
+    def _forgotten(self, head: HeadState, changed: Bool[Array, "P"]) -> HeadState:
+        """Return the least squares with nothing known of the values that are new."""
+        mine = jnp.concatenate([jnp.zeros(1 + self.size, bool), jnp.repeat(changed, len(STEPS))])
+        P = jnp.where(mine[:, None] | mine[None], 0.0, head.covariance)
+        prior = jnp.asarray(self.readout.head.prior, P.dtype)
+        weights = jnp.where(mine[:, None], 0.0, head.weights)
+        return HeadState(jnp.where(jnp.diag(mine), prior, P), weights)
+
+    def _inputs(self, features: Features) -> Float[Array, "I"]:
+        return features.now.astype(jnp.float32)
+
+    def _values(self, carry: Rows) -> Float[Array, "I 2*L"]:
+        """Return the earlier inputs, those of the last row among them."""
+        values = carry.values
+        for at in (carry.place, carry.place + self.kept):
+            start = jnp.zeros((), jnp.int32), at
+            values = lax.dynamic_update_slice(values, carry.newest[:, None], start)
+        return values
+
+    def _before(
+        self, now: Found, carry: Rows, memo: Memo, lesson: Lesson
+    ) -> tuple[Float[Array, "I L"], Float[Array, "P"]]:
+        """Return the inputs before the row of a label, and the chosen values of it.
+
+        Inputs that have been written over since count as 0; chosen values that were chosen when the
+        row was predicted stand in the memo.
+        """
+        start = jnp.zeros((), jnp.int32), memo.place + self.kept - REACH
+        past = lax.dynamic_slice(carry.values, start, (self.size, REACH))
+        chosen = carry.values[now.inputs, memo.place + self.kept - now.lags]
+        if lesson.late is None:
+            return past, chosen
+        over = lesson.late - (self.kept - REACH)
+        past = jnp.where(jnp.arange(REACH, dtype=jnp.int32) >= over, past, 0.0)
+        is_same = (memo.lags == now.lags) & (memo.inputs == now.inputs)
+        is_there = REACH - now.lags >= over
+        kept = jnp.where(is_same, memo.values, 0.0)
+        return past, jnp.where(is_there, chosen, kept)
+
+    def _features(
+        self, state: Found, values: Float[Array, "P"], features: Features
+    ) -> Float[Array, "F"]:
+        """Return the inputs of a row and the steps of the chosen values."""
+        steps = jnp.tanh(3 * (values[:, None] - np.asarray([STEPS], np.float32)))
+        steps = jnp.where((state.lags > 0)[:, None], steps, 0.0)
+        return jnp.concatenate([self._inputs(features), steps.ravel()])
+
+
+def distant(shape: Shape) -> Distant | None:
+    """Return the expert of a shape; None if it would be too large."""
+    if not fits(shape) or shape.slots * shape.now_size * REACH > MAX_VALUES:
+        return None
+    return Distant(shape.now_size, Readout(answer_of(shape)), REACH + shape.delay)

@@ -1,0 +1,98 @@
+"""Nearest neighbours among the last rows: what followed when the past looked like this.
+
+The squared distances to all rows are one product of a matrix with a vector: |x|^2 - 2 x q + |q|^2.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+from jax import lax
+
+from foretrace._types import Array, Float, Int
+from foretrace.stream.experts.answer import Answer, Numbers
+from foretrace.stream.experts.expert import AbstractExpert, Features, Lesson
+
+
+class Neighbourhood(NamedTuple):
+    """The last rows, in a ring.
+
+    Args:
+        rows: features of the rows.
+        squares: squared norm of each row; infinite where there is none.
+        targets: targets of their labels.
+        place: place of the next row.
+    """
+
+    rows: Float[Array, "N F"]
+    squares: Float[Array, "N"]
+    targets: Float[Array, "N W"]
+    place: Int[Array, ""]
+
+
+class Neighbours(AbstractExpert):
+    """The mean target of the nearest rows, the nearer ones with more weight.
+
+    Args:
+        name: name of the expert.
+        size: number of features: the first ones of `short`, which belong to the row alone, or all
+            of them.
+        answer: what is predicted.
+        rows: number of rows that are kept.
+        nearest: number of neighbours.
+    """
+
+    name: str = eqx.field(static=True)
+    size: int = eqx.field(static=True)
+    answer: Answer
+    rows: int = eqx.field(static=True, default=1000)
+    nearest: int = eqx.field(static=True, default=8)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name of each expert."""
+        return self.answer.names(self.name)
+
+    def init(self) -> Neighbourhood:
+        """Return the state before the first row."""
+        return Neighbourhood(
+            jnp.zeros((self.rows, self.size), jnp.float32),
+            jnp.full(self.rows, jnp.inf, jnp.float32),
+            jnp.zeros((self.rows, self.answer.width)),
+            jnp.zeros((), jnp.int32),
+        )
+
+    def predict(self, state: Neighbourhood, features: Features) -> Float[Array, "E O"]:
+        """Return the numbers for each step ahead, or the probabilities of the classes."""
+        q = self._query(features)
+        distances = jnp.maximum(state.squares - 2 * (state.rows @ q) + q @ q, 0.0)
+        negative, places = lax.top_k(-distances, self.nearest)
+        near = jnp.isfinite(negative)
+        distance = jnp.where(near, -negative, 0.0).astype(state.targets.dtype)
+        there = near.astype(state.targets.dtype)
+        spread = (distance * there).sum() / jnp.maximum(there.sum(), 1)
+        weights = there / (distance + 0.3 * spread + 1e-6)
+        weights = weights / jnp.maximum(weights.max(), 1e-30)
+        mean = (weights @ state.targets[places]) / jnp.maximum(weights.sum(), 1e-30)
+        if isinstance(self.answer, Numbers):
+            return self.answer.read(mean, features)
+        places = jnp.arange(self.answer.outputs, dtype=jnp.int32)
+        seen = (places < jnp.maximum(features.num_classes, 1)).astype(mean.dtype)
+        total = weights.sum()
+        return ((mean * total + 0.3 * seen / seen.sum()) / (mean.sum() * total + 0.3))[None]
+
+    def learn(self, state: Neighbourhood, lesson: Lesson) -> Neighbourhood:
+        """Return the state after a label: the row takes the place of the oldest one."""
+        # All reads of the rows stand before the writes: the compiler then writes in place.
+        known = lesson.known & jnp.isfinite(lesson.predicted).all()
+        q, at = self._query(lesson.features), state.place
+        targets = self.answer.targets(lesson.label, lesson.features)
+        return Neighbourhood(
+            state.rows.at[at].set(jnp.where(known, q, state.rows[at])),
+            state.squares.at[at].set(jnp.where(known, q @ q, state.squares[at])),
+            state.targets.at[at].set(jnp.where(known, targets, state.targets[at])),
+            jnp.where(known, jnp.where(at + 1 == self.rows, 0, at + 1), at).astype(jnp.int32),
+        )
+
+    def _query(self, features: Features) -> Float[Array, "F"]:
+        return features.short[: self.size].astype(jnp.float32)

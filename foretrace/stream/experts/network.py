@@ -1,0 +1,232 @@
+"""A recurrent network among the experts: predict now, learn when the label is there.
+
+    outputs, carry' = network(carry, x)            x: the row and the last known label
+    learner         = learn(carry, x, y)           when the label has come: the carry of its row
+
+Of numbers it learns the residual from a base between the mean and the last number, in the running
+size of this residual. All are in standard deviations from the mean.
+
+    y_hat    = base + s * output    s: root mean square of y - base, if it is normal
+    base     = slope * last         slope: of the best linear prediction from it, in [0, 1]
+
+Of classes its outputs are logits. Everything but the residuals is computed in the precision that
+JAX was set to when the expert was made, also inside of a program in float64.
+"""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import optax
+
+from foretrace._learner.learner import Learner
+from foretrace._learner.state import LearnerState
+from foretrace._recurrence.chunk import Carry
+from foretrace._types import Array, Bool, Float
+from foretrace.stream.experts.answer import (
+    RANGE,
+    Answer,
+    Classes,
+    last_number,
+    probabilities_of_seen,
+)
+from foretrace.stream.experts.error_scale import ErrorScale, learned_error, new_error_scale
+from foretrace.stream.experts.expert import AbstractExpert, Features, Lesson
+
+_BOUND = 10.0
+"""Multiple of its size at which a residual is clipped."""
+
+_MEMORY = 3000.0
+"""Number of labels over which slope and size are averaged."""
+
+_SETTLED = 10
+
+_NORMAL = 1.2533
+"""Standard deviation of normal numbers over their mean size."""
+
+
+class Residuals(NamedTuple):
+    """Statistics of the residuals of numbers; they stay as they are where classes are predicted.
+
+    Args:
+        product: mean of the number at each step ahead times the last number.
+        power: mean square of the last number.
+        scale: size of the residual at each step ahead.
+        num_labels: number of labels.
+    """
+
+    product: Float[Array, "O"]
+    power: Float[Array, ""]
+    scale: ErrorScale
+    num_labels: Float[Array, ""]
+
+
+class Refusals(NamedTuple):
+    """Steps of the network that were refused, as loss or gradient was not finite.
+
+    Args:
+        total: their number.
+        in_a_row: number of the last ones.
+        longest: largest such number so far.
+    """
+
+    total: Float[Array, ""]
+    in_a_row: Float[Array, ""]
+    longest: Float[Array, ""]
+
+
+class NetworkState(NamedTuple):
+    """What is learned of all streams.
+
+    Args:
+        learner: network and optimiser; the carry is each stream's own.
+        residuals: statistics of the residuals of numbers.
+        refusals: steps that were refused; None in a program that does not count them.
+    """
+
+    learner: LearnerState
+    residuals: Residuals
+    refusals: Refusals | None
+
+
+class RecurrentNetwork(AbstractExpert):
+    """One expert: a network that is trained row by row while the stream runs.
+
+    Args:
+        learner: learner of one unbatched stream, which learns at each step that has a label.
+        answer: what is predicted.
+    """
+
+    learner: Learner = eqx.field(static=True)
+    answer: Answer
+    x64: bool = eqx.field(static=True)
+
+    def __init__(self, learner: Learner, answer: Answer):
+        self.learner, self.answer = learner, answer
+        self.x64 = bool(jax.config.read("jax_enable_x64"))
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name of the expert."""
+        return ("network",)
+
+    def init(self) -> NetworkState:
+        """Return the state before the first row."""
+        zero, zeros = jnp.zeros(()), jnp.zeros(self.answer.outputs)
+        with jax.enable_x64(self.x64):
+            learner = self.learner.init()._replace(carry=None)
+        return NetworkState(
+            learner,
+            Residuals(zeros, zero, new_error_scale(zeros), zero),
+            Refusals(zero, zero, zero),
+        )
+
+    def new_carry(self, learned: NetworkState) -> Carry:
+        """Return states and sensitivities before the first row."""
+        with jax.enable_x64(self.x64):
+            # A rule that samples needs another key for each start; the learner's key moves on with
+            # every step.
+            samples, key = self.learner.rule.samples, learned.learner.key
+            first = jax.random.fold_in(key, 2) if samples else None
+            return self.learner.init_carry(learned.learner.network, None, first)
+
+    def take(
+        self,
+        learned: NetworkState,
+        carry: Carry,
+        features: Features,
+        has_row: Bool[Array, ""],
+        *,
+        waits: bool,
+    ) -> tuple[Float[Array, "E O"], Carry, Carry]:
+        """Return the prediction of a row, the carry after it, and the one before it.
+
+        The sensitivities move on where the label waits; else learning it moves them on.
+        """
+        with jax.enable_x64(self.x64):
+            ready = learned.learner._replace(carry=carry)
+            x = self._in_precision(features.inputs)[None]
+            outputs, moved = self.learner.predict(ready, x, sensitivity=waits)
+        found = outputs[0].astype(features.row.dtype)
+        after = optax.tree.where(has_row, moved.carry, carry)
+        return self.read(learned.residuals, found, features), after, carry
+
+    def label(
+        self, learned: NetworkState, carry: Carry, memo: Carry, lesson: Lesson
+    ) -> tuple[NetworkState, Carry]:
+        """Return what is learned after a label, and the carry."""
+        now, features = learned, lesson.features
+        target = self.target(now.residuals, lesson.label, features)
+        with jax.enable_x64(self.x64):
+            x, y = self._in_precision(features.inputs), self._in_precision(target)
+            known = lesson.known.astype(x.dtype)[None]
+            ready = now.learner._replace(carry=memo)
+            learner, info = self.learner.step(ready, x[None], y[None], mask=known)
+            if lesson.late is None:
+                carry = optax.tree.where(lesson.has_row, learner.carry, memo)
+        if (refusals := now.refusals) is not None:
+            is_refused = lesson.has_row & ~info.accepted
+            in_a_row = jnp.where(is_refused, refusals.in_a_row + 1, 0.0)
+            total, longest = refusals.total + is_refused, jnp.maximum(refusals.longest, in_a_row)
+            after_row = Refusals(total, in_a_row, longest)
+            refusals = optax.tree.where(lesson.has_row, after_row, refusals)
+        found = NetworkState(
+            learner._replace(carry=None),
+            self._noted(now.residuals, lesson),
+            refusals,
+        )
+        return found, carry
+
+    def read(
+        self, residuals: Residuals, outputs: Float[Array, "O"], features: Features
+    ) -> Float[Array, "E O"]:
+        """Return the prediction that outputs of the network stand for: the inverse of `target`."""
+        if isinstance(self.answer, Classes):
+            logits = jnp.clip(jnp.nan_to_num(outputs), -50.0, 50.0)
+            return probabilities_of_seen(logits, features.num_classes)[None]
+        found = jnp.nan_to_num(_NORMAL * residuals.scale.size * outputs)
+        return (_base(residuals, last_number(features)) + jnp.clip(found, -RANGE, RANGE))[None]
+
+    def target(
+        self, residuals: Residuals, label: Float[Array, "O"], features: Features
+    ) -> Float[Array, "*O"]:
+        """Return the network's target for a row whose label has come.
+
+        Args:
+            residuals: present statistics.
+            label: the numbers in standard deviations, or the class as a one-hot vector.
+            features: features of the row.
+        """
+        if isinstance(self.answer, Classes):
+            return jnp.argmax(label).astype(jnp.int32)
+        size = jnp.where(residuals.scale.size > 0, _NORMAL * residuals.scale.size, 1.0)
+        base = _base(residuals, last_number(features))
+        return jnp.clip((label - base) / size, -_BOUND, _BOUND)
+
+    def _noted(self, before: Residuals, lesson: Lesson) -> Residuals:
+        """Return the statistics of the residuals after a label."""
+        if isinstance(self.answer, Classes):
+            return before
+        last, label = last_number(lesson.features), lesson.label
+        taken = lesson.known.astype(label.dtype)
+        size = jnp.abs(label - _base(before, last))
+        count = before.num_labels + taken
+        rate = taken / jnp.clip(count, 1.0, _MEMORY)
+        bounded, inside = jnp.clip(last, -_BOUND, _BOUND), jnp.clip(label, -_BOUND, _BOUND)
+        return Residuals(
+            before.product + rate * (inside * bounded - before.product),
+            before.power + rate * (bounded * bounded - before.power),
+            learned_error(before.scale, size, _BOUND, rate, before.num_labels >= _SETTLED),
+            count,
+        )
+
+    def _in_precision(self, values: Array) -> Array:
+        is_float = jnp.issubdtype(values.dtype, jnp.floating)
+        return values.astype(jnp.result_type(float)) if is_float else values
+
+
+def _base(state: Residuals, last: Float[Array, ""]) -> Float[Array, "O"]:
+    """Return the number at each step ahead from which the network's residual is taken."""
+    slope = jnp.clip(state.product / jnp.where(state.power > 0, state.power, 1.0), 0.0, 1.0)
+    return jnp.where(state.power > 0, slope, 1.0) * last

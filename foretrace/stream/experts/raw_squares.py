@@ -1,0 +1,227 @@
+"""Least squares on numbers as they are: what `Squares` lack on columns whose unit moves."""
+
+from typing import NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from foretrace._types import Array, Bool, Float
+from foretrace.stream.experts.error_scale import ErrorScale, learned_error
+from foretrace.stream.experts.expert import AbstractExpert, Features, Lesson
+from foretrace.stream.experts.least_squares import SPAN, Recursion, SquaresState, sets_of, titles
+
+RAW_PRIORS = {"raw_row": 100.0, "raw_lags": 1.0}
+"""Variance of a coefficient before its feature's first row, times the feature's mean square, in
+variances of the noise. Many features at once need the stronger prior in the first rows."""
+
+_LIMIT, _LARGEST = 4.0, 3.0
+"""Size of an innovation, in its scale, from which a row loses weight, and at which it is clipped in
+the scale."""
+
+_WEAKER = 1000.0
+"""Factor of the variance that is left of the prior in the size of an innovation: a prior is no
+knowledge, so that the first rows of a new column are no outliers."""
+
+_FARTHEST, _DOUBTED = 300.0, 2.0
+"""Distance from the base beyond which a prediction is not believed and a label is clipped, in the
+largest of a label that was predicted right; the second, once a prediction beyond it was wrong."""
+
+_SMALLEST = 1e-8
+"""Smallest mean square of a raw feature that its prior follows, in its first square."""
+
+_ROUNDING = 16 * float(np.finfo(np.float64).eps)
+_TINY = float(np.finfo(np.float64).tiny)
+
+
+class RawState(NamedTuple):
+    """State of least squares without units.
+
+    Args:
+        squares: state of the recursion; its scale is that of innovations.
+        origins: first value of each feature of each set; NaN before it.
+        powers: mean square of each feature, from its origin; 0 while all values were the same.
+        first: its first square that is not 0.
+        base: mean of the labels before the first one that was learned; NaN before it.
+        widest: largest distance from it of a label that was no outlier.
+        is_doubted: whether the last prediction far beyond `widest` was wrong, of each set.
+    """
+
+    squares: SquaresState
+    origins: tuple[Float[Array, "F"], ...]
+    powers: tuple[Float[Array, "F"], ...]
+    first: tuple[Float[Array, "F"], ...]
+    base: Float[Array, ""]
+    widest: Float[Array, ""]
+    is_doubted: Bool[Array, "S O"]
+
+
+class RawRecursion(Recursion):
+    """Recursion on features without bounds, which no broken label or reading moves far.
+
+        e    = y - f W,   d = f P f,   d_0 = f P_0 f          P_0: the prior
+        r    = |e| / sqrt(1 + d (1 + 1000 d / d_0))           size of the innovation
+        1/w  = max(1, (1 + d) r / 4 s - d)                    inverse weight of the row
+        s   <- running mean of min(r, 3 s)                    as in `error_scale`
+
+    A broken reading makes both e and sqrt(d) huge. If its coefficient is known, e is by far the
+    larger one, and the row is an outlier. Where a column has reached a new level, e stays small. An
+    outlier moves the coefficients as far as an innovation at the limit would. After 30 outliers in
+    a row, s is their size.
+
+    Source: Huber, Robust statistics, 1981, for the weight.
+    """
+
+    def weighed(
+        self,
+        state: SquaresState,
+        errors: Float[Array, "S O"],
+        powers: Float[Array, "S"],
+        priors: Float[Array, "S"],
+        taken: Float[Array, ""],
+    ) -> tuple[Float[Array, "S O"], ErrorScale]:
+        """Return the inverse of a row's weight, and the scale of the innovations after it."""
+        d, before = powers[:, None], state.scale
+        unknown = (powers / jnp.maximum(priors, _TINY))[:, None]
+        sizes = errors / jnp.sqrt(1 + d * (1 + _WEAKER * unknown))
+        ratio = sizes / jnp.maximum(_LIMIT * before.size, _TINY)
+        inverse = jnp.maximum((1 + d) * ratio - d, 1.0)
+        # No row counts more than rounding lets it.
+        inverse = jnp.maximum(inverse, _ROUNDING * np.array(self.sizes)[:, None] * d)
+        # The scale begins with the deviation of the first labels, which counts as one error.
+        rate, always = taken / jnp.clip(state.num_labels + 1 + taken, 1.0, SPAN), jnp.ones((), bool)
+        return inverse, learned_error(before, sizes, _LARGEST, rate, always, least=0.0)
+
+
+class RawSquares(AbstractExpert):
+    """Least squares on numbers as they are, which no unit, shift or clipping changes.
+
+        f_i  <- f_i - (its first value),    y <- y - (mean of the first labels)
+        p_i  <- forget p_i + (1 - forget) f_i^2            from the first f_i^2 > 0 on
+        P_ii <= prior / min(p_i, first f_i^2)              and equal to it at that row
+
+    Where forgetting raises P_ii above its bound, nothing is left of what the rows said of W_i: it
+    is observed once more to be 0, with the weight that brings P_ii back. If P_ii were scaled down
+    and W_i kept, W would drift without end where rows tell nothing: a column that changes once a
+    year would be extrapolated from that.
+
+    A coefficient belongs to a unit: in running units, all of them would be wrong after each change
+    of a level or a scale. Here the prior alone depends on the size of a feature, relative to its
+    own past, so that the recursion is the same in any unit up to rounding.
+
+    A broken reading gives a prediction that is as far off. The mean stands in its place if it lies
+    beyond 300 times the largest label that was predicted right, and beyond twice that label once
+    a prediction as far out was wrong.
+
+    Source: Ross, Mineiro and Langford, Normalized online learning, UAI 2013, for priors without
+        units.
+
+    Args:
+        sets: sets of features, fields of `Features` among `RAW_PRIORS`.
+        sizes: number of features of each.
+        outputs: number of steps ahead.
+        fixed: number of features, the first ones, that have a unit: a constant, indicators, times.
+    """
+
+    sets: tuple[str, ...] = eqx.field(static=True)
+    sizes: tuple[int, ...] = eqx.field(static=True)
+    outputs: int = eqx.field(static=True)
+    fixed: int = eqx.field(static=True)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """Name of each expert."""
+        return titles(self.sets)
+
+    @property
+    def recursion(self) -> RawRecursion:
+        """The recursion of the expert of each set."""
+        return RawRecursion(self.sizes, self.outputs)
+
+    def init(self) -> RawState:
+        """Return the state before the first row."""
+        has_unit = [np.arange(size) < self.fixed for size in self.sizes]
+        units = tuple(jnp.asarray(one.astype(float)) for one in has_unit)
+        priors = (
+            RAW_PRIORS[name] * jnp.diag(unit) for name, unit in zip(self.sets, units, strict=True)
+        )
+        return RawState(
+            self.recursion.init()._replace(covariances=tuple(priors)),
+            tuple(jnp.asarray(np.where(one, 0.0, np.nan)) for one in has_unit),
+            units,
+            units,
+            jnp.asarray(np.nan),
+            jnp.zeros(()),
+            jnp.zeros((len(self.sets), self.outputs), bool),
+        )
+
+    def predict(self, state: RawState, features: Features) -> Float[Array, "E O"]:
+        """Return the numbers for each step ahead."""
+        mean, scale = features.moments
+        fs = self._centred(state.origins, features)
+        found = jnp.stack([f @ W for f, W in zip(fs, state.squares.weights, strict=True)])
+        limit = jnp.where(state.is_doubted, _DOUBTED, _FARTHEST) * state.widest
+        is_near = (jnp.abs(found) <= limit) & ~jnp.isnan(state.base)
+        return (jnp.where(is_near, found + state.base, mean) - mean) / scale
+
+    def learn(self, state: RawState, lesson: Lesson) -> RawState:
+        """Return the state after a label."""
+        features, known = lesson.features, lesson.known
+        mean, scale = features.moments
+        label = mean + scale * lesson.label
+        begins = known & jnp.isnan(state.base)
+        base = jnp.where(begins, features.ordinary[0], state.base)
+        widest = jnp.where(begins, features.ordinary[1], state.widest)
+        limit = _FARTHEST * widest
+        label = jnp.where(known, jnp.clip(label - base, -limit, limit), 0.0)
+        origins = tuple(
+            jnp.where(known & jnp.isnan(origin), f, origin)
+            for f, origin in zip(sets_of(self.sets, features), state.origins, strict=True)
+        )
+        fs = self._centred(origins, features)
+        followed = [
+            self._followed(name, jnp.where(known, f * f, 0.0), known, *parts)
+            for name, f, *parts in zip(
+                self.sets, fs, state.powers, state.first, state.squares.covariances, strict=True
+            )
+        ]
+        powers, first, largest, covariances = (tuple(part) for part in zip(*followed, strict=True))
+        before = state.squares.scale
+        before = before._replace(size=jnp.where(begins, features.ordinary[1], before.size))
+        squares = self.recursion.learn(
+            state.squares._replace(covariances=covariances, scale=before),
+            fs,
+            label,
+            known,
+            lesson.members,
+            largest,
+        )
+        is_wrong, size = squares.scale.run > 0, jnp.abs(label)
+        found = jnp.stack([jnp.abs(f @ W) for f, W in zip(fs, state.squares.weights, strict=True)])
+        judged = known & (found > _DOUBTED * widest) & (size <= _DOUBTED * widest)[None]
+        is_doubted = jnp.where(judged, is_wrong, state.is_doubted)
+        inside = jnp.where(known & ~is_wrong.all(axis=0), size, 0.0).max()
+        widest = jnp.maximum(widest, inside)
+        return RawState(squares, origins, powers, first, base, widest, is_doubted)
+
+    def _followed(
+        self, name: str, square: Array, known: Array, power: Array, first: Array, P: Array
+    ) -> tuple[Array, Array, Array, Array]:
+        """Return mean squares, first squares, largest variances, and P with new features."""
+        begins = (first == 0) & (square > 0)
+        forget = self.recursion.forget
+        moves = known & (np.arange(len(power)) >= self.fixed)
+        moved = jnp.where(moves, forget * power + (1 - forget) * square, power)
+        power, first = jnp.where(begins, square, moved), jnp.where(begins, square, first)
+        # Not below the variance that it began with: rows may tell features apart in less of their
+        # size than the prior of a larger size would allow, as a counter from the last target.
+        size = jnp.clip(power, _SMALLEST * first, first)
+        largest = jnp.where(first > 0, RAW_PRIORS[name] / jnp.where(first > 0, size, 1.0), 0.0)
+        return power, first, largest, P + jnp.diag(jnp.where(begins, largest, 0.0))
+
+    def _centred(
+        self, origins: tuple[Float[Array, "F"], ...], features: Features
+    ) -> tuple[Float[Array, "F"], ...]:
+        """Return features less their first values; 0 where there is none."""
+        pairs = zip(sets_of(self.sets, features), origins, strict=True)
+        return tuple(jnp.nan_to_num(f - origin) for f, origin in pairs)

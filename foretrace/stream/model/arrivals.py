@@ -1,0 +1,291 @@
+"""Rows and labels as they arrive: units of columns and target, last labels, late labels.
+
+A number becomes its distance from the running mean in running standard deviations, clipped, and
+behind it stands whether it is missing. A row's own label comes after its prediction; with a
+horizon, its number is known before the steps that follow it are predicted.
+"""
+
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from foretrace._types import Array, Bool, Float, Int
+from foretrace.stream.experts.shape import LABELS, Shape
+from foretrace.stream.model.moments import Moments, new_moments
+from foretrace.stream.model.of_members import in_slots
+from foretrace.stream.model.ordinary import BELIEVED, Ordinary, new_ordinary
+from foretrace.stream.read.row import RawRow
+
+
+class Row(NamedTuple):
+    """A row as experts and network take it.
+
+    Args:
+        moments: mean and standard deviation of the numbers known then; of classes, their number,
+            and 1.
+        ordinary: mean and standard deviation of those that are no outliers; 0 for classes.
+        baselines: last known number, or 0, and the mean; last and most frequent class.
+        raw: numbers of the row as they are, the mean in place of a missing one.
+        x: inputs, then the last known label's inputs if there is a network.
+    """
+
+    moments: Float[Array, "2"]
+    ordinary: Float[Array, "2"]
+    baselines: Float[Array, "2"]
+    raw: Float[Array, "N"]
+    x: Float[Array, "I"]
+
+
+class Told(NamedTuple):
+    """A label that has come.
+
+    Args:
+        label: numbers, or the index of a class, -1 of one without room.
+        known: whether it can be learned.
+        is_scored: whether it came at all: it may be of a class without room.
+        feature: the label that is remembered of the row: of labels that are not believed, and of
+            missing ones, the one before.
+        is_new: whether that is the label itself.
+        came: number that came, NaN if none did: the label of one step ahead of each row before it.
+    """
+
+    label: Float[Array, "L"]
+    known: Bool[Array, ""]
+    is_scored: Bool[Array, ""]
+    feature: Float[Array, ""]
+    is_new: Bool[Array, ""]
+    came: Float[Array, ""]
+
+
+class Classes(NamedTuple):
+    """What is known of the classes.
+
+    Args:
+        num_classes: number of classes seen so far.
+        frequency: number of labels of each.
+        majority: index of the most frequent class; -1 before the first.
+    """
+
+    num_classes: Float[Array, ""]
+    frequency: Float[Array, "O"]
+    majority: Float[Array, ""]
+
+
+class Stream(NamedTuple):
+    """What is known of the rows and labels of one stream.
+
+    Args:
+        last: label of the latest row whose label is known; NaN before the first number, -1 before
+            the first class.
+        believed: last known number that is a feature; NaN before it, and for classes.
+        doubts: number of far labels since then.
+        recent: last numbers, the newest last; NaN where one is missing. Empty for classes.
+        num_rows: number of rows that were taken: that of the next row, from 0.
+        begun: number of the row with which the stream began anew.
+        latest: number of the latest row whose label has come, or never comes.
+        is_own: whether each remembered label is that of its own row, and not of one before. Empty
+            where labels come in the order of their rows.
+    """
+
+    last: Float[Array, ""]
+    believed: Float[Array, ""]
+    doubts: Float[Array, ""]
+    recent: Float[Array, "S"]
+    num_rows: Int[Array, ""]
+    begun: Int[Array, ""]
+    latest: Int[Array, ""]
+    is_own: Bool[Array, "K"]
+
+
+class Arrived(NamedTuple):
+    """What is known of all streams beside what experts have learned.
+
+    Args:
+        columns: moments of the numbers at their places in a row.
+        target: moments of the numbers, or what is known of the classes.
+        ordinary: what is known of the numbers that are not far out; None for classes.
+        streams: labels of each stream; the last slot belongs to rows that are missing.
+        outliers: number of outliers among the columns, and among the labels.
+    """
+
+    columns: Moments
+    target: Moments | Classes
+    ordinary: Ordinary | None
+    streams: Stream
+    outliers: Float[Array, "2"]
+
+
+class Outliers(NamedTuple):
+    """Which numbers of a row are outliers: of its columns, and the label with it."""
+
+    columns: Bool[Array, "I"]
+    label: Bool[Array, ""]
+
+
+class Arrivals:
+    """What turns raw rows into rows for the experts.
+
+    Args:
+        shape: sizes of the streams.
+    """
+
+    def __init__(self, shape: Shape):
+        self.shape = shape
+
+    def init(self) -> Arrived:
+        """Return what is known before the first row."""
+        shape, zero = self.shape, jnp.zeros(())
+        if shape.classes:
+            target: Moments | Classes = Classes(zero, jnp.zeros(shape.outputs), zero - 1)
+        else:
+            target = new_moments(1)
+        streams = in_slots(self._new_stream(), shape.slots + 1)
+        ordinary = None if shape.classes else new_ordinary(one_stream=shape.slots == 1)
+        return Arrived(new_moments(shape.inputs), target, ordinary, streams, jnp.zeros(2))
+
+    def _new_stream(self) -> Stream:
+        none, classes = jnp.asarray(jnp.nan), self.shape.classes
+        zero = jnp.zeros((), jnp.int64)
+        return Stream(
+            jnp.asarray(-1.0) if classes else none,
+            none,
+            jnp.zeros(()),
+            jnp.full(0 if classes else self.shape.outputs, jnp.nan),
+            zero,
+            zero,
+            zero - 1,
+            jnp.zeros(LABELS if self.shape.waiting else 0, bool),
+        )
+
+    def begun(self, stream: Stream, is_new: Bool[Array, ""]) -> Stream:
+        """Return a stream that starts anew with the next row, if it does; its rows count on."""
+        now = stream.num_rows
+        fresh = self._new_stream()._replace(num_rows=now, begun=now, latest=now - 1)
+        return optax.tree.where(is_new, fresh, stream)
+
+    def take(
+        self, arrived: Arrived, raw: RawRow, is_there: Bool[Array, ""], *, learning: bool = True
+    ) -> tuple[Row, Arrived, Bool[Array, "I"]]:
+        """Return a row, what is known after it, and which of its numbers are outliers.
+
+        Args:
+            arrived: what is known before it, with the row's own stream alone.
+            raw: the row.
+            is_there: whether there is one.
+            learning: whether units move on.
+        """
+        stream, target, shape = arrived.streams, arrived.target, self.shape
+        inputs, numbers, columns, of_columns = self._encoded(arrived.columns, raw)
+        if isinstance(target, Classes):
+            moments, ordinary = jnp.stack([target.num_classes, jnp.ones(())]), jnp.zeros(2)
+            baselines = jnp.stack([stream.last, target.majority])
+            indices = jnp.arange(shape.outputs, dtype=stream.last.dtype)
+            previous = (indices == stream.last).astype(inputs.dtype)
+        else:
+            assert arrived.ordinary is not None
+            has_last, believed = jnp.isfinite(stream.last), jnp.isfinite(stream.believed)
+            moments = jnp.stack([target.all.mean[0], target.scale[0]])
+            ordinary = arrived.ordinary.units
+            baselines = jnp.stack([jnp.where(has_last, stream.last, 0.0), moments[0]])
+            score = jnp.where(believed, target.score(stream.believed)[0], 0.0)
+            previous = jnp.stack([score, jnp.where(believed, 0.0, 1.0)])
+        with_last = shape.has_network and shape.previous
+        x = jnp.concatenate([inputs, previous]) if with_last else inputs
+        row = Row(moments, ordinary, baselines, numbers, x)
+        after = stream._replace(num_rows=stream.num_rows + is_there.astype(jnp.int64))
+        arrived = arrived._replace(streams=after)
+        if learning:
+            of_label = jnp.zeros(())
+            count = jnp.stack([of_columns.astype(float).sum(), of_label])
+            arrived = arrived._replace(columns=columns, outliers=arrived.outliers + count)
+        return row, arrived, of_columns
+
+    def label(
+        self,
+        arrived: Arrived,
+        y: Float[Array, ""],
+        is_latest: Bool[Array, ""] | bool,
+        *,
+        learning: bool = True,
+    ) -> tuple[Told, Arrived, Bool[Array, ""]]:
+        """Return a label, what is known after it, and whether it is an outlier.
+
+        Args:
+            arrived: what is known before it, with the stream of its row alone.
+            y: number, or index of a class, -1 of one without room; NaN if there is none.
+            is_latest: whether no label of a later row of the stream has come before.
+            learning: whether units move on; if not, the last known label alone does.
+        """
+        stream = arrived.streams
+        if isinstance(arrived.target, Classes):
+            told, learned, after = self._class(arrived.target, stream, y)
+            found, is_outlier = arrived._replace(target=learned), jnp.zeros((), bool)
+        else:
+            told, found, after, is_outlier = self._number(arrived, stream, y, learning)
+        after = optax.tree.where(jnp.asarray(is_latest), after, stream)
+        if not learning:
+            told = told._replace(known=jnp.zeros((), bool), is_scored=jnp.zeros((), bool))
+            return told, arrived._replace(streams=after), is_outlier
+        count = jnp.stack([jnp.zeros(()), is_outlier.astype(float)])
+        return told, found._replace(streams=after, outliers=arrived.outliers + count), is_outlier
+
+    def _encoded(self, columns: Moments, raw: RawRow) -> tuple[Array, Array, Moments, Array]:
+        given = jnp.asarray(raw.x)
+        is_number = jnp.asarray(raw.is_number) > 0
+        is_there = is_number & jnp.isfinite(given)
+        x = jnp.where(is_there, given, 0.0)
+        outlier = is_there & (columns.within(x) != x)
+        known = is_there & ~outlier if self.shape.masks else is_there
+        counted, columns = columns.learn(x, known)
+        scores = jnp.where(known, columns.score(counted), 0.0)
+        missing = jnp.roll((is_number & ~known).astype(x.dtype), 1)
+        inputs = jnp.where(is_number, scores, jnp.nan_to_num(given) + missing)
+        places = np.asarray(self.shape.lagged[: self.shape.num_raw], int)
+        numbers = jnp.where(known, x, columns.all.mean)[places]
+        return inputs, numbers, columns, outlier
+
+    def _number(
+        self, arrived: Arrived, stream: Stream, y: Array, learning: bool
+    ) -> tuple[Told, Arrived, Stream, Array]:
+        moments: Any = arrived.target
+        before: Any = arrived.ordinary
+        is_there = jnp.isfinite(y)
+        y = jnp.where(is_there, y, 0.0)
+        outlier = is_there & (moments.within(y[None])[0] != y)
+        known = is_there & ~outlier if self.shape.masks else is_there
+        counts = known & jnp.asarray(learning)
+        _, learned = moments.learn(y[None], counts[None])
+        ordinary, doubts = before.learn(y, counts), stream.doubts
+        learned = ordinary.cleaned(learned)
+        came = jnp.where(known, y, jnp.nan)
+        is_far = ordinary.is_far(y)
+        doubts = jnp.where(known, jnp.where(is_far, doubts + 1, 0.0), doubts)
+        is_believed = known & (~is_far | (doubts >= BELIEVED))
+        after = stream._replace(
+            last=jnp.where(known, y, stream.last),
+            believed=jnp.where(is_believed, y, stream.believed),
+            doubts=doubts,
+            recent=jnp.concatenate([stream.recent[1:], came[None]]),
+        )
+        complete = jnp.isfinite(after.recent).all()
+        came = came if self.shape.horizon else jnp.asarray(jnp.nan)
+        told = Told(after.recent, complete, complete, after.believed, is_believed, came)
+        return told, arrived._replace(target=learned, ordinary=ordinary), after, outlier
+
+    def _class(self, classes: Classes, stream: Stream, y: Array) -> tuple[Told, Classes, Stream]:
+        known, indices = y >= 0, jnp.arange(self.shape.outputs, dtype=y.dtype)
+        label = jnp.where(known, y, 0.0)
+        frequency = classes.frequency + jnp.where(known & (indices == label), 1.0, 0.0)
+        at = label.astype(jnp.int32)
+        most = jnp.where(classes.majority >= 0, frequency[classes.majority.astype(jnp.int32)], -1.0)
+        leads = known & (frequency[at] > most)
+        learned = Classes(
+            jnp.where(known, jnp.maximum(classes.num_classes, y + 1), classes.num_classes),
+            frequency,
+            jnp.where(leads, label, classes.majority),
+        )
+        after = stream._replace(last=jnp.where(known, y, stream.last))
+        index, is_there = jnp.where(jnp.isfinite(y), y, 0.0)[None], jnp.isfinite(y)
+        return Told(index, known, is_there, after.last, known, jnp.zeros(())), learned, after

@@ -1,0 +1,93 @@
+"""Unusual rows, remembered until newer ones: a row may depend on one a thousand rows back.
+
+A row is unusual if one of its inputs lies more than `FAR_OUT` standard deviations from its mean, as
+a cue, an alarm or a spike does in a quiet stream. The last ones are kept beside their age, until
+newer ones take their place. Where unusual rows are frequent, they are not what this memory is for:
+their features are zero, and nothing is computed.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+
+from foretrace._types import Array, Bool, Float
+from foretrace.stream.experts.shape import Shape
+
+FAR_OUT = 4.0
+"""Distance of an input from its mean from which a row is unusual, in standard deviations."""
+
+RARE = 0.1
+"""Share of the rows up to which unusual rows are rare."""
+
+_HORIZON = 1000.0
+"""Number of rows over which that share is measured."""
+
+_AGE = 0.2
+"""Factor of the logarithm of an age: an unusual row of 150 rows ago has an age of 1."""
+
+
+class Events(NamedTuple):
+    """The last unusual rows of a stream.
+
+    Args:
+        rows: their inputs, the newest first.
+        ages: number of rows since each; -1 where there is none.
+        share: share of the last rows that were unusual.
+        num_rows: number of rows that have been seen.
+    """
+
+    rows: Float[Array, "V I"]
+    ages: Float[Array, "V"]
+    share: Float[Array, ""]
+    num_rows: Float[Array, ""]
+
+
+def new_events(shape: Shape) -> Events:
+    """Return the memory before the first row: empty."""
+    count = shape.num_events
+    return Events(
+        jnp.zeros((count, shape.row_size)), jnp.full(count, -1.0), jnp.zeros(()), jnp.zeros(())
+    )
+
+
+def event_features(events: Events) -> Float[Array, "V"]:
+    """Return inputs and age of each unusual row; zeros while there are none, or too many."""
+    known = (events.ages >= 0) & has_events(events)
+    ages = jnp.log1p(jnp.maximum(events.ages, 0.0)) * _AGE
+    return jnp.where(
+        known[:, None], jnp.concatenate([events.rows, ages[:, None]], axis=1), 0.0
+    ).ravel()
+
+
+def has_events(events: Events) -> Bool[Array, ""]:
+    """Say whether unusual rows are known, and rare."""
+    return (events.ages[0] >= 0) & (events.share < RARE)
+
+
+def is_unusual(x: Float[Array, "I"]) -> Bool[Array, ""]:
+    """Say whether an input is far out.
+
+    Args:
+        x: inputs of a row in standard deviations from their means, before any projection.
+    """
+    return (jnp.abs(x) > FAR_OUT).any()
+
+
+def remember(events: Events, row: Float[Array, "I"], unusual: Bool[Array, ""]) -> Events:
+    """Return the memory behind a row.
+
+    Args:
+        events: memory before it.
+        row: its inputs, or a random projection of them.
+        unusual: whether an input is far out.
+    """
+    count = events.num_rows + 1
+    share = events.share + (unusual.astype(count.dtype) - events.share) / jnp.minimum(
+        count, _HORIZON
+    )
+    rows = jnp.concatenate([row[None], events.rows[:-1]])
+    ages = jnp.where(events.ages >= 0, events.ages + 1, events.ages)
+    newest = jnp.concatenate([jnp.zeros(1), ages[:-1]])
+    return Events(
+        jnp.where(unusual, rows, events.rows), jnp.where(unusual, newest, ages), share, count
+    )

@@ -1,0 +1,340 @@
+"""From a row and the past of its stream to the features that all experts share.
+
+    row       the inputs, the last known label, a constant
+    lags      the row, earlier numbers, categories and labels; `short` has the first of each
+    wide      tanh(A lags)      A: random, so that each feature sees few numbers or all of them
+    waves     cos(B row + b)    B: random, at several length scales
+    steps     the row, tanh(3 (x - q_k))    x: each number; q_k: five quantiles of a normal one
+    events    the row, the last unusual rows and their ages; `wide_events` is tanh(C events)
+
+A row with many inputs is reduced by a random projection first. Random matrices come from fixed
+seeds.
+"""
+
+from collections.abc import Callable
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from foretrace._types import Array, Bool, Float
+from foretrace.stream.experts.expert import Features
+from foretrace.stream.experts.shape import FOLDED, LABELS, STEPS, WIDE, Shape, category_codes, codes
+from foretrace.stream.model.events import (
+    Events,
+    event_features,
+    has_events,
+    is_unusual,
+    new_events,
+    remember,
+)
+
+_BOUND = 5.0
+"""Greatest absolute value of a number among the features, in standard deviations.
+
+Further out, one row would have a leverage that no single row should have.
+"""
+
+_SLOPE = 3.0
+"""Slope of a step at its threshold. Steps without width were behind on seven of nine streams."""
+
+
+class Past(NamedTuple):
+    """Memory of one stream.
+
+    Args:
+        rows: numbers and codes of the categories of the last rows, the newest first.
+        labels: last known labels, the newest first: numbers, NaN where none is known; classes, -1
+            where none is known.
+        events: last unusual rows.
+        raw: numbers of the last rows as they are, the newest first; NaN before the first row.
+        is_counted: whether the stream counts as one that has had a label.
+    """
+
+    rows: Float[Array, "K I"]
+    labels: Float[Array, "K"]
+    events: Events
+    raw: Float[Array, "D N"]
+    is_counted: Bool[Array, ""]
+
+    def has_label(self, shape: Shape) -> Bool[Array, ""]:
+        """Return whether the stream has had a label."""
+        last = self.labels[0]
+        return last >= 0 if shape.classes else jnp.isfinite(last)
+
+
+class Seen(NamedTuple):
+    """Values that wait for the label: from them, all features follow again.
+
+    Args:
+        row: inputs of the row, after the projection.
+        lags: earlier inputs and labels.
+        events: unusual rows and their ages.
+        inputs: inputs of the row and of the last label, as a network takes them; empty without.
+        has_events: whether there are some, and not too many.
+        labels: last known labels, in standard deviations.
+        moments: mean and standard deviation of numbers, or number of classes and 1.
+        raw: numbers of the row and of earlier rows as they are.
+        ordinary: mean and standard deviation of the labels that are no outliers.
+    """
+
+    row: Float[Array, "R"]
+    lags: Float[Array, "L"]
+    events: Float[Array, "V"]
+    inputs: Float[Array, "I"]
+    has_events: Bool[Array, ""]
+    labels: Float[Array, "K"]
+    moments: Float[Array, "2"]
+    raw: Float[Array, "D+1 N"]
+    ordinary: Float[Array, "2"]
+
+
+class Maps(NamedTuple):
+    """Random matrices of the features.
+
+    Args:
+        row: projection of the inputs; of no columns where they are used as they are.
+        lagged: map from the lagged inputs to the features of an earlier row, likewise.
+        wide: from the lags.
+        wide_events: from the row and the unusual rows.
+        waves: from the row.
+        phases: of the waves.
+        codes: features of each class.
+    """
+
+    row: Float[np.ndarray, "R I"]
+    lagged: Float[np.ndarray, "R I"]
+    wide: Float[np.ndarray, "F L"]
+    wide_events: Float[np.ndarray, "F V"]
+    waves: Float[np.ndarray, "F R"]
+    phases: Float[np.ndarray, "F"]
+    codes: Float[np.ndarray, "O K"]
+
+
+def maps(shape: Shape) -> Maps:
+    """Return the random matrices of a shape, always the same."""
+    draw = np.random.default_rng(0)
+    row = shape.size(0) + shape.code_size
+    wide = _wide(draw, shape.size(shape.depth))
+    scales = np.exp(draw.uniform(np.log(0.3), np.log(3.0), (WIDE - 1, 1))) / np.sqrt(row)
+    return Maps(
+        _row_projection(shape),
+        _lagged_map(shape, draw),
+        wide,
+        _wide(np.random.default_rng(3), shape.events_size),
+        draw.normal(size=(WIDE - 1, row)) * scales,
+        draw.uniform(0, 2 * np.pi, WIDE - 1),
+        codes(shape),
+    )
+
+
+def _wide(draw: np.random.Generator, size: int) -> np.ndarray:
+    """Return weights of random features, each of a different number of features: four to all."""
+    width = np.exp(draw.uniform(np.log(min(4, size)), np.log(size), (WIDE - 1, 1)))
+    some = draw.uniform(size=(WIDE - 1, size)) < width / size
+    wide = (
+        draw.normal(size=(WIDE - 1, size))
+        * some
+        / np.sqrt(width)
+        * np.exp(draw.uniform(-0.7, 0.7, (WIDE - 1, 1)))
+    )
+    wide[:, 0] = draw.normal(size=WIDE - 1)
+    return wide
+
+
+def _row_projection(shape: Shape) -> np.ndarray:
+    """Return the projection of a row's inputs: none, a fold of unused ones, or a random one."""
+    size, inputs = shape.row_size, shape.row_inputs
+    if size == inputs:
+        return np.zeros((0, inputs))
+    if shape.used is None or shape.used + FOLDED != size:
+        return np.random.default_rng(2).normal(size=(size, inputs)) / np.sqrt(inputs)
+    out = np.zeros((size, inputs))
+    places = np.arange(inputs)
+    out[
+        np.where(places < shape.used, places, shape.used + (places - shape.used) % FOLDED), places
+    ] = 1.0
+    return out
+
+
+def _lagged_map(shape: Shape, draw: np.random.Generator) -> np.ndarray:
+    """Return the map to the features of an earlier row: numbers, and codes of categories.
+
+    It has no rows if there are only numbers, and few enough; more features are projected at random.
+    """
+    numbers, values = len(shape.lagged), shape.lagged_values
+    out = np.zeros((values, len(shape.lagged_places)))
+    out[:numbers, :numbers] = np.eye(numbers)
+    row, column, size = numbers, numbers, shape.category_size
+    for _, count in shape.categories:
+        out[row : row + size, column : column + count] = category_codes(count, size).T
+        row, column = row + size, column + count
+    if shape.lagged_size < values:
+        return draw.normal(size=(shape.lagged_size, values)) / np.sqrt(values) @ out
+    return out if shape.categories else out[:0]
+
+
+def new_past(shape: Shape) -> Past:
+    """Return the past of a stream before its first row."""
+    empty = -1.0 if shape.classes else np.nan
+    return Past(
+        jnp.zeros((max(shape.depth, 1), shape.lagged_size)),
+        jnp.full(LABELS, empty),
+        new_events(shape),
+        jnp.full((shape.raw_depth, shape.num_raw), np.nan),
+        jnp.zeros((), bool),
+    )
+
+
+def new_seen(shape: Shape) -> Seen:
+    """Return what waits for a label, zeros."""
+    lags = shape.size(shape.depth) - 1 - shape.row_size
+    events = jnp.zeros(shape.events_size - shape.size(0))
+    no = jnp.zeros((), bool)
+    inputs, labels = jnp.zeros(shape.network_inputs), jnp.zeros(LABELS)
+    return Seen(
+        jnp.zeros(shape.row_size),
+        jnp.zeros(lags),
+        events,
+        inputs,
+        no,
+        labels,
+        jnp.zeros(2),
+        jnp.zeros((shape.raw_depth + 1, shape.num_raw)),
+        jnp.zeros(2),
+    )
+
+
+def look(
+    shape: Shape,
+    maps: Maps,
+    past: Past,
+    x: Float[Array, "I"],
+    raw: Float[Array, "N"],
+    moments: Float[Array, "2"],
+    ordinary: Float[Array, "2"],
+) -> tuple[Seen, Past]:
+    """Return a row's values for its features, and the past after it, without its label.
+
+    Args:
+        shape: sizes of the stream.
+        maps: random matrices.
+        past: past of the stream.
+        x: inputs of the row, then those of the last known label if there is a network.
+        raw: numbers of the row as they are.
+        moments: mean and standard deviation of numbers, or number of classes and 1.
+        ordinary: mean and standard deviation of the labels that are no outliers.
+    """
+    # Before the first row, numbers were as they are in it: zero may be far from all of them.
+    earlier = jnp.where(jnp.isnan(past.raw), raw[None], past.raw)
+    raws = jnp.concatenate([raw[None], earlier])
+    labels = past.labels
+    inputs, x = x[: shape.network_inputs], x[: shape.row_inputs]
+    x = jnp.clip(jnp.nan_to_num(x), -_BOUND, _BOUND)
+    row = _projected(maps.row, x)
+    parts = [past.rows[: shape.depth].ravel()]
+    if shape.classes:
+        known = labels
+        if shape.code_size:
+            recent = labels[: shape.depth].astype(jnp.int32)
+            coded = jnp.asarray(maps.codes)[jnp.maximum(recent, 0)]
+            parts.append(jnp.where((recent >= 0)[:, None], coded, 0.0).ravel())
+    else:
+        known = (labels - moments[0]) / moments[1]
+        if shape.code_size:
+            parts.append(jnp.clip(jnp.nan_to_num(known[: shape.depth]), -_BOUND, _BOUND))
+    events = event_features(past.events)
+    seen = Seen(
+        row,
+        jnp.concatenate(parts),
+        events,
+        inputs,
+        has_events(past.events),
+        known,
+        moments,
+        raws,
+        ordinary,
+    )
+    places = np.asarray(shape.lagged_places, np.int32)
+    now = x[places] if len(places) else jnp.zeros(0)
+    rows = jnp.concatenate([_projected(maps.lagged, now)[None], past.rows[:-1]])
+    events_now = remember(past.events, row, is_unusual(x))
+    after = past._replace(rows=rows, events=events_now, raw=raws[: shape.raw_depth])
+    return seen, after._replace(is_counted=past.has_label(shape))
+
+
+def expand(shape: Shape, maps: Maps, seen: Seen) -> Features:
+    """Return the features of a row."""
+    one = jnp.ones(1)
+    inner = shape.depth * shape.lagged_size
+    earlier, labels = seen.lags[:inner], seen.lags[inner:]
+    few = shape.short_depth
+    row = jnp.concatenate([one, seen.row, labels[: shape.code_size]])
+    now = jnp.zeros(0)
+    if shape.now_size:
+        places = np.asarray(shape.lagged_places, np.int32)
+        values = _projected(maps.lagged, seen.row[places]) if len(places) else now
+        now = jnp.concatenate([values, labels[: shape.code_size]])
+    short = [one, seen.row, earlier[: few * shape.lagged_size], labels[: few * shape.code_size]]
+    lags = jnp.concatenate([one, seen.row, seen.lags])
+    steps = _steps(shape, seen.row)
+    events = jnp.where(seen.has_events, jnp.concatenate([one, seen.row, seen.events]), 0.0)
+    classes = shape.classes
+    return Features(
+        row,
+        now,
+        jnp.concatenate(short),
+        lags,
+        jnp.concatenate([one, _narrow(jnp.tanh, maps.wide @ lags)]),
+        jnp.concatenate([one, _narrow(jnp.cos, maps.waves @ row + maps.phases)]),
+        jnp.concatenate([row, steps]),
+        events,
+        lax.cond(
+            seen.has_events,
+            lambda: jnp.concatenate([one, _narrow(jnp.tanh, maps.wide_events @ events)]),
+            lambda: jnp.zeros(WIDE),
+        ),
+        seen.inputs,
+        seen.has_events,
+        seen.labels.astype(jnp.int32) if classes else seen.labels,
+        seen.moments[0].astype(jnp.int32) if classes else jnp.zeros((), jnp.int32),
+        *_raw(shape, seen),
+        seen.moments,
+        seen.ordinary,
+    )
+
+
+def _raw(shape: Shape, seen: Seen) -> tuple[Float[Array, "R"], Float[Array, "L"]]:
+    """Return the row and the lags with all numbers as they are."""
+    if not shape.has_raw:
+        return jnp.zeros(0), jnp.zeros(0)
+    others = [i for i in range(shape.row_size) if i not in shape.lagged]
+    inner = shape.depth * shape.lagged_size
+    codes = seen.lags[:inner].reshape(shape.depth, shape.lagged_size)[:, shape.num_raw :]
+    labels = seen.moments[0] + seen.moments[1] * seen.labels[: shape.depth * shape.code_size]
+    row = [jnp.ones(1), seen.row[np.asarray(others, np.int32)], seen.raw[0]]
+    lags = (
+        [*row, seen.raw[1:].ravel(), codes.ravel(), labels] if shape.raw_depth else [jnp.zeros(0)]
+    )
+    return jnp.concatenate([*row, labels[: shape.code_size]]), jnp.concatenate(lags)
+
+
+def _steps(shape: Shape, row: Float[Array, "R"]) -> Float[Array, "T"]:
+    """Return soft steps of each number: linear in them is any smooth function of the number."""
+    if not shape.has_steps:
+        return jnp.zeros(0)
+    thresholds = np.array([NormalDist().inv_cdf((k + 0.5) / STEPS) for k in range(STEPS)])
+    numbers = row[np.asarray(shape.lagged, np.int32)]
+    return _narrow(jnp.tanh, _SLOPE * (numbers[:, None] - thresholds[None])).ravel()
+
+
+def _projected(projection: Any, x: Array) -> Array:
+    """Return a random projection of x; x itself if there is none."""
+    return jnp.asarray(projection) @ x if len(projection) else x
+
+
+def _narrow(function: Callable[[Array], Array], x: Any) -> Any:
+    """Return a function of x, computed in float32: in float64 it is a call for each number."""
+    return function(x.astype(jnp.float32)).astype(x.dtype)

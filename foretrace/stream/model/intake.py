@@ -1,0 +1,338 @@
+"""From rows to learning steps of C rows; a stream is one member."""
+
+import dataclasses
+import time
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from foretrace._learner.packing import Packed
+from foretrace.stream.experts.shape import Shape
+from foretrace.stream.model.growth import grown
+from foretrace.stream.model.mixture import Mixture
+from foretrace.stream.model.model import build_mixture
+from foretrace.stream.model.model_config import MOST as LIMITS
+from foretrace.stream.model.model_config import ModelConfig
+from foretrace.stream.model.moments import BOUND
+from foretrace.stream.model.rows import pack, unpack
+from foretrace.stream.model.state import Mixed, MixtureState
+from foretrace.stream.read.encode import EncodingError
+from foretrace.stream.read.learned import Learned
+from foretrace.stream.read.streams import Streams
+from foretrace.stream.read.target import ClassTarget
+from foretrace.stream.read.values import as_flag, as_text, check_hashable, is_absent, member_text
+
+LABELS = 100
+"""Number of labels of a member from which the share in its intervals is told."""
+
+CHANGED = 10.0
+"""Number of deviations by which the mean of a column has moved, or factor of its deviation, from
+which the column has changed."""
+
+Row = Mapping[Any, Any]
+State = MixtureState | Packed
+
+
+class Parts:
+    """Where the time of a row goes: seconds in each part since the last report.
+
+    >>> parts = Parts()
+    >>> parts.end("reading")
+    >>> list(parts.microseconds(rows=1)), parts.microseconds(rows=1)
+    (['reading'], {})
+    """
+
+    def __init__(self) -> None:
+        self._seconds: dict[str, float] = {}
+        self._last = time.perf_counter()
+
+    def end(self, part: str) -> None:
+        """Count the time since the last part ended for this one."""
+        now = time.perf_counter()
+        self._seconds[part] = self._seconds.get(part, 0.0) + now - self._last
+        self._last = now
+
+    def microseconds(self, rows: int) -> dict[str, float]:
+        """Return the microseconds a row of each part since the last call, and begin again."""
+        each = 1e6 / max(rows, 1)
+        found = {part: round(each * value, 1) for part, value in self._seconds.items()}
+        self._seconds = {}
+        return found
+
+
+@dataclasses.dataclass(init=False, eq=False)
+class Intake(Learned):
+    """Turn rows and their targets into steps of a mixture.
+
+    Args:
+        streams: what turns rows into numbers, before the first one.
+        config: options of the model that learns, as `resolve` returns them.
+        shape: shape of the stream, as `resolve` returns it.
+        member: column that names the member of a row; None if all rows belong to one member, named
+            None.
+        reset: column that is true where a member starts anew.
+        stops: whether an outlier raises an error.
+        chunk: number of rows in a step.
+        as_text: whether names are compared by their text, as a checkpoint holds them; a missing
+            name is then "".
+
+    Attributes:
+        units: mean and deviation of each column of numbers behind its last change.
+        changes: last change of each column: the row by which it was seen, and its units before and
+            then.
+    """
+
+    streams: Streams
+    units: dict[str, tuple[float, float]]
+    changes: dict[str, tuple[int, float, float, float, float]]
+
+    def __init__(
+        self,
+        streams: Streams,
+        config: ModelConfig,
+        shape: Shape,
+        *,
+        member: Hashable | None = None,
+        reset: Hashable | None = None,
+        stops: bool = False,
+        chunk: int = 1,
+        as_text: bool = True,
+    ):
+        self.streams = streams
+        self.encoder = streams.encoder
+        self.target = streams.target
+        self.config = config
+        self.shape = shape
+        self.member = member
+        self.reset = reset
+        self.stops = stops
+        self.chunk = chunk
+        self.as_text = as_text
+        self.parts = Parts()
+        self.units, self.changes = {}, {}
+        self.backend: Callable[[Mixture], Mixture] | None = None
+        if isinstance(self.target, ClassTarget):
+            self.target.has_room = self._has_room
+
+    def __getstate__(self) -> dict[str, Any]:
+        # Compiled programs are not pickled; equal models find theirs again.
+        return {name: value for name, value in self.__dict__.items() if name != "mixture"}
+
+    # Looking it up by the model takes longer than encoding a number: once is enough.
+    @cached_property
+    def mixture(self) -> Mixture:
+        """What predicts and learns."""
+        mixture = build_mixture(self.config, self.shape)
+        return mixture if self.backend is None else self.backend(mixture)
+
+    def use(self, backend: Callable[[Mixture], Mixture]) -> None:
+        """Let a backend make the mixture, also where room for classes grows."""
+        self.backend = backend
+        self.__dict__.pop("mixture", None)
+
+    def _shape_for(self, classes: int) -> Shape:
+        """Return the shape for a number of classes, with the features and experts of the first."""
+        begun_with = None if classes == self.shape.first_outputs else self.shape.first_outputs
+        return dataclasses.replace(self.shape, outputs=classes, begun_with=begun_with)
+
+    def _has_room(self, classes: int) -> bool:
+        """Return whether a model for a number of classes fits into memory."""
+        if classes > LIMITS["classes"]:
+            return False
+        try:
+            build_mixture(self.config, self._shape_for(classes))
+        except ValueError:
+            return False
+        return True
+
+    def _fit(self) -> None:
+        """Take the shape of the target's number of classes."""
+        if self.shape.classes and self.target.output_size != self.shape.outputs:
+            self.shape = self._shape_for(self.target.output_size)
+            self.__dict__.pop("mixture", None)
+
+    def _grown(self, state: State) -> State:
+        """Return a state with room for all classes that have come."""
+        before = self.shape
+        if not before.classes or self.target.output_size == before.outputs:
+            return state
+        packing = self.mixture.packing
+        arrays = state if isinstance(state, MixtureState) else packing.unpack(state)
+        self._fit()
+        arrays = grown(self.mixture, arrays)
+        return arrays if isinstance(state, MixtureState) else self.mixture.packing.pack(arrays)
+
+    def name(self, row: Row) -> Hashable:
+        """Return the name of the member that a row belongs to.
+
+        Raises:
+            ValueError, TypeError: as for `member_name`, unless names are compared by their text.
+        """
+        if self.member is None:
+            return None
+        if self.as_text:
+            return member_text(row.get(self.member))
+        return member_name(row, self.member)
+
+    def learn(self, state: State, rows: Sequence[tuple[Row, Any]]) -> tuple[State, Mixed]:
+        """Learn from at most a chunk of rows with targets. `state` is donated.
+
+        Raises:
+            EncodingError: a number is an outlier, and the policy is to stop.
+        """
+        # All names and flags first: a bad one raises an error before anything has changed.
+        arrivals = [(self.name(row), row, value, self._starts_anew(row)) for row, value in rows]
+        found = [
+            self.streams.push(name, row, value, reset=reset) for name, row, value, reset in arrivals
+        ]
+        state = self._grown(state)
+        packed = pack(self.shape, found, self.chunk)
+        if self.stops:
+            self._check_outliers(state, packed)
+        self.parts.end("encoding")
+        return self.mixture.step(state, packed)
+
+    def predict(self, state: State, row: Row) -> Mixed:
+        """Return the prediction for a row if it came next of its member; nothing changes."""
+        found = self.streams.peek(self.name(row), row)
+        return self.mixture.predict(state, pack(self.shape, [found])[0])
+
+    def advance(self, state: State, row: Row, value: Any) -> tuple[State, Mixed]:
+        """Return the state behind the next row, and its prediction.
+
+        Nothing is learned; `state` is donated.
+        """
+        reset = self._starts_anew(row)
+        found = self.streams.push(self.name(row), row, value, reset=reset, learn=False)
+        return self.mixture.advance(state, pack(self.shape, [found]))
+
+    def note(self, row: Row, number: int) -> None:
+        """Note the number and the times of a row as its member's last."""
+        if (member := self.streams.table.members.get(self.name(row))) is not None:
+            times = [name for name, (kind, _) in self.encoder.columns.items() if kind == "time"]
+            member.last = {"row": number} | {name: as_text(row.get(name) or "") for name in times}
+
+    def waiting(self, state: State) -> Iterator[tuple[Hashable, np.ndarray, np.ndarray]]:
+        """Yield each member whose last row waits for labels, its prediction and the margins."""
+        members = self.streams.table.members.items()
+        slots = {name: member.slot for name, member in members if member.num_rows}
+        newest = self.mixture.newest(state, list(slots.values()))
+        yield from zip(slots, *newest, strict=True)
+
+    def changed_units(self, units: np.ndarray, row: int) -> list[str]:
+        """Return a sentence for each column that has changed for the first time; note all changes.
+
+        Args:
+            units: means and deviations of the places of a row.
+            row: number of the last row.
+        """
+        found = []
+        for name, (kind, at) in self.encoder.columns.items():
+            mean, scale = now = float(units[0, at]), float(units[1, at])
+            if kind != "numeric" or name in self.encoder.unlagged or not scale:
+                continue
+            before, unit = self.units.setdefault(str(name), now)
+            is_scale = max(scale, unit) <= CHANGED * min(scale, unit)
+            if is_scale and abs(mean - before) <= CHANGED * unit:
+                continue
+            if str(name) not in self.changes:
+                found.append(
+                    f"the numbers of {str(name)[:80]!r} were {before:.3g} ± {unit:.3g}, and are "
+                    f"{mean:.3g} ± {scale:.3g} now: is it another unit? What depends on it other "
+                    "than linearly is learned anew"
+                )
+            self.units[str(name)], self.changes[str(name)] = now, (row, before, unit, *now)
+        return found
+
+    def _check_outliers(self, state: State, packed: np.ndarray) -> None:
+        """Raise an EncodingError that names the first outlier of some rows."""
+        columns, labels = self.mixture.outliers(state, packed)
+        names = {at: name for name, (_, at) in self.encoder.columns.items()}
+        for values, is_outlier, is_label in zip(packed, columns, labels, strict=True):
+            row = unpack(self.shape, values)
+            found = [(f"column {names[at]!r} holds", row.x[at]) for at in is_outlier.nonzero()[0]]
+            found += [("the target is", row.y)] * bool(is_label)
+            if found:
+                what, value = found[0]
+                raise EncodingError(
+                    f"{what} {value:g}, more than {BOUND:g} standard deviations from "
+                    "its mean; clean the source, or choose --outliers clip or mask"
+                )
+
+    def margins(self, state: State, name: Hashable, coverage: float) -> np.ndarray:
+        """Return the reach of a member's intervals below and above numbers, by present errors.
+
+        Of a member without rows, by those of all members.
+        """
+        slot = self.streams.table.find(name)
+        at = self.shape.slots if slot is None or slot.is_new else slot.number
+        return self.mixture.margins(state, coverage, at)
+
+    def worst_held(self, members: Any) -> dict[str, Any]:
+        """Return the member whose intervals held least of its labels; none before `LABELS` each.
+
+        Args:
+            members: errors of the members, by their slots.
+        """
+        shares = {
+            name: float(members.held[member.slot] / members.num_labels[member.slot])
+            for name, member in self.streams.table.members.items()
+            if members.num_labels[member.slot] >= LABELS
+        }
+        if not shares:
+            return {}
+        name, share = min(shares.items(), key=lambda pair: pair[1])
+        return {"worst_member": str(name), "worst_member_coverage": round(share, 6)}
+
+    def counts(self) -> dict[str, Any]:
+        """Return the number of members, and how many joined, lost their slot or restarted."""
+        if self.shape.members is None:
+            return {}
+        table = self.streams.table
+        return {
+            "members": {"present": len(table), "joins": 0, "evictions": 0, "resets": 0}
+            | dict(table.counts)
+        }
+
+    def pop_news(self) -> list[str]:
+        """Return and forget sentences about values that could not be used for the first time."""
+        news = [*self.encoder.news, *self.target.news]
+        self.encoder.news, self.target.news = [], []
+        return news
+
+    def _restored(self) -> None:
+        self._fit()
+
+    def _starts_anew(self, row: Row) -> bool:
+        if self.reset is None:
+            return False
+        value = row.get(self.reset)
+        if (flag := as_flag(value)) is None:
+            raise ValueError(
+                f"column {self.reset!r} holds {str(value)[:80]!r}; the column of --reset must be "
+                "true or 1 where an episode starts, and false, 0 or empty elsewhere"
+            )
+        return flag
+
+
+def member_name(row: Row, member: Hashable) -> Hashable:
+    """Return the name of the member that a row belongs to, as it is.
+
+    Args:
+        row: features of the row.
+        member: feature that names the member.
+
+    Raises:
+        ValueError: the row names no member.
+        TypeError: the name cannot be hashed.
+    """
+    value = row.get(member)
+    if not isinstance(value, str) and is_absent(value):
+        raise ValueError(
+            f"the row has no {member!r}, which says whose row it is: its features are "
+            f"{', '.join(sorted(map(str, row)))[:200]}; give it, or make the model without `member`"
+        )
+    check_hashable(value, repr(member))
+    return value

@@ -1,0 +1,330 @@
+"""Mixture for numbers: convex combinations that follow the smallest absolute error.
+
+Two ways of weighting, each at several rates and shares, are mixed once more at the top beside the
+baselines:
+
+    combined    v <- v exp(-rate g)    g_e = sign(m - y) (p_e - m) / u    (exponentiated gradient)
+    own         v <- v exp(-rate l)    l_e = |p_e - y| / u                (exponential weights)
+    shared      v <- (1 - share) v + share prior                          (fixed share)
+                m = sum_e v_e p_e
+
+The top chooses between its candidates quickly, and what it chooses varies. So its prediction t is
+averaged with all experts once more, by weights that follow the smallest squared error slowly:
+
+    last        w <- w exp(-rate h)    h_i = ((m - y) / u) (x_i - m) / u    (exponentiated gradient)
+                m = sum_i w_i x_i      x = (t, p_1, ..., p_E)
+
+u is the scale of the error of the top, so that no unit matters. Half of the prior lies on the
+baselines; of the last weights, nine tenths of it on t. In each sum, no prediction counts as further
+than 8 u from the middle: a loss grows no further either, and a small share of an expert whose error
+is a thousand times larger would decide. In the middle stands the prediction with the largest sum of
+weights within 8 u.
+
+Labels may arrive late. A combination is then judged at the top by its own prediction of that row.
+Its present weights have seen the labels of the rows in between, which the prediction had not:
+judged by them, the combination that follows the last labels most closely would win. Errors of
+`late` rows in a row are one piece of evidence: the rates of the top and of the first way, and all
+shares, are divided by 1 + late. Each step ahead has a lateness of its own.
+
+A burst of errors may end before its labels arrive. Weights that follow it are then wrong twice, so
+the rate of the top is at most u / gap (AdaHedge):
+
+    gap   <- (1 - 1 / (200 (1 + late))) gap + u (s(overlap) - s(1))
+    s(k)   = log(sum_c v_c exp(-k rate l_c)) / (k rate)    l_c = loss of candidate c above the least
+
+Errors of `overlap` rows in a row overlap: `late` of them, at least one. The second term is the loss
+that they, taken as one label, would add to mixing by single labels. It is zero where labels are 0
+or 1 rows late, and so is the gap. Losses are bounded at 8 `overlap`: a late label may move the top
+as far as one that is not late.
+
+Sources: Kivinen and Warmuth, Information and Computation 132(1), 1997; Herbster and Warmuth,
+    Machine Learning 32, 1998; Joulani, Gyorgy and Szepesvari, Online learning under delayed
+    feedback, ICML 2013; de Rooij et al., Follow the leader if you can, hedge if you must, Journal
+    of Machine Learning Research 15, 2014.
+"""
+
+from typing import Any, NamedTuple
+
+import equinox as eqx
+import jax.numpy as jnp
+import numpy as np
+
+from foretrace._types import Array, Bool, Float
+from foretrace.stream.experts.error_scale import ErrorScale, learned_error, new_error_scale
+
+RATES = (0.02, 0.1, 0.4, 1.0)
+SHARES = (1e-4, 1e-2)
+TOP_RATE, TOP_SHARE = 0.5, 1e-3
+LAST_RATE, LAST_SHARE, LAST_PRIOR = 0.02, 1e-4, 0.9
+_CLIP, _CLIP_ERROR = 8.0, 3.0
+_MEMORY = 200.0
+"""Number of labels over which the unit is averaged, and of independent ones that the gap holds."""
+_LARGEST = 5.0
+"""Multiple of the unit at which an error is clipped in it."""
+
+_LEAST = 1e-6
+"""Part of a weight that decides between predictions of the same support."""
+_RECENT, _FALLEN = 25.0, 4.0
+"""Number of independent labels of the recent error, and the multiple of it that bounds the unit."""
+
+
+class NumberWeights(NamedTuple):
+    """State of the mixture.
+
+    Args:
+        experts: weight of each expert in each combination, for each step ahead. No logarithms: the
+            shares keep weights far above zero, and predictions then need no exponentials.
+        top: weight of each baseline, and of each combination.
+        last: weight of the prediction of the top, and of each expert.
+        unit: scale of the error of the top at each step ahead, as a number: unlike all else it
+            is not in standard deviations, which may change from one row to the next by any factor.
+        recent: mean error of the last labels, likewise.
+        num_labels: number of labels of each step ahead.
+        gap: loss that late labels add to mixing, as a number likewise.
+    """
+
+    experts: Float[Array, "O M E"]
+    top: Float[Array, "O C"]
+    last: Float[Array, "O E+1"]
+    unit: ErrorScale
+    recent: Float[Array, "O"]
+    num_labels: Float[Array, "O"]
+    gap: Float[Array, "O"]
+
+
+class NumberMixture(eqx.Module):
+    """The mixture of the head of this module.
+
+    Args:
+        experts: number of experts; the first ones are the baselines.
+        baselines: number of baselines.
+        outputs: number of steps ahead.
+    """
+
+    experts: int = eqx.field(static=True)
+    baselines: int = eqx.field(static=True)
+    outputs: int = eqx.field(static=True)
+
+    @property
+    def num_candidates(self) -> int:
+        """Number of predictions between which the top chooses, and its own."""
+        return self.baselines + 2 * len(RATES) * len(SHARES) + 1
+
+    def init(self) -> NumberWeights:
+        """Return the state before the first row."""
+        combinations = 2 * len(RATES) * len(SHARES)
+        experts = _prior(self.baselines, self.experts - self.baselines)
+        top = _prior(self.baselines, combinations)
+        return NumberWeights(
+            jnp.asarray(np.tile(experts, (self.outputs, combinations, 1))),
+            jnp.asarray(np.tile(top, (self.outputs, 1))),
+            jnp.asarray(np.tile(self._last_prior, (self.outputs, 1))),
+            new_error_scale(jnp.zeros(self.outputs)),
+            jnp.zeros(self.outputs),
+            jnp.zeros(self.outputs),
+            jnp.zeros(self.outputs),
+        )
+
+    def predict(
+        self,
+        state: NumberWeights,
+        predicted: Float[Array, "E O"],
+        moments: Float[Array, "2"],
+    ) -> tuple[Float[Array, "O"], Float[Array, "T O"]]:
+        """Return the mixed prediction for each step ahead, and the candidates, the top's last.
+
+        Args:
+            state: present state.
+            predicted: predictions of the experts in standard deviations.
+            moments: mean and standard deviation of now.
+        """
+        mean, deviation = moments
+        reach = self._reach(state, deviation)
+        candidates = self._candidates(state, predicted.T, reach)
+        chosen = _mean(state.top[:, None], candidates, reach)
+        averaged = jnp.concatenate([chosen, predicted.T], axis=1)
+        made = jnp.concatenate([candidates, chosen], axis=1)
+        mixed = _mean(state.last[:, None], averaged, reach)[:, 0]
+        return mean + deviation * mixed, made.T
+
+    def _reach(self, state: NumberWeights, deviation: Array) -> Float[Array, "O"]:
+        """Return the distance up to which a prediction moves a mean, in standard deviations."""
+        size = _scale(state.unit, state.recent)
+        return jnp.where(state.num_labels > 0, _CLIP * size / deviation, jnp.inf)
+
+    @property
+    def _last_prior(self) -> Float[np.ndarray, "E+1"]:
+        others = np.full(self.experts, (1 - LAST_PRIOR) / self.experts)
+        return np.concatenate([[LAST_PRIOR], others])
+
+    def _candidates(
+        self,
+        state: NumberWeights,
+        predicted: Float[Array, "O E"],
+        reach: Float[Array, "O"],
+    ) -> Float[Array, "O C"]:
+        combinations = _mean(state.experts, predicted, reach)
+        return jnp.concatenate([predicted[:, : self.baselines], combinations], axis=1)
+
+    def weights(self, state: NumberWeights) -> Float[Array, "E O"]:
+        """Return the weight of each expert in the mixture."""
+        own, others = state.top[:, : self.baselines], state.top[:, self.baselines :]
+        found = jnp.einsum("om,ome->oe", others, state.experts)
+        found = found.at[:, : self.baselines].add(own)
+        return (state.last[:, :1] * found + state.last[:, 1:]).T
+
+    def learn(
+        self,
+        state: NumberWeights,
+        predicted: Float[Array, "E O"],
+        candidates: Float[Array, "T O"],
+        label: Float[Array, "O"],
+        known: Bool[Array, "*O"],
+        moments: Float[Array, "*O 2"],
+        late: Any = 0,
+    ) -> NumberWeights:
+        """Return the state after labels; as it was for a step ahead whose label is not known.
+
+        Args:
+            state: state before them.
+            predicted: predictions that the experts made of the rows of these labels, in standard
+                deviations.
+            candidates: what `predict` returned with them.
+            label: label of each step ahead, likewise.
+            known: whether it is known.
+            moments: mean and standard deviation, as they were when the row was predicted.
+            late: number of rows by which the label of each step ahead is late, or of all.
+        """
+        counted = 1.0 + late * np.ones(self.outputs)
+        predicted, candidates, deviation = predicted.T, candidates.T, moments[..., 1]
+        candidates, chosen = candidates[:, :-1], candidates[:, -1:]
+        known = jnp.broadcast_to(known, label.shape)
+        rates, shares = _settings(counted)
+        reach = self._reach(state, deviation)
+        now = self._candidates(state, predicted, reach)
+        error = jnp.abs(_mean(state.top[:, None], now, reach)[:, 0] - label)
+        taken = known.astype(error.dtype)
+        count = state.num_labels + taken
+        rate = taken / jnp.clip(count, 1.0, _MEMORY)
+        unit = learned_error(state.unit, error * deviation, _LARGEST, rate, state.num_labels > 0)
+        inside = jnp.minimum(error * deviation, _LARGEST * unit.size)
+        fast = taken / jnp.clip(count, 1.0, _RECENT * counted)
+        recent = state.recent + (inside - state.recent) * fast
+        size = jnp.maximum(_scale(unit, recent), 1e-9 * deviation)
+        scale = (size / deviation)[:, None]
+        half = rates.shape[1] // 2
+        combined = now[:, self.baselines : self.baselines + half]
+        side = jnp.sign(combined - label[:, None]) / scale
+        gradient = side[:, :, None] * (predicted[:, None] - combined[:, :, None])
+        gradient = jnp.clip(gradient, -_CLIP, _CLIP)
+        own = jnp.minimum(jnp.abs(predicted - label[:, None]) / scale, _CLIP)
+        losses = jnp.concatenate([gradient, jnp.broadcast_to(own[:, None], gradient.shape)], axis=1)
+        prior = _prior(self.baselines, self.experts - self.baselines)
+        experts = _shared(state.experts, losses * rates[:, :, None], shares[:, :, None], prior)
+        missed = jnp.abs(candidates - label[:, None]) / scale
+        top, gap = self._top(state, missed, size[:, None], counted)
+        averaged = jnp.concatenate([chosen, predicted], axis=1)
+        mean = _mean(state.last[:, None], averaged, _CLIP * scale[:, 0])
+        miss = jnp.clip((mean - label[:, None]) / scale, -_CLIP_ERROR, _CLIP_ERROR)
+        slope = jnp.clip(miss * (averaged - mean) / scale, -_CLIP, _CLIP)
+        rate, share = LAST_RATE / counted[:, None], LAST_SHARE / counted[:, None]
+        last = _shared(state.last, slope * rate, share, self._last_prior)
+        return NumberWeights(
+            jnp.where(known[:, None, None], experts, state.experts),
+            jnp.where(known[:, None], top, state.top),
+            jnp.where(known[:, None], last, state.last),
+            unit,
+            recent,
+            count,
+            jnp.where(known, gap, state.gap),
+        )
+
+    def _top(
+        self,
+        state: NumberWeights,
+        missed: Float[Array, "O C"],
+        unit: Float[Array, "O 1"],
+        counted: Any,
+    ) -> tuple[Float[Array, "O C"], Float[Array, "O"]]:
+        """Return the weights of the top after losses in units, and the gap.
+
+        Args:
+            state: state before them.
+            missed: losses of the candidates.
+            unit: the unit, as a number.
+            counted: number of labels that count as one at each step ahead.
+        """
+        maximum = np.maximum if isinstance(counted, np.ndarray) else jnp.maximum
+        late, overlap = counted[:, None], maximum(counted - 1, 1.0)[:, None]
+        missed = jnp.minimum(missed, _CLIP * overlap)
+        above = missed - missed.min(axis=1, keepdims=True)
+
+        def rate(gap: Float[Array, "O"]) -> Float[Array, "O 1"]:
+            return jnp.minimum(TOP_RATE / late, unit / gap[:, None])
+
+        def soft(scaled: Float[Array, "O 1"]) -> Float[Array, "O"]:
+            shares = jnp.einsum("oc,oc->o", state.top, jnp.exp(-scaled * above))
+            return jnp.log(shares) / scaled[:, 0]
+
+        now = rate(state.gap)
+        more = unit[:, 0] * jnp.maximum(soft(now * overlap) - soft(now), 0.0)
+        gap = state.gap * (1 - 1 / (_MEMORY * counted)) + more
+        prior = _prior(self.baselines, missed.shape[1] - self.baselines)
+        return _shared(state.top, missed * rate(gap), TOP_SHARE / late, prior), gap
+
+
+def _settings(counted: Any) -> tuple[Any, Any]:
+    """Return rate and share of each combination, one way after the other, at each step ahead.
+
+    Args:
+        counted: number of labels that count as one at each step ahead.
+    """
+    rates, shares = (np.tile(values.ravel(), 2) for values in np.meshgrid(RATES, SHARES))
+    is_first_way, late = np.arange(len(rates)) < len(rates) // 2, counted[:, None]
+    return rates / (late * is_first_way + ~is_first_way), shares / late
+
+
+def _scale(unit: ErrorScale, recent: Float[Array, "O"]) -> Float[Array, "O"]:
+    """Return the scale of the error: far below its long mean once the last errors are.
+
+    After a phase of huge errors, as before a relation is known, the long mean would hide for
+    hundreds of rows which experts are right.
+    """
+    return jnp.minimum(unit.size, _FALLEN * recent)
+
+
+def _mean(
+    weights: Float[Array, "O M E"], values: Float[Array, "O E"], reach: Float[Array, "O"]
+) -> Float[Array, "O M"]:
+    """Return means of values, none of which counts as further from the middle than `reach`.
+
+    Args:
+        weights: weights of each mean.
+        values: values.
+        reach: distance up to which a value moves a mean.
+    """
+    apart = jnp.abs(values[:, :, None] - values[:, None])
+    support = weights @ (apart <= reach[:, None, None]).astype(values.dtype)
+    # Of values with the same support, the one of the largest weight.
+    at = (support + _LEAST * weights).argmax(axis=-1)
+    middle = jnp.take_along_axis(values, at, axis=-1)
+    near = jnp.clip(
+        values[:, None] - middle[..., None], *(sign * reach[:, None, None] for sign in (-1, 1))
+    )
+    return middle + (weights * near).sum(axis=-1)
+
+
+def _prior(baselines: int, others: int) -> np.ndarray:
+    """Return weights: half on the baselines, half on the others."""
+    if not others or not baselines:
+        return np.full(baselines + others, 1 / (baselines + others))
+    return np.concatenate([np.full(baselines, 0.5 / baselines), np.full(others, 0.5 / others)])
+
+
+def _shared(
+    weights: Float[Array, "*A E"], losses: Array, share: np.ndarray, prior: np.ndarray
+) -> Float[Array, "*A E"]:
+    """Return weights after losses, which are bounded, with a share given back to the prior."""
+    weights = weights * jnp.exp(-losses)
+    total = weights @ np.ones(weights.shape[-1])  # a product is faster than a sum over few
+    return ((1 - share) / total[..., None]) * weights + share * prior

@@ -1,0 +1,285 @@
+"""The mixture of a stream as compiled programs: a chunk of rows in, predictions out.
+
+A row is predicted before its own label is learned, also inside of a chunk. Everything but the
+networks is computed in float64, whatever JAX is set to, by `jax.enable_x64` around each call.
+"""
+
+from collections.abc import Callable, Sequence
+from functools import lru_cache, partial
+from typing import Any, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax import lax
+
+from foretrace._compiler import plain_loops, unoptimised
+from foretrace._learner.learner import Learner
+from foretrace._learner.packing import Packed, Packing
+from foretrace._types import Array, Float
+from foretrace.stream.experts.by_name import EXPERTS
+from foretrace.stream.experts.shape import Shape
+from foretrace.stream.model.arrivals import Outliers
+from foretrace.stream.model.features import Maps, maps
+from foretrace.stream.model.moments import settled_scale
+from foretrace.stream.model.of_members import read
+from foretrace.stream.model.pure import PureMixture
+from foretrace.stream.model.rows import unpack
+from foretrace.stream.model.state import Mixed, MixtureState, Report, network_in, num_bytes
+from foretrace.stream.read.row import RawRow
+
+MAX_BYTES = 2**30
+"""Maximum memory of the experts, and of the past and the late labels of all members."""
+
+S = TypeVar("S", bound=MixtureState | Packed)
+
+
+class Mixture:
+    """Experts and their mixture for streams of one shape.
+
+    Args:
+        shape: sizes of the streams.
+        experts: names of the used groups of experts, among `EXPERTS`; the baselines are always
+            used.
+        network: learner of a recurrent network of the shape; None if it takes no part.
+
+    `like` holds the shapes and dtypes of a state.
+
+    Raises:
+        ValueError: the state would take more than `MAX_BYTES`.
+    """
+
+    def __init__(
+        self, shape: Shape, experts: tuple[str, ...] = EXPERTS, network: Learner | None = None
+    ):
+        self.shape = shape
+        self.network = network
+        self.pure = pure = PureMixture(shape, experts, network)
+        self.scores, self.sums, self.names = pure.scores, pure.sums, pure.names
+        self.experts, self.left_out = pure.experts, pure.left_out
+        self.groups = tuple(name for name in experts if name not in self.left_out)
+        self.intervals = pure.intervals
+        with jax.enable_x64(True):
+            self._maps = jax.device_put(maps(shape))
+        self._init = jax.jit(self._traced_init, compiler_options=unoptimised())
+        with jax.enable_x64(True):
+            self.like = jax.eval_shape(self._traced_init)
+        self._check_memory()
+        self.packing = Packing(self.like)
+        keeping, taking = self.packing.keeping_packed, self.packing.taking_packed
+        # A step takes 6 % longer: no vector loop writes over the covariance that it reads.
+        compiled = partial(jax.jit, compiler_options=plain_loops())
+        changing = partial(compiled, donate_argnums=0)
+        self._step = changing(keeping(partial(self._traced_rows, pure.step)))
+        self._advance = changing(keeping(partial(self._traced_rows, pure.advance)))
+        self._take = changing(keeping(self._traced_take))
+        self._label = changing(keeping(self._traced_label))
+        self._answer = compiled(taking(pure.answer))
+        self._predict = compiled(taking(self._traced_predict))
+        self._newest = compiled(taking(self._traced_newest))
+        self._report = compiled(taking(self._traced_report))
+        self._ended = changing(keeping(self._traced_ended))
+        self._outliers = compiled(taking(self._traced_outliers))
+        self._margins = compiled(taking(self._traced_margins))
+
+    @property
+    def reach(self) -> int:
+        """Number of rows that the lags reach back; 0 if no expert sees an earlier row as it is."""
+        shape = self.shape
+        if any(name in self.groups for name in ("lags", "wide", "gradient")):
+            return shape.depth
+        few = any(name in self.groups for name in ("short", "neighbours"))
+        return shape.short_depth if few else 0
+
+    def init(self) -> MixtureState:
+        """Return the state before the first row."""
+        with jax.enable_x64(True):
+            try:
+                return self._init()
+            except ValueError:
+                # Inside another program JAX refuses compiler options; any other error comes again.
+                return self._traced_init()
+
+    def _traced_init(self) -> MixtureState:
+        with jax.enable_x64(True):
+            return self.pure.init(self._maps)
+
+    def step(self, state: S, rows: Any) -> tuple[S, Mixed]:
+        """Predict each row, and learn the row whose label came with it; `state` is donated.
+
+        This and the other methods take a state as it is, or packed by `packing`, and return it
+        likewise.
+        """
+        with jax.enable_x64(True):
+            return self._step(state, self._maps, rows)
+
+    def advance(self, state: S, rows: Any) -> tuple[S, Mixed]:
+        """Predict each row without learning: the past moves on; `state` is donated."""
+        with jax.enable_x64(True):
+            return self._advance(state, self._maps, rows)
+
+    def take(self, state: S, row: Any, place: int) -> tuple[S, Mixed]:
+        """Take a row, which waits for its label at a free place; `state` is donated."""
+        with jax.enable_x64(True):
+            return self._take(state, self._maps, row, np.int32(place))
+
+    def label(self, state: S, place: int, y: float, watched: Any = ()) -> tuple[S, dict[str, Any]]:
+        """Learn the label of the row at a place, and return the scores; `state` is donated."""
+        with jax.enable_x64(True):
+            told = np.asarray([y, *watched], np.float64)
+            return self._label(state, self._maps, np.int32(place), told)
+
+    def answer(self, state: MixtureState | Packed, place: int) -> Mixed:
+        """Return the prediction of the row at a place."""
+        with jax.enable_x64(True):
+            found = self._answer(state, np.array([place], np.int32))
+        return jax.tree.map(lambda part: np.asarray(part)[0], found)
+
+    def predict(self, state: MixtureState | Packed, row: Any) -> Mixed:
+        """Return the prediction of a row if it came next; nothing changes."""
+        with jax.enable_x64(True):
+            return self._predict(state, self._maps, row)
+
+    def outliers(self, state: MixtureState | Packed, rows: Any) -> Outliers:
+        """Return which numbers of rows are outliers; nothing changes."""
+        with jax.enable_x64(True):
+            return jax.tree.map(np.asarray, self._outliers(state, rows))
+
+    def report(self, state: MixtureState | Packed) -> Report:
+        """Return what a line of the record tells of a state."""
+        with jax.enable_x64(True):
+            sums, *parts = jax.tree.map(np.asarray, self._report(state))
+        total, line, block = (dict(zip(self.sums, row, strict=True)) for row in sums.tolist())
+        return Report(total, line, block, *parts)
+
+    def ended(self, state: S, *, block: bool) -> S:
+        """Return a state whose sums since the last line begin again; `state` is donated.
+
+        Args:
+            state: the state.
+            block: whether those since the last block do, too.
+        """
+        with jax.enable_x64(True):
+            return self._ended(state, np.array([True, False, not block]))[0]
+
+    def margins(
+        self, state: MixtureState | Packed, coverage: float, slot: int = 0
+    ) -> Float[np.ndarray, "2 O"]:
+        """Return the reach of a stream's intervals below and above numbers, by present errors."""
+        with jax.enable_x64(True):
+            return self.intervals.between(np.asarray(self._margins(state, slot)), coverage)
+
+    def newest(
+        self, state: MixtureState | Packed, slots: Sequence[int]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return predictions of the last waiting rows of streams, and the reach of their intervals.
+
+        Zeros without delay.
+        """
+        with jax.enable_x64(True):
+            return jax.tree.map(np.asarray, self._newest(state, np.array(slots, np.int32)))
+
+    def traced_step(self, state: MixtureState, row: RawRow) -> tuple[MixtureState, Mixed]:
+        """Return the state after a row and the label with it, and the row's predictions.
+
+        For a program that is traced in float64.
+        """
+        return self.pure.step(state, self._maps, row)
+
+    def traced_predict(self, state: MixtureState, row: RawRow) -> Mixed:
+        """Return the prediction of a row if it came next, as `traced_step`."""
+        return self.pure.predict(state, self._maps, row)
+
+    def _traced_rows(
+        self, function: Callable[..., Any], state: MixtureState, maps: Maps, rows: Any
+    ) -> tuple[MixtureState, Mixed]:
+        def body(state: MixtureState, row: Array) -> tuple[MixtureState, Mixed]:
+            return function(state, maps, unpack(self.shape, row))
+
+        return _each(body, state, rows)
+
+    def _traced_take(
+        self, state: MixtureState, maps: Maps, row: Any, place: Array
+    ) -> tuple[MixtureState, Mixed]:
+        return self.pure.take(state, maps, unpack(self.shape, row), place)
+
+    def _traced_label(
+        self, state: MixtureState, maps: Maps, place: Array, told: Array
+    ) -> tuple[MixtureState, dict[str, Any]]:
+        return self.pure.label(state, maps, place, told[0], told[1:])
+
+    def _traced_predict(self, state: MixtureState, maps: Maps, row: Any) -> Mixed:
+        return self.pure.predict(state, maps, unpack(self.shape, row))
+
+    def _traced_newest(self, state: MixtureState, slots: Array) -> tuple[Array, Array]:
+        if state.waiting is None:
+            count, outputs = len(slots), self.shape.outputs
+            size = 0 if self.intervals is None else outputs
+            return jnp.zeros((count, outputs)), jnp.zeros((count, 2, size))
+        found = self.pure.newest(state, slots)
+        margins = jnp.zeros((len(slots), 2, 0)) if found.margins is None else found.margins
+        return found.newest, margins
+
+    def _traced_outliers(self, state: MixtureState, rows: Any) -> Outliers:
+        def body(state: MixtureState, row: Array) -> tuple[MixtureState, Outliers]:
+            return self.pure.outliers(state, unpack(self.shape, row))
+
+        return lax.scan(body, state, rows)[1]
+
+    def _traced_ended(self, state: MixtureState, kept: Array) -> tuple[MixtureState, tuple[()]]:
+        assert state.sums is not None
+        return state._replace(sums=jnp.where(kept[:, None], state.sums, 0.0)), ()
+
+    def _traced_report(self, state: MixtureState) -> tuple[Any, ...]:
+        weights = self.pure.mixture.weights(state.weights).reshape(len(self.names), -1).mean(axis=1)
+        moments = state.arrived.columns
+        units = jnp.stack([moments.all.mean, settled_scale(moments)])
+        refusals = None if (network := network_in(state)) is None else network.refusals
+        counts = state.arrived.outliers, state.tallies
+        return state.sums, weights, units, *counts, state.of_members, refusals
+
+    def _traced_margins(self, state: MixtureState, slot: Array) -> Array:
+        scale: Any = state.arrived.target
+        margins = self.intervals.margins(state.intervals, scale.scale[0])
+        if state.of_members is None:
+            return margins
+        return margins * read(state.of_members, slot).factor(state.intervals)
+
+    def _check_memory(self) -> None:
+        state = self.like
+        each_stream = [state.pasts, state.carries, state.arrived.streams, state.of_members]
+        each_stream += [] if self.shape.waiting else [state.waiting]
+        size, of_members = num_bytes(state), num_bytes(each_stream)
+        if size > MAX_BYTES:
+            # One slot more than there are members, for missing rows.
+            each = of_members / (self.shape.slots + 1)
+            room = int((MAX_BYTES - size + of_members) / each) - 1
+            there = f"with this delay there is room for {max(room, 0)} members"
+            if self.network is not None:  # the default rule depends on the number of members
+                there += f' under --rule "{self.network.rule}"'
+            if self.shape.waiting:
+                each = num_bytes(state.waiting) / self.shape.waiting
+                room = int((MAX_BYTES - size) / each) + self.shape.waiting
+                there = f"waiting={self.shape.waiting} rows can be {max(room, 0)}"
+            elif self.shape.members is None and self.shape.delay:
+                # Nearly all is what waits, as long as the delay.
+                there = f"the delay can be {self.shape.delay * MAX_BYTES // size} rows"
+            raise ValueError(
+                f"members={self.shape.slots}, delay={self.shape.delay}: a mixture of experts would "
+                f"take {size / 2**20:.0f} MiB, but at most {MAX_BYTES / 2**20:.0f} MiB are "
+                f"allowed; {there}; use fewer members, a shorter delay or a smaller model"
+            )
+
+
+def _each(function: Any, state: Any, rows: Any) -> tuple[Any, Any]:
+    """Return the state behind some rows and each row's results; no loop for a single one."""
+    if len(jax.tree.leaves(rows)[0]) > 1:
+        return lax.scan(function, state, rows)
+    state, one = function(state, jax.tree.map(lambda leaf: leaf[0], rows))
+    return state, jax.tree.map(lambda leaf: leaf[None], one)
+
+
+@lru_cache(maxsize=16)
+def mixture(shape: Shape, experts: tuple[str, ...] = EXPERTS) -> Mixture:
+    """Return a shape's mixture without a network; equal shapes share one and its programs."""
+    return Mixture(shape, experts)

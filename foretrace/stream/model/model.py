@@ -1,0 +1,120 @@
+"""The model of a stream: its shape, defaults, network and mixture."""
+
+import dataclasses
+import functools
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from foretrace._engine.carry import init_carry, real_numbers
+from foretrace._learner.learner import Learner
+from foretrace._learner.optimizer import adamw
+from foretrace._network import Network
+from foretrace._rule import HYBRID, rule
+from foretrace.losses import softmax_cross_entropy, squared_error
+from foretrace.stream.experts.shape import Shape
+from foretrace.stream.model.mixture import Mixture
+from foretrace.stream.model.model_config import ModelConfig
+from foretrace.stream.read.encode import Encoder
+from foretrace.stream.read.target import ClassTarget, Target
+
+MAX_EXACT_ELEMENTS, MAX_EXACT_BYTES = 2**20, 2**28
+"""Limits of default credit through all layers: elements of one stream, bytes of all."""
+
+
+def shape_of(encoder: Encoder, target: Target, *, previous: bool = True, **options: Any) -> Shape:
+    """Return the shape of a stream.
+
+    Args:
+        encoder: encoder of the rows.
+        target: predicted quantity.
+        previous: whether the last known label is an input.
+        **options: further fields of `Shape`.
+    """
+    return Shape(
+        inputs=encoder.width,
+        lagged=encoder.number_places,
+        outputs=target.output_size,
+        classes=isinstance(target, ClassTarget),
+        previous=previous,
+        used=encoder.used,
+        categories=encoder.category_places,
+        words=encoder.num_words,
+        **options,
+    )
+
+
+def resolve(config: ModelConfig, shape: Shape) -> tuple[ModelConfig, Shape]:
+    """Return the options of a model, with none left open, and the shape with what it needs.
+
+    Credit goes through all layers if memory allows: that is the exact gradient.
+    """
+    shape = dataclasses.replace(shape, raw="raw" in config.other_experts)
+    if not config.has_network:
+        return config, shape
+    if config.rule is not None:
+        chosen = rule(config.rule)
+    else:
+        chosen = HYBRID.with_depth(config.depth) if _is_affordable(config, shape) else HYBRID
+    return (
+        dataclasses.replace(config, rule=str(chosen)),
+        dataclasses.replace(shape, has_network=True),
+    )
+
+
+def _is_affordable(config: ModelConfig, shape: Shape) -> bool:
+    """Return whether sensitivities through all layers stay within the limits."""
+    exact = HYBRID.with_depth(config.depth)
+    carry = jax.eval_shape(
+        lambda: init_carry(_network(config, dataclasses.replace(shape, has_network=True)), exact)
+    )
+    # Each member and the spare slot keep a carry, and each row that waits for its label.
+    num_carries = (1 if shape.members is None else shape.members + 1) + shape.places
+    elements = real_numbers(carry)
+    itemsize = jnp.dtype(jnp.result_type(float)).itemsize
+    return elements <= MAX_EXACT_ELEMENTS and elements * itemsize * num_carries <= MAX_EXACT_BYTES
+
+
+def _network(config: ModelConfig, shape: Shape) -> Network:
+    return Network(
+        shape.network_inputs,
+        shape.outputs,
+        model_size=config.model_size,
+        depth=config.depth,
+        cell=config.cell_class.factory(**config.cell_options()),
+        key=jax.random.key(0),
+    )
+
+
+def build_learner(config: ModelConfig, shape: Shape) -> Learner:
+    """Return a learner of a new network.
+
+    Args:
+        config: options of the model, as `resolve` returns them.
+        shape: shape of the stream, as `resolve` returns it.
+    """
+    assert config.rule is not None
+    return Learner(
+        _network(config, shape),
+        rule=rule(config.rule),
+        optimizer=adamw(config.learning_rate, clip=1.0),
+        loss=softmax_cross_entropy if shape.classes else squared_error,
+    )
+
+
+def build_mixture(config: ModelConfig, shape: Shape) -> Mixture:
+    """Return the mixture of a model; equal models share one, and with it their compiled programs.
+
+    Args:
+        config: options of the model, as `resolve` returns them.
+        shape: shape of the stream, as `resolve` returns it.
+    """
+    return _mixture(config, shape, jnp.result_type(float))
+
+
+@functools.lru_cache(maxsize=16)
+def _mixture(config: ModelConfig, shape: Shape, dtype: Any) -> Mixture:
+    """Return a mixture; the last ones are kept, one for float32 and one for float64."""
+    network = build_learner(config, shape) if config.has_network else None
+    return Mixture(shape, config.other_experts, network)

@@ -1,0 +1,150 @@
+"""Options of a stream's model; the docstring is the help of the command."""
+
+import dataclasses
+import inspect
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+
+import tyro
+
+from foretrace._cells.abstract import AbstractCell
+from foretrace._options.cells import BY_NAME, CellName
+from foretrace._options.rule import RuleText
+from foretrace._rule import rule_text
+from foretrace.stream.experts.by_name import EXPERTS
+
+Size = Literal["auto", "fast", "small"]
+
+if TYPE_CHECKING:
+    ExpertName = str
+else:
+    ExpertName = Literal[EXPERTS]
+
+AUTO: tuple[ExpertName, ...] = tuple(name for name in EXPERTS if name != "network")
+"""Experts of the size `auto`."""
+
+FAST: tuple[ExpertName, ...] = AUTO[: AUTO.index("events")]
+"""Experts of the size `fast`."""
+
+OF_SIZE: dict[str, tuple[ExpertName, ...]] = {"auto": AUTO, "fast": FAST, "small": ("network",)}
+"""Experts of each size, beside the baselines."""
+
+MOST = {"categories": 2**16, "words": 2**16, "classes": 2**16}
+MOST |= {"horizon": 1000}
+"""Upper limits of the options that decide how much is kept in memory."""
+
+NETWORK = ("cell", "depth", "model_size", "state_size", "rule", "learning_rate")
+"""Options of the network."""
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """Options of the experts, the network, its learning rule and its optimiser.
+
+    Args:
+        size: kind of model: a mixture of cheap experts (auto); a faster one without `events`,
+            `memory` and `distant`, in chunks of 32 rows (fast); or a network beside the baselines
+            (small).
+        experts: experts of the mixture. Simple ones: last value, mean, season, majority (baselines,
+            always used), and counts of labels that followed the last ones (contexts, classes
+            alone). Least squares: on the row, on few or many earlier rows and labels (row, short,
+            lags), on numbers as they are, in no unit (raw, for numbers), on random features (wide,
+            waves), on soft steps of the row's numbers (steps), and on the last unusual rows
+            (events). Others: nearest neighbours, gradient descent (gradient, for classes), the
+            words of texts (words), trained modules (memory), single values of up to 1,000 rows ago
+            (distant), the recurrent network (network). Default: all but network for auto, the ones
+            before events for fast, the network for small.
+        cell: recurrent layer of the network, by the names of `foretrace train`. The cells
+            linear-rnn and gru are dense: only the rule rtrl gives them the exact gradient through
+            time.
+        depth: number of recurrent layers.
+        model_size: number of features between the layers.
+        state_size: number of recurrent units in each layer. Default: the number of features, or
+            the number that a cell needs to put out so many.
+        rule: learning rule: which gradients are computed through time, such as online, rtrl or
+            "online(depth=2)". Row by row, hybrid is the online rule. Default: hybrid, with credit
+            through all layers, which is the exact gradient, if the network is small (at most a
+            million carried elements for a stream, and 256 MiB for all); the run prints which.
+        learning_rate: learning rate of AdamW. For single rows, 3e-3 learns faster at first, but
+            lost accuracy after some thousand rows.
+
+    Raises:
+        ValueError: a number is out of range, or the rule is unknown.
+    """
+
+    size: Size = "auto"
+    experts: tuple[ExpertName, ...] | None = None
+    cell: CellName = "lru"
+    depth: int = 2
+    model_size: int = 32
+    state_size: int | None = None
+    rule: RuleText | None = None
+    learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 1e-3
+
+    def __post_init__(self) -> None:
+        for name, value, names in (
+            ("size", self.size, get_args(Size)),
+            ("cell", self.cell, tuple(BY_NAME)),
+        ):
+            if value not in names:
+                raise ValueError(f"{name}={value!r} must be one of {', '.join(names)}")
+        for name in ("depth", "model_size", "state_size"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ValueError(f"{name}={value} must be at least 1")
+        if self.experts is not None:
+            object.__setattr__(self, "experts", tuple(self.experts))  # JSON has lists
+            unknown = [name for name in self.experts if name not in EXPERTS]
+            if unknown or not self.experts:
+                raise ValueError(f"experts={self.experts} must name some of {', '.join(EXPERTS)}")
+        if self.rule is not None:
+            object.__setattr__(self, "rule", rule_text(self.rule))
+        self._check_network()
+
+    def _check_network(self) -> None:
+        """Check that options of the network are given only with one that has them."""
+        defaults = {field.name: field.default for field in dataclasses.fields(self)}
+        if self.size == "small" and not self.has_network:
+            raise ValueError(
+                f"size='small' is a network, which experts={self.experts} leave out; name network "
+                "among them"
+            )
+        for name in NETWORK:
+            if getattr(self, name) != defaults[name] and not self.has_network:
+                raise ValueError(
+                    f"{name}={getattr(self, name)} is an option of the network, which takes no "
+                    "part: choose the size small, or name the network among the experts"
+                )
+        if self.state_size is not None and not self.cell_options():
+            raise ValueError(
+                f"state_size={self.state_size}: the cell {self.cell} has no such option; leave it "
+                "out"
+            )
+
+    def expert_names(self) -> tuple[str, ...]:
+        """Return the names of the used experts in the order of `EXPERTS`, baselines always."""
+        chosen = self.experts or OF_SIZE[self.size]
+        return tuple(name for name in EXPERTS if name in chosen or name == "baselines")
+
+    @property
+    def has_network(self) -> bool:
+        """Whether the network takes part."""
+        return "network" in self.expert_names()
+
+    @property
+    def other_experts(self) -> tuple[str, ...]:
+        """Names of the experts beside the network."""
+        return tuple(name for name in self.expert_names() if name != "network")
+
+    def cell_options(self) -> dict[str, Any]:
+        """Return the options of the network that the cell's constructor takes."""
+        taken = inspect.signature(self.cell_class).parameters
+        if "state_size" not in taken:
+            return {}
+        # A cell with a default of its own puts out its state, and knows the size that fits.
+        needs_one = taken["state_size"].default is inspect.Parameter.empty
+        return {"state_size": self.state_size or (self.model_size if needs_one else None)}
+
+    @property
+    def cell_class(self) -> type[AbstractCell]:
+        """Recurrent layer of the network."""
+        return BY_NAME[self.cell].cell

@@ -1,0 +1,78 @@
+"""Labels that are not far out: which one a prediction may repeat.
+
+The last label is a feature of nearly every expert, and a broken one is often a sentinel such as
+-9999. So a label that is far from the ordinary ones is no feature, unless labels as far away were
+predicted right before, or it is one of many in a row. Experts learn it all the same.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import optax
+
+from foretrace._types import Array, Bool, Float
+from foretrace.stream.model.moments import SETTLED, Moments, new_moments
+
+_FAR, _BEYOND = 300.0, 2.0
+"""Distance from the mean from which a label may be broken: in standard deviations of the ordinary
+labels, and in the largest distance of a label that was predicted right."""
+
+_RIGHT = 4.0
+"""Largest error of a right prediction, in mean errors."""
+
+BELIEVED = 30
+"""Number of far labels in a row from which they are features."""
+
+
+class Ordinary(NamedTuple):
+    """What is known of the labels that are not far out.
+
+    Args:
+        moments: their mean and variance.
+        reach: largest distance from the mean of a label that was predicted right.
+    """
+
+    moments: Moments
+    reach: Float[Array, ""]
+
+    @property
+    def units(self) -> Float[Array, "2"]:
+        """Mean and standard deviation."""
+        return jnp.stack([self.moments.all.mean[0], self.moments.scale[0]])
+
+    def is_far(self, y: Float[Array, ""]) -> Bool[Array, ""]:
+        """Return whether a label may be broken; none may while few labels are known."""
+        beyond = jnp.abs(y - self.moments.all.mean[0]) > _BEYOND * self.reach
+        return beyond & (self.moments.within(y[None], _FAR)[0] != y)
+
+    def learn(self, y: Float[Array, ""], known: Bool[Array, ""]) -> "Ordinary":
+        """Return what is known after a label."""
+        return self._replace(moments=self.moments.learn(y[None], known[None])[1])
+
+    def cleaned(self, moments: Moments) -> Moments:
+        """Return moments of all labels without broken first ones, which would hide their scale."""
+        is_due = moments.all.num_samples == SETTLED
+        is_broken = is_due & (moments.scale > _FAR * self.moments.scale)
+        ordinary = self.moments.all._replace(num_samples=moments.all.num_samples)
+        return moments._replace(all=optax.tree.where(is_broken, ordinary, moments.all))
+
+    def judge(
+        self,
+        label: Float[Array, "O"],
+        predicted: Float[Array, "O"],
+        size: Float[Array, "O"],
+        known: Bool[Array, ""],
+    ) -> "Ordinary":
+        """Return what is known after predictions of labels, `size` their mean errors."""
+        right = known & (jnp.abs(label - predicted) <= _RIGHT * size)
+        reach = jnp.where(right, jnp.abs(label - self.moments.all.mean[0]), 0.0).max()
+        return self._replace(reach=jnp.maximum(self.reach, reach))
+
+
+def new_ordinary(*, one_stream: bool) -> Ordinary:
+    """Return what is known before the first label.
+
+    Args:
+        one_stream: whether labels are of one stream; members of other sizes are no broken labels.
+    """
+    return Ordinary(new_moments(1, ordinary=one_stream), jnp.zeros(()))

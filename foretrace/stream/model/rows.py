@@ -1,0 +1,37 @@
+"""Rows as the program of a stream takes them: one array in float64, one transfer to the device."""
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from foretrace._types import Array, Float
+from foretrace.stream.experts.shape import Shape
+from foretrace.stream.read.row import RawRow
+
+
+def width(shape: Shape) -> int:
+    """Return the number of elements of a packed row."""
+    return 3 + 2 * shape.inputs + len(shape.alarms)
+
+
+def pack(shape: Shape, rows: Sequence[RawRow], size: int | None = None) -> Float[np.ndarray, "C W"]:
+    """Return rows as one array.
+
+    Args:
+        shape: sizes of the streams.
+        rows: the rows.
+        size: number of rows; those beyond the given ones are missing.
+    """
+    out = np.zeros((size or len(rows), width(shape)))
+    out[len(rows) :, 0], out[len(rows) :, 1] = np.nan, shape.slots
+    inputs, end = 3 + shape.inputs, 3 + 2 * shape.inputs
+    for packed, row in zip(out, rows, strict=False):
+        packed[:3] = row.y, row.slot, row.is_new
+        packed[3:inputs], packed[inputs:end], packed[end:] = row.x, row.is_number, row.watched
+    return out
+
+
+def unpack(shape: Shape, row: Float[Array, "W"]) -> RawRow:
+    """Return the parts of a packed row."""
+    inputs, end = 3 + shape.inputs, 3 + 2 * shape.inputs
+    return RawRow(row[3:inputs], row[inputs:end], row[0], row[1], row[2], row[end:])

@@ -1,0 +1,63 @@
+"""Counts of the labels and predictions of each class, from which recall and precision follow.
+
+For a class with an alarm, rows are also counted by the log odds of its probability p:
+
+    bin = floor((log p / (1 - p) - log a / (1 - a)) / WIDTH),    a its threshold
+
+The bins are the same however many rows there are. One bin begins at the threshold, so that counts
+above it are exact; average precision takes the rows of a bin as equally likely.
+"""
+
+import jax.numpy as jnp
+import numpy as np
+
+from foretrace._types import Array, Float
+from foretrace.stream.experts.shape import Shape
+from foretrace.stream.read.scores import BINS, Tallies
+
+WIDTH = 0.04
+"""Width of a bin of log odds."""
+
+
+def new_tallies(shape: Shape) -> Tallies | None:
+    """Return the counts before the first row; None for numbers."""
+    counts = Tallies(jnp.zeros((3, shape.outputs)), jnp.zeros((len(shape.alarms), 2, BINS)))
+    return counts if shape.classes else None
+
+
+def tally(
+    tallies: Tallies,
+    index: Float[Array, ""],
+    output: Float[Array, "O"],
+    num_classes: Float[Array, ""],
+    watched: Float[Array, "K"],
+    alarms: tuple[float, ...],
+) -> Tallies:
+    """Return the counts with one more row.
+
+    Args:
+        tallies: counts before it.
+        index: index of its class, -1 without room.
+        output: logits that the row was given.
+        num_classes: number of classes that were known then, at least one.
+        watched: index of each class with an alarm; -1 before it came.
+        alarms: their thresholds.
+    """
+    places = jnp.arange(len(output), dtype=output.dtype)
+    known = jnp.where(places < num_classes, output, -jnp.inf)
+    is_label, is_answer = places == index, places == jnp.argmax(known).astype(output.dtype)
+    row = jnp.stack([is_label, is_answer, is_label & is_answer]).astype(output.dtype)
+    shares = jnp.exp(known - known.max())
+    shares = shares / shares.sum()
+    mine, least = places[None] == watched[:, None], np.asarray(alarms)
+    p = jnp.where(mine, shares[None], 0.0).sum(axis=1)
+    odds = jnp.log(p) - jnp.log1p(-p) - (np.log(least) - np.log1p(-least))
+    half = BINS // 2
+    found = jnp.floor(jnp.clip(odds / WIDTH, -half, half - 1)) + half
+    # The threshold itself is compared without rounding.
+    found = jnp.where(p >= least, jnp.maximum(found, half), jnp.minimum(found, half - 1))
+    is_bin = jnp.arange(BINS, dtype=output.dtype)[None] == found[:, None]
+    is_watched = (watched == index) & (watched >= 0)
+    sides = jnp.stack([~is_watched, is_watched], axis=1)
+    by_odds = (sides[:, :, None] & is_bin[:, None]).astype(output.dtype)
+    return Tallies(tallies.of_classes + row, tallies.by_odds + by_odds)

@@ -1,0 +1,193 @@
+"""The next steps of a series, learned value by value, for river and sktime."""
+
+import copy
+from collections import deque
+from collections.abc import Collection, Hashable, Sequence
+from typing import Any
+
+import numpy as np
+
+from foretrace._runs.signals import Uninterrupted
+from foretrace._runs.thread_lock import locked
+from foretrace.stream.model.intervals import bounded, check_coverage
+from foretrace.stream.model.model_config import ModelConfig, Size
+from foretrace.stream.python.arrays import Row
+from foretrace.stream.python.estimator import OnlineEstimator, check_row
+from foretrace.stream.read.ahead import Ahead
+from foretrace.stream.read.target import NumberTarget
+from foretrace.stream.runs.config import StreamConfig
+
+
+class NextSteps(OnlineEstimator):
+    """Learn a series value by value, and forecast as many steps ahead as are learned.
+
+    The last value is an input.
+
+    Args:
+        horizon: number of steps ahead that are learned; no more can be asked for.
+        size, model, features, member, members, at_least, words: as for `OnlineEstimator`.
+        known: features that are known in advance. A value of the series is then learned `horizon`
+            values later, with the features of the values behind it.
+
+    Raises:
+        ValueError: there are both a member and features that are known in advance.
+    """
+
+    def __init__(
+        self,
+        horizon: int = 12,
+        size: Size | None = None,
+        model: ModelConfig | None = None,
+        features: int | None = None,
+        member: Hashable | None = None,
+        members: int = StreamConfig.members,
+        at_least: float | None = None,
+        known: Sequence[Hashable] | None = None,
+        words: int = StreamConfig.words,
+    ):
+        if isinstance(known, str):
+            raise ValueError(f"known={known!r} must be a list of names, as [{known!r}]")
+        if known and member is not None:
+            raise ValueError(
+                f"known={known!r} beside member={member!r}: take one model for each member, or a "
+                "run on a file (ft.stream.run), which has both"
+            )
+        self.horizon = horizon
+        self.known = known
+        super().__init__(size, model, features, True, member, members, 0, words, at_least)
+
+    def _forget(self) -> None:
+        super()._forget()
+        self._answers: dict[int, Any] = {}  # newest forecast of the member in a slot
+        self._late: deque[tuple[Row, Any]] = deque()  # values that are learned later
+        self._ahead_of = Ahead(self.known or (), self.horizon)
+
+    @property
+    def _ahead(self) -> int:
+        return self.horizon
+
+    @property
+    def _unlagged(self) -> Collection[Hashable]:
+        return self._ahead_of.places
+
+    def _new_target(self, labels: Sequence[Any]) -> NumberTarget:
+        return NumberTarget(self.horizon, strict=True, at_least=self.at_least)
+
+    @locked
+    def learn_one(self, y: float, x: Row | None = None) -> None:
+        """Learn the next value of the series (of x's member), with x known at its step.
+
+        Raises:
+            TypeError: x is no dictionary.
+            ValueError: y is neither a number nor missing, or x names no member; nothing has
+                changed.
+        """
+        x = {} if x is None else x
+        self._check([x], [y])
+        self._ahead_of.check(x)
+        with Uninterrupted():
+            self._late.append((dict(x), y))  # x is the caller's
+            if len(self._late) > (self.horizon if self.known else 0):
+                self._learn_oldest()
+        self._say_news(4)
+
+    def _learn_oldest(self, xs: Sequence[Row] = ()) -> None:
+        """Learn the oldest value that waits; `xs` are features behind the last one."""
+        x, y = self._late.popleft()
+        later = [*(other for other, _ in self._late), *xs]
+        answer = self._learn(self._ahead_of.row(x, later), y)
+        if (slot := self._slot(None if self.member is None else x[self.member])) is not None:
+            self._answers[slot] = answer.newest
+
+    def _now(self, xs: Sequence[Row] | None) -> "NextSteps":
+        """Return the model behind the last value: a copy, if values are learned later."""
+        for x in xs or ():
+            check_row(x)
+            self._ahead_of.check(x)
+        if not self._late:
+            return self
+        model = copy.deepcopy(self)
+        while model._late:
+            model._learn_oldest(xs or ())
+        return model
+
+    @locked
+    def forecast(
+        self,
+        horizon: int,
+        xs: list[dict[Any, Any]] | None = None,
+        *,
+        member: Hashable | None = None,
+    ) -> list[float]:
+        """Return the next values; 0 before anything was learned.
+
+        Args:
+            horizon: number of values, at most as many as are learned.
+            xs: features of the steps ahead, in their order, of which those that are `known` in
+                advance are used.
+            member: name of the member. Default: the one that was learned last.
+
+        Raises:
+            ValueError: more values are asked for than are learned, or none, or a member of a model
+                without members.
+        """
+        found = self._now(xs)._newest_ahead(horizon, member)
+        return [0.0] * horizon if found is None else found[:horizon].tolist()
+
+    @locked
+    def forecast_interval(
+        self,
+        horizon: int,
+        coverage: float = 0.9,
+        xs: list[dict[Any, Any]] | None = None,
+        *,
+        member: Hashable | None = None,
+    ) -> list[tuple[float, float]]:
+        """Return the ends of an interval for each of the next values with this probability.
+
+        The intervals are calibrated by the errors of the forecasts so far, for each step ahead; a
+        member's are as wide as its own errors ask for.
+
+        Args:
+            horizon: number of values, at most as many as are learned.
+            coverage: share of the values to hold, at most 0.99.
+            xs: features of the steps ahead, as for `forecast`.
+            member: name of the member. Default: the one that was learned last.
+
+        Returns:
+            Lower and upper end of each; minus and plus infinity before anything was learned.
+
+        Raises:
+            ValueError: as for `forecast`, or the coverage is out of range.
+        """
+        check_coverage(coverage)
+        model = self._now(xs)
+        found = model._newest_ahead(horizon, member)
+        if found is None or model._intake is None or model._state is None:
+            return [(-np.inf, np.inf)] * horizon
+        margins = model._intake.margins(model._state, model._named(member), coverage)
+        _, low, high = bounded(found, margins, self.at_least)
+        return list(zip(low[:horizon].tolist(), high[:horizon].tolist(), strict=True))
+
+    def _newest_ahead(self, horizon: int, member: Hashable | None) -> np.ndarray | None:
+        """Return a member's newest forecast. None before any learning."""
+        if not isinstance(horizon, int | np.integer) or not 1 <= horizon <= self.horizon:
+            raise ValueError(
+                f"forecast(horizon={horizon!r}): steps 1 to {self.horizon} are learned; choose a "
+                "whole number among these, or make the model with a greater `horizon`"
+            )
+        if member is not None and self.member is None:
+            raise ValueError(f"forecast(member={member!r}): the model was made without `member`")
+        slot = self._slot(self._named(member))
+        return None if slot is None else self._answers[slot]
+
+    def _named(self, member: Hashable | None) -> Hashable | None:
+        """Return the name of a member; by default of the one that was learned last."""
+        if member is None and self._intake is not None:
+            return self._intake.streams.table.latest
+        return member
+
+    def _slot(self, name: Hashable) -> int | None:
+        """Return the slot of a member; None if it has no rows."""
+        slot = None if self._intake is None else self._intake.streams.table.find(name)
+        return None if slot is None or slot.is_new else slot.number

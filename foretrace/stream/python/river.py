@@ -1,0 +1,332 @@
+"""River estimators on top of the online learner: `ft.stream.Classifier`, `Regressor`, `Forecaster`.
+
+They learn row by row like every other model of river and remember the rows before. They work
+wherever river's models do: in pipelines, with metrics, in `evaluate.progressive_val_score`, with
+drift detectors. They need river: `pip install 'foretrace[river]'`.
+
+    model = ft.stream.Classifier(size="small")
+    for x, y in stream:
+        y_hat = model.predict_one(x)
+        model.learn_one(x, y)
+
+`learn_one` moves the state of the network on to the next row. `predict_one` returns the answer if
+this row came next, and changes nothing. The first row decides how many inputs there are; features
+that appear later take the room that is left (`features`), and a warning names the first one without
+room. A feature's first value decides whether it is a number, a date or a category. Refused calls
+change nothing, and threads may share a model.
+"""
+
+import math
+from collections.abc import Hashable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, Self
+
+import numpy as np
+
+from foretrace._runs.thread_lock import locked
+from foretrace.stream.model.intervals import bounded, check_coverage
+from foretrace.stream.model.model_config import ModelConfig, Size
+from foretrace.stream.python.arrays import Row, array_rows, frame_rows, targets_of
+from foretrace.stream.python.estimator import OnlineEstimator
+from foretrace.stream.python.next_steps import NextSteps
+from foretrace.stream.read.encode import WORDS
+from foretrace.stream.read.target import ClassTarget, NumberTarget, class_room
+from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.predict import shares_of
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+try:
+    from river import base
+    from river.time_series.base import Forecaster as RiverForecaster
+except ImportError as error:
+    raise ImportError("foretrace.stream needs river: pip install 'foretrace[river]'") from error
+
+LABELS = "earlier labels"
+"""Name of the earlier labels among the features."""
+
+
+class RowEstimator(OnlineEstimator):
+    """What classifier and regressor have in common: each row has a label of its own."""
+
+    predict_one: Any
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {}
+        yield {"model": ModelConfig("small", depth=1, model_size=16)}
+
+    @locked
+    def learn_one(self, x: Row, y: Any, id: Hashable = None) -> None:
+        """Learn from the next row and its label; with `delay`, from the row of `id` or the oldest.
+
+        A class is taken as it is, such as " " or "?", but None, NaN and "" are missing. Equal
+        labels are one class, which is predicted as it came first: 1, 1.0 and True.
+
+        Raises:
+            TypeError: the row is no dictionary, or the label or the id cannot be hashed; nothing
+                has changed.
+            ValueError: a number is neither a number nor missing, or no row waits for its label;
+                nothing has changed.
+        """
+        self._learn_row(x, y, id)
+
+    @locked
+    def learn_many(self, X: "pd.DataFrame", y: Iterable[Any]) -> None:
+        """Learn from rows in their order, as `learn_one` does; if one is refused, from none.
+
+        Raises:
+            ValueError: X and y do not fit each other, or a number is neither a number nor missing.
+            TypeError: a label cannot be hashed.
+        """
+        self._learn_all(frame_rows(X), targets_of(y))
+
+    @locked
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
+        """Learn from the rows of an array, in their order; features are named by their column.
+
+        Args:
+            X: rows.
+            y: their labels.
+            classes: labels to come, for which the first call makes room.
+
+        Raises:
+            ValueError, TypeError: as for `learn_many`.
+        """
+        self._learn_all(array_rows(X), targets_of(y), () if classes is None else list(classes))
+        return self
+
+    @locked
+    def feature_importance(self, X: "pd.DataFrame", y: Iterable[Any]) -> dict[Hashable, float]:
+        """Return the share of each feature, and of earlier labels, in the predictions.
+
+        It is the share in their squared change if values of the feature change places. Nothing is
+        learned; before anything was learned, there are no shares.
+
+        Args:
+            X: two rows or more, which come next.
+            y: their labels.
+
+        Raises:
+            ValueError, TypeError: as for `learn_many`; or there is only one row.
+        """
+        rows, labels = frame_rows(X), targets_of(y)
+        self._check(rows, labels)
+        if self._intake is None or self._state is None:
+            return {}
+        if any(LABELS in row for row in rows):
+            raise ValueError(f"a feature is named {LABELS!r}, as the share of labels is; rename it")
+        rows = [{**row, LABELS: label} for row, label in zip(rows, labels, strict=True)]
+        names = {name: None for row in rows for name in row if name != self.member}
+        return shares_of(self._intake, self._state, rows, names, LABELS)
+
+    @locked
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the prediction for rows of an array, each as if it came next."""
+        return np.asarray([self.predict_one(x) for x in array_rows(X)])
+
+
+class Classifier(RowEstimator, base.MiniBatchClassifier):
+    """Classifier that learns online and remembers earlier rows: experts, or a network.
+
+    Args:
+        size: short for `model=ModelConfig(size=size)`, such as "small"; one of the two is given.
+        model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
+        features: number of inputs but for words: a number takes 2, a category 16, a date 7. A
+            feature that finds no room is left out, and a warning says so. Default: as many as the
+            first row needs, and room for later features, at least 64 in all.
+        classes: maximum number of classes. A warning names the first label without room. Default:
+            16, or twice the number of labels in the first call of `learn_many` or `partial_fit`, if
+            that is more; room doubles, with a warning, when a later class comes.
+        previous: whether the last known label is an input.
+        member: feature that names the sensor, user or place of a row. Each member has its own
+            memory, all share the network. The feature is no input. None if all rows belong to one
+            stream.
+        members: maximum number of members; when full, the member seen least recently is replaced.
+        delay: number of rows after which a label has come, as --delay of the command. With a delay,
+            asking for the prediction of a row says that it has come, and `learn_one` gives the
+            oldest row that waits its label, before `delay` further rows have come; see
+            `evaluate.progressive_val_score(…, delay=…)`. Labels that come in another order, or not
+            all, need an `id`, given with prediction and label.
+        words: number of inputs of each feature that is a text: whose value in the first row has
+            eight words or more. 0 takes it for a category.
+
+    >>> model = Classifier(size="small", features=4, classes=2)
+    >>> for i in range(20):
+    ...     model.learn_one({"x": i % 2}, i % 2 == 0)
+    >>> sorted(model.predict_proba_one({"x": 1}))
+    [False, True]
+    """
+
+    def __init__(
+        self,
+        size: Size | None = None,
+        model: ModelConfig | None = None,
+        features: int | None = None,
+        classes: int | None = None,
+        previous: bool = True,
+        member: Hashable | None = None,
+        members: int = StreamConfig.members,
+        delay: int = 0,
+        words: int = WORDS,
+    ):
+        self.classes = classes
+        super().__init__(size, model, features, previous, member, members, delay, words)
+
+    _predicts_classes = True
+
+    @property
+    def _multiclass(self) -> bool:
+        return True
+
+    def _new_target(self, labels: Sequence[Any]) -> ClassTarget:
+        room = class_room(labels) if self.classes is None else self.classes
+        return ClassTarget(room, as_text=False, grows=self.classes is None)
+
+    @locked
+    def predict_proba_one(self, x: Row, id: Hashable = None, **_: Any) -> dict[Any, float]:
+        """Return the probability of every label seen so far, if this row came next.
+
+        Args:
+            x: features of the row.
+            id: name of the row, by which `learn_one` finds it; it counts with `delay` alone.
+        """
+        answer = self._answer(x, id)
+        if answer is None or self._intake is None:
+            return {}
+        target, count = self._intake.target, answer.num_classes
+        assert isinstance(target, ClassTarget) and count is not None
+        shares = target.probabilities(np.asarray(answer.newest), int(count)).tolist()
+        return dict(zip(target.classes[: len(shares)], shares, strict=True))
+
+    @locked
+    def predict_proba_many(self, X: "pd.DataFrame") -> "pd.DataFrame":
+        """Return the probabilities for rows, each as if it came next."""
+        import pandas as pd
+
+        return pd.DataFrame(
+            [self.predict_proba_one(x) for x in frame_rows(X)], index=getattr(X, "index", None)
+        )
+
+
+class Regressor(RowEstimator, base.MiniBatchRegressor):
+    """Regressor that learns online and remembers earlier rows: experts, or a network.
+
+    Args:
+        size: short for `model=ModelConfig(size=size)`, such as "small"; one of the two is given.
+        model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
+        features: number of inputs but for words: a number takes 2, a category 16, a date 7. A
+            feature that finds no room is left out, and a warning says so. Default: as many as the
+            first row needs, and room for later features, at least 64 in all.
+        previous: whether the last known target is an input.
+        member: feature that names the sensor, user or place of a row. Each member has its own
+            memory, all share the network. The feature is no input. None if all rows belong to one
+            stream.
+        members: maximum number of members; when full, the member seen least recently is replaced.
+        delay: number of rows after which a label has come, as --delay of the command. With a delay,
+            asking for the prediction of a row says that it has come, and `learn_one` gives the
+            oldest row that waits its label, before `delay` further rows have come; see
+            `evaluate.progressive_val_score(…, delay=…)`. Labels that come in another order, or not
+            all, need an `id`, given with prediction and label.
+        words: number of inputs of each feature that is a text: whose value in the first row has
+            eight words or more. 0 takes it for a category.
+        at_least: lower bound of predictions and of the ends of their intervals, such as 0 for
+            counts. Default: none.
+
+    >>> model = Regressor(size="small", features=4)
+    >>> for i in range(20):
+    ...     model.learn_one({"x": i % 2}, i % 2)
+    >>> round(model.predict_one({"x": 1})) in (0, 1)
+    True
+    """
+
+    def _new_target(self, labels: Sequence[Any]) -> NumberTarget:
+        return NumberTarget(strict=True, at_least=self.at_least)
+
+    @locked
+    def predict_one(self, x: Row, id: Hashable = None) -> float:
+        """Return the prediction if this row came next; 0 before anything was learned.
+
+        Args:
+            x: features of the row.
+            id: name of the row, by which `learn_one` finds it; it counts with `delay` alone.
+        """
+        answer = self._answer(x, id)
+        return 0.0 if answer is None else float(answer.newest[0])
+
+    @locked
+    def predict_interval_one(
+        self, x: Row, coverage: float = 0.9, id: Hashable = None
+    ) -> tuple[float, float]:
+        """Return the ends of an interval that holds the target with this probability.
+
+        The intervals are calibrated by the errors of the predictions so far, without any assumption
+        on the data.
+
+        Args:
+            x: features of the row.
+            coverage: share of the targets to hold, at most 0.99.
+            id: name of the row, as for `predict_one`.
+
+        Returns:
+            The lower and the upper end; minus and plus infinity before anything was learned.
+
+        Raises:
+            ValueError: the coverage is out of range.
+        """
+        check_coverage(coverage)
+        answer = self._answer(x, id)
+        if answer is None or self._intake is None or self._state is None:
+            return -math.inf, math.inf
+        name = None if self.member is None else x[self.member]
+        margins = self._intake.margins(self._state, name, coverage)
+        _, low, high = bounded(np.asarray(answer.newest), margins, self.at_least)
+        return float(low[0]), float(high[0])
+
+    @locked
+    def predict_many(self, X: "pd.DataFrame") -> "pd.Series":
+        """Return the predictions for rows, each as if it came next."""
+        import pandas as pd
+
+        return pd.Series(
+            [self.predict_one(x) for x in frame_rows(X)],
+            index=getattr(X, "index", None),
+            dtype="float64",
+        )
+
+
+class Forecaster(NextSteps, RiverForecaster):
+    """Forecaster of a series' next steps, learned online: experts, or a network.
+
+    The last target is an input. `SktimeForecaster` learns a series at a time.
+
+    Args:
+        horizon: number of steps ahead that are learned; no more can be asked for.
+        size: short for `model=ModelConfig(size=size)`, such as "small"; one of the two is given.
+        model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
+        features: number of inputs but for words: a number takes 2, a category 16, a date 7. A
+            feature that finds no room is left out, and a warning says so. Default: as many as the
+            first row needs, and room for later features, at least 64 in all.
+        member: feature that names the sensor, user or place of a row. Each member has its own
+            memory, all share the network. The feature is no input. None if all rows belong to one
+            stream.
+        members: maximum number of members; when full, the member seen least recently is replaced.
+        at_least: lower bound of forecasts and of the ends of their intervals, such as 0 for counts.
+            Default: none.
+        known: features of numbers that are known in advance, such as a promotion; `forecast` takes
+            their values of the steps ahead as `xs`. A value is then learned `horizon` values later.
+        words: number of inputs of each feature that is a text: whose value in the first row has
+            eight words or more. 0 takes it for a category.
+
+    >>> model = Forecaster(horizon=2, size="small", features=4)
+    >>> for i in range(20):
+    ...     model.learn_one(i % 2)
+    >>> len(model.forecast(2))
+    2
+    """
+
+    @classmethod
+    def _unit_test_params(cls) -> Iterator[dict[str, Any]]:
+        yield {}
+        yield {"model": ModelConfig("small", depth=1, model_size=16)}

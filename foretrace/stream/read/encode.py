@@ -1,0 +1,330 @@
+"""Words of a row as numbers, in a vector of a fixed width.
+
+    numeric      the number as it is, NaN where it is missing, and a place for a missing flag
+    categorical  one-hot in the order of appearance; the first is for missing and unknown ones
+    time         sine and cosine of the time of day, of the week and of the year, and a missing flag
+    text         number of each word at the place of its hash, over the root of the number of all
+    undecided    as a missing number, until the first value decides the kind
+
+A value that is not a finite number is missing, and counted. The program of the stream turns numbers
+into running units.
+"""
+
+import copy
+import dataclasses
+import math
+import zlib
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any, Literal, Self
+
+import numpy as np
+
+from foretrace.stream.read.learned import Counting, check_fits
+from foretrace.stream.read.row import RawRow
+from foretrace.stream.read.schema import Column, Kind, infer_kind
+from foretrace.stream.read.values import (
+    MAX_ABS_VALUE,
+    as_number,
+    as_text,
+    as_time,
+    as_words,
+    is_absent,
+    is_missing,
+    shown,
+)
+
+Outliers = Literal["clip", "mask", "stop"]
+
+CATEGORIES = 16
+"""Number of inputs of a categorical column, unless another is given."""
+
+WORDS = 1024
+"""Number of inputs for the words of a column of texts, unless another is given."""
+
+SPARE_FEATURES = 32
+"""Number of inputs for columns that appear after the first rows."""
+
+_DAY, _WEEK, _YEAR = 86400.0, 604800.0, 31556952.0
+_TIME_SIZE = 7
+
+
+def room(columns: Iterable[Column], categories: int = CATEGORIES, hashed: int = WORDS) -> int:
+    """Return the number of inputs that columns need, whatever those without a value turn out to be.
+
+    >>> room([Column("x", "numeric"), Column("c", "categorical"), Column("u", "undecided")])
+    36
+    """
+    spare = max(categories, _TIME_SIZE)
+    sizes = _sizes(categories, hashed)
+    return sum(sizes[c.kind] + spare * (c.kind == "undecided") for c in columns)
+
+
+def _sizes(categories: int, hashed: int) -> dict[Kind, int]:
+    """Return the number of inputs of a column of each kind."""
+    return {
+        "numeric": 2,
+        "undecided": 2,
+        "categorical": categories,
+        "time": _TIME_SIZE,
+        "text": hashed,
+    }
+
+
+class EncodingError(ValueError):
+    """A value that the policy for outliers refuses."""
+
+
+@dataclasses.dataclass(init=False, eq=False)
+class Encoder(Counting):
+    """Turn rows into vectors of a fixed width, learning columns and categories as it goes.
+
+    Args:
+        columns: columns that are encoded. The first value of an undecided one decides its kind.
+        width: number of features; by default as many as the columns need. Columns that appear later
+            take the rest.
+        categories: number of features of a categorical column, the first of them for missing and
+            unknown categories.
+        hashed: number of features of a column of texts, the last ones of the row; words with the
+            same hash share a feature.
+        stops: whether a value of a column of numbers that is no finite number raises an error; else
+            it is missing.
+        adopt: whether columns that appear later are added, as long as there is room.
+        ignore: columns that are never added.
+        unlagged: columns whose earlier values are in other columns of the row.
+
+    Attributes:
+        columns: kind of each column, and its first place in the vector of a row.
+        words: categories of each column of categories, numbered from 1 in the order of appearance.
+        used: number of features that the columns but for texts use.
+
+    >>> encoder = Encoder([Column("x", "numeric"), Column("c", "categorical")], categories=3)
+    >>> encoder.width
+    5
+    >>> for x in (1.0, 3.0):
+    ...     vector = encoder.encode({"x": x, "c": "red"}).x
+    >>> vector.tolist()
+    [3.0, 0.0, 0.0, 1.0, 0.0]
+    """
+
+    columns: dict[Any, tuple[Kind, int]]
+    words: dict[Any, dict[str, int]]
+    used: int
+
+    def __init__(
+        self,
+        columns: Iterable[Column] = (),
+        *,
+        width: int | None = None,
+        categories: int = CATEGORIES,
+        hashed: int = WORDS,
+        stops: bool = False,
+        adopt: bool = False,
+        ignore: Iterable[Any] = (),
+        unlagged: Iterable[Any] = (),
+    ):
+        if categories < 2:
+            raise ValueError(
+                f"categories={categories} must be at least 2: one is for the missing and the "
+                "unknown"
+            )
+        super().__init__()
+        self.categories = categories
+        self.sizes = _sizes(categories, hashed)
+        self.stops = stops
+        self.adopt = adopt
+        self.ignore = frozenset(ignore)
+        self.unlagged = frozenset(unlagged)
+        self.given = list(columns)
+        self.columns, self.words, self.used = {}, {}, 0
+        self.num_words = hashed * sum(column.kind == "text" for column in self.given)
+        self.width = room(self.given, categories, hashed) if width is None else width
+        self._look_up()
+        for column in self.given:
+            if not self._add(column):
+                raise ValueError(
+                    f"width={width} has no room for column {column.name!r}; make it larger"
+                )
+
+    def encode(self, row: Mapping[Any, Any], *, learn: bool = True) -> RawRow:
+        """Return a row as numbers.
+
+        Args:
+            row: values of the columns; a column without a value is missing.
+            learn: whether the row changes columns and vocabularies for good. The vector is the same
+                either way: the row's after it was learned.
+
+        Raises:
+            EncodingError: a value is no finite number, and the policy is to stop.
+        """
+        if not learn:
+            return self._draft().encode(row)
+        self.look_at(row)
+        out = [0.0] * self.width  # faster than an array, value by value
+        for name, (kind, at) in self.columns.items():
+            value = row.get(name)
+            if kind == "numeric":
+                out[at] = self._number(name, value)
+            elif kind == "categorical":
+                out[at + self._category(name, value)] = 1.0
+            elif kind == "time":
+                out[at : at + _TIME_SIZE] = self._time(name, value)
+            elif kind == "text":
+                out[at : at + self.sizes[kind]] = self._text(value)
+            else:
+                out[at + 1] = 1.0
+                self.counts["missing"] += 1
+        return RawRow(np.array(out), self._is_number)
+
+    def _draft(self) -> Self:
+        """Return a copy that learns without changing this encoder, and refuses nothing."""
+        draft = copy.copy(self)
+        draft.stops = False
+        draft.columns, draft.counts, draft.news = dict(self.columns), Counter(), []
+        draft.words = {name: dict(words) for name, words in self.words.items()}
+        return draft
+
+    def look_at(self, row: Mapping[Any, Any]) -> None:
+        """Decide undecided columns that have a value, and add later columns, if asked for."""
+        for name in self.undecided:
+            if not is_missing(row.get(name)):
+                self._decide(name, row[name])
+        if self.adopt and not row.keys() <= self.columns.keys() | self.ignore:
+            self._adopt(row)
+
+    @property
+    def number_places(self) -> tuple[int, ...]:
+        """Places of the numbers with lags in a row's vector, and of what may turn out to be one."""
+        lagged = (place for name, place in self.columns.items() if name not in self.unlagged)
+        return tuple(at for kind, at in lagged if kind in ("numeric", "undecided"))
+
+    @property
+    def category_places(self) -> tuple[tuple[int, int], ...]:
+        """Place and number of the indicators of each column of categories in a row's vector."""
+        places = (at for kind, at in self.columns.values() if kind == "categorical")
+        return tuple((at, self.categories) for at in places)
+
+    def _adopt(self, row: Mapping[Any, Any]) -> None:
+        # Sorted by name: the order of the row's keys must not matter.
+        for name in sorted(row.keys() - self.columns.keys() - self.ignore, key=str):
+            self._add(Column(name, infer_kind([row[name]])))
+
+    def _decide(self, name: Any, value: Any) -> None:
+        """Give an undecided column the kind of its first value; a number stays in place."""
+        kind = infer_kind([value])
+        self._add(Column(name, kind), self.columns[name][1] if kind == "numeric" else None)
+
+    def _add(self, column: Column, at: int | None = None) -> bool:
+        """Return whether there is room for a column; `at` is its place if it has one."""
+        name, kind = column
+        at = self._take(kind) if at is None else at
+        if at is not None:
+            self.columns[name] = (kind, at)
+            if kind == "categorical":
+                self.words[name] = {}
+            self._look_up()
+        elif kind != "undecided":  # a column without a value loses nothing yet
+            self._tell(
+                "values of columns without room",
+                f"{shown(name)} finds no room in {self.width} inputs and is left out, as is every "
+                "later column that needs more; in Python, raise `features`",
+            )
+        return at is not None
+
+    def _take(self, kind: Kind) -> int | None:
+        """Return the place of a new column of a kind; None if there is no room."""
+        at, size = self.used, self.sizes[kind]
+        if kind == "text":
+            others = sum(other == "text" for other, _ in self.columns.values())
+            return self.width - (others + 1) * size
+        if at + size > self.width - self.num_words:
+            return None
+        self.used += size
+        return at
+
+    def _look_up(self) -> None:
+        """Note what each row asks of the columns; a copy goes on with what it was."""
+        kinds = {name: kind for name, (kind, _) in self.columns.items()}
+        self.undecided = [name for name, kind in kinds.items() if kind == "undecided"]
+        self._is_number = np.zeros(self.width)
+        self._is_number[[at for kind, at in self.columns.values() if kind == "numeric"]] = 1.0
+
+    def _number(self, name: Any, value: Any) -> float:
+        """Return a number; NaN if it is missing, or none."""
+        # Most values are finite numbers, and no text that stands for a missing value is one.
+        number = as_number(value)
+        if number is not None and abs(number) < MAX_ABS_VALUE:
+            return number
+        if (number is None or number != number) and is_missing(value):
+            self.counts["missing"] += 1
+            return math.nan
+        if number is not None:
+            self.counts["infinite"] += 1
+        else:
+            self._tell(
+                "not a number",
+                f"{shown(name)} is a column of numbers and holds {shown(value)}, which "
+                "counts as missing, as does every later value that is no number",
+            )
+        if self.stops:
+            raise EncodingError(
+                f"column {name!r} holds {str(value)[:80]!r}, which is no finite number; clean the "
+                "source, or choose --outliers clip or mask"
+            )
+        return math.nan
+
+    def _category(self, name: Any, value: Any) -> int:
+        if is_absent(value):
+            self.counts["missing"] += 1
+            return 0
+        words, word = self.words[name], as_text(value)
+        number = words.get(word)
+        if number is None:
+            if len(words) == self.categories - 1:
+                self.counts["unknown categories"] += 1
+                return 0
+            number = words[word] = len(words) + 1
+        return number
+
+    def _time(self, name: Any, value: Any) -> list[float]:
+        seconds = None if is_missing(value) else as_time(value)
+        if seconds is None:
+            if is_missing(value):
+                self.counts["missing"] += 1
+            else:
+                self._tell(
+                    "not a date",
+                    f"{shown(name)} is a column of dates and holds {shown(value)}, which counts "
+                    "as missing, as does every later value that is not read as a date",
+                )
+            return [0.0] * (_TIME_SIZE - 1) + [1.0]
+        angles = [2 * math.pi * (seconds % period) / period for period in (_DAY, _WEEK, _YEAR)]
+        return [f(angle) for angle in angles for f in (math.sin, math.cos)] + [0.0]
+
+    def _text(self, value: Any) -> list[float]:
+        """Return the inputs of a text."""
+        words, out = as_words(value), [0.0] * self.sizes["text"]
+        self.counts["missing"] += not words
+        for word in words:
+            # Python's own hash changes with each process.
+            place = zlib.crc32(word.encode(errors="surrogatepass")) % len(out)
+            out[place] += len(words) ** -0.5
+        return out
+
+    def _restored(self) -> None:
+        columns = [Column(name, kind) for name, (kind, _) in self.columns.items()]
+        pairs = zip(self.given, columns, strict=False)
+        fits = all(a.name == b.name and a.kind in (b.kind, "undecided") for a, b in pairs)
+        others = len(columns) - len(self.given)
+        fits &= others == 0 or (others > 0 and self.adopt)
+        check_fits(fits, "columns", columns, f"{self.given}"[:1000])
+        check_fits(0 <= self.used <= self.width, "used", self.used, f"0 to {self.width}")
+        for name, (kind, at) in self.columns.items():
+            most = (self.width if kind == "text" else self.used) - self.sizes[kind]
+            check_fits(0 <= at <= most, f"place of {name}", at, f"0 to {most}")
+        names = {column.name for column in columns if column.kind == "categorical"}
+        check_fits(self.words.keys() == names, "words", self.words, f"categories of {names}")
+        for name, words in self.words.items():
+            fits = [*words.values()] == [*range(1, len(words) + 1)] and len(words) < self.categories
+            check_fits(fits, f"words of {name}", words, f"at most {self.categories - 1}, numbered")
+        self._look_up()

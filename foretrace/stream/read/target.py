@@ -1,0 +1,267 @@
+"""Predicted quantity: a class out of a set that grows, or numbers."""
+
+import dataclasses
+import math
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import numpy as np
+
+from foretrace.stream.read.learned import Counting, check_fits
+from foretrace.stream.read.values import (
+    MAX_ABS_VALUE,
+    as_label,
+    as_number,
+    check_hashable,
+    check_number,
+    is_absent,
+    is_missing,
+    only_element,
+    shown,
+)
+
+
+def class_room(values: Iterable[Any]) -> int:
+    """Return the maximum number of classes of a stream whose first labels are given.
+
+    >>> class_room(["a", "b", None]), class_room(range(20))
+    (16, 40)
+    """
+    return max(16, 2 * len({as_label(value) for value in values if not is_absent(value)}))
+
+
+def _nowhere(capacity: int) -> bool:
+    return False
+
+
+MANY = 256
+"""Capacity from which it grows only while classes repeat: names of rows cannot be learned."""
+
+
+@dataclasses.dataclass(init=False, eq=False)
+class ClassTarget(Counting):
+    """A class; classes are numbered in the order of their appearance, up to a capacity.
+
+    Every value is a class as it is, such as " " or "?", but for None, NaN and the empty text: these
+    are missing.
+
+    Args:
+        capacity: maximum number of classes. Later ones are counted, and count as wrongly predicted;
+            they are not learned.
+        grows: whether the capacity doubles for a later class, if `has_room` says so. From `MANY`
+            on, the known classes must have come twice on average.
+        look_ahead: number of labels from which a new class may show that numbers were taken for
+            classes, which is told once; None if they are classes for sure.
+        as_text: whether classes are compared by their text, `as_label`, as for rows of files: the
+            number 1 is also the text "1". Otherwise they are compared as keys of a dictionary.
+            Either way 1, 1.0 and True are one class, which is predicted as it came first.
+        alarms: texts of the classes with an alarm.
+
+    Attributes:
+        classes: classes in the order of their appearance, each as it came first.
+        num_labels: number of labels that have a place.
+
+    >>> target = ClassTarget(4)
+    >>> [target.read(y) for y in ("up", "-", "up", None)]
+    [0.0, 1.0, 0.0, nan]
+    """
+
+    classes: list[str | bool | int | float]
+    num_labels: int
+
+    def __init__(
+        self,
+        capacity: int,
+        *,
+        as_text: bool = True,
+        grows: bool = False,
+        look_ahead: int | None = None,
+        alarms: Iterable[str] = (),
+    ):
+        if capacity < 2:
+            raise ValueError(f"classes={capacity} must be at least 2")
+        super().__init__()
+        self.output_size = self.first_size = capacity
+        self.as_text = as_text
+        self.grows = grows
+        self.look_ahead = look_ahead
+        self.alarms = tuple(alarms)
+        self._later_numbers = 0
+        self._is_memory_full = False
+        self.has_room: Callable[[int], bool] = _nowhere
+        self.classes, self.num_labels = [], 0
+        self._places: dict[Any, int] = {}
+        self._shown: dict[str, int] = {}
+
+    def check(self, value: Any, name: str = "the target") -> None:
+        """Raise an error if a value cannot be a class.
+
+        Raises:
+            TypeError: it cannot be hashed, and classes are not compared by their text.
+        """
+        if not self.as_text:
+            check_hashable(value, name)
+
+    def read(self, value: Any, *, learn: bool = True) -> float:
+        """Return a class's index: -1 if there is no room for it, NaN if the value is missing."""
+        if is_absent(value):
+            self.counts["missing targets"] += learn
+            return math.nan
+        plain = self.plain(value)
+        key = as_label(plain) if self.as_text else plain
+        place = self._places.get(key)
+        if place is None:
+            if not learn:
+                return math.nan
+            self._doubt(value)
+            if len(self.classes) == self.output_size and not self._grow(value):
+                self._count_without_room(value)
+                return -1.0
+            place = self._places[key] = self._shown[str(plain)] = len(self.classes)
+            self.classes.append(plain)
+        self.num_labels += learn
+        return float(place)
+
+    @property
+    def watched(self) -> list[int]:
+        """Index of each class with an alarm, by its text; -1 before its first label."""
+        return [self._places.get(as_label(a), self._shown.get(a, -1)) for a in self.alarms]
+
+    def plain(self, value: Any) -> Any:
+        """Return a class as it is kept: as JSON can hold it, if compared by text."""
+        if is_absent(value):
+            return None
+        value = only_element(value)
+        if isinstance(value, np.generic) and value.dtype.kind not in "mM":
+            value = value.item()  # NumPy's own numbers do not compare with all of Python's
+        if not self.as_text or (isinstance(value, bool | int | float) and abs(value) < 2**53):
+            return value
+        return as_label(value)
+
+    def _doubt(self, value: Any) -> None:
+        """Tell if a new class is a number among numbers that classes would hardly be named by.
+
+        One more whole number beside the others may be a rare class; two are told.
+        """
+        labels = self.num_labels + self.counts["missing targets"]
+        if self.look_ahead is None or labels < self.look_ahead:
+            return
+        numbers = [as_number(one) for one in (value, *self.classes)]
+        finite = [one for one in numbers if one is not None and math.isfinite(one)]
+        if len(finite) < len(numbers) or not self.classes:
+            return
+        number, *others = finite
+        is_beside = number % 1 == 0 and min(others) - 1 <= number <= max(others) + 1
+        self._later_numbers += 1
+        if is_beside and self._later_numbers < 2:
+            return
+        self.look_ahead = None
+        self.news.append(
+            f"the target is {str(value)[:80]}, a number that was not among the first labels, and "
+            "is taken for a class; if it is a number, begin again with --task regression, else "
+            "say --task classification"
+        )
+
+    def _grow(self, value: Any) -> bool:
+        """Double the capacity, if classes repeat and there is room."""
+        size = self.output_size
+        if not self.grows or (size >= MANY and self.num_labels < 2 * size):
+            return False
+        if self._is_memory_full or not self.has_room(2 * size):
+            self._is_memory_full = True
+            return False
+        self.output_size = 2 * size
+        self.news.append(
+            f"the class {shown(value)} is one more than the {size} there was room for: from "
+            f"here on there is room for {2 * size}, in a new program; what was learned is kept. "
+            "Give the number of `classes` for room from the beginning"
+        )
+        return True
+
+    def _count_without_room(self, value: Any) -> None:
+        advice = "room grows once the known ones have come twice on average"
+        if not self.grows or self._is_memory_full:
+            advice = "there is no memory for more" if self.grows else "raise `classes`"
+        self._tell(
+            "classes without room",
+            f"the class {shown(value)} is one more than the {self.output_size} there is room "
+            f"for, so it is neither learned nor predicted, as are all later ones; {advice}",
+        )
+
+    def probabilities(self, output: np.ndarray, count: int | None = None) -> np.ndarray:
+        """Return the probabilities of the first `count` classes. Default: of all that are known."""
+        logits = np.asarray(output, np.float64)[: len(self.classes) if count is None else count]
+        weights = np.exp(logits - logits.max(initial=-np.inf))
+        return weights / weights.sum()
+
+    def _restored(self) -> None:
+        self.output_size = self.first_size  # it has grown for the first class without a place
+        while self.grows and self.output_size < len(self.classes):
+            self.output_size *= 2
+        self._places = {as_label(value): i for i, value in enumerate(self.classes)}
+        self._shown = {str(value): i for i, value in enumerate(self.classes)}
+        fits = len(self._places) == len(self.classes) <= self.output_size
+        check_fits(fits, "classes", self.classes, f"distinct, and at most {self.output_size}")
+
+
+class NumberTarget(Counting):
+    """A number now, or at each of the next steps.
+
+    Args:
+        outputs: how many numbers are predicted: one, or one for each step ahead.
+        strict: whether a target that is neither a number nor missing is refused instead of counted.
+        at_least: lower bound of predictions; a first number below it gives a warning.
+    """
+
+    watched = ()  # no class has an alarm
+
+    def __init__(self, outputs: int = 1, *, strict: bool = False, at_least: float | None = None):
+        super().__init__()
+        self.at_least = at_least
+        self.output_size = outputs
+        self.strict = strict
+
+    def check(self, value: Any, name: str = "the target") -> None:
+        """Raise an error if a target is neither a number nor missing, and such a one is refused.
+
+        Raises:
+            ValueError: the target is something else.
+        """
+        if self.strict:
+            check_number(value, name)
+
+    def read(self, value: Any, *, learn: bool = True) -> float:
+        """Return a target as a number; NaN if it is missing, infinite, or no number."""
+        number = as_number(value)  # no text that stands for a missing value is a finite number
+        if number is not None and abs(number) < MAX_ABS_VALUE:
+            if learn and self.at_least is not None and number < self.at_least:
+                self._tell(
+                    "targets below the bound",
+                    f"the target is {number:g}, and no prediction is below at_least="
+                    f"{self.at_least:g}; choose a lower bound, or none",
+                )
+            return number
+        if learn:
+            self._count_unusable(value, number)
+        return math.nan
+
+    def plain(self, value: Any) -> float | str | None:
+        """Return a target as it is kept while it waits: as JSON can hold it."""
+        number = as_number(value)
+        return None if is_absent(value) else as_label(value) if number is None else number
+
+    def _count_unusable(self, value: Any, number: float | None) -> None:
+        if is_missing(value):
+            self.counts["missing targets"] += 1
+        elif number is not None:
+            self.counts["infinite targets"] += 1
+        else:
+            self._tell(
+                "targets that are no number",
+                f"the target holds {shown(value)}, which is no number: nothing is learned from "
+                "this row, nor from later ones like it",
+            )
+
+
+Target = ClassTarget | NumberTarget
+"""A predicted quantity."""

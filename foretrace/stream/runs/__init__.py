@@ -1,0 +1,1 @@
+"""Runs of `foretrace stream` and `predict`: options, plan, files, tables and figures."""

@@ -1,0 +1,280 @@
+"""Options of a run of `foretrace stream`; the docstring is the help of the command."""
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Literal
+
+import tyro
+from tyro.conf import Positional
+
+from foretrace.stream.model.intervals import check_at_least, check_coverage
+from foretrace.stream.model.model_config import MOST, ModelConfig
+from foretrace.stream.read.ahead import Ahead
+from foretrace.stream.read.encode import WORDS, Outliers
+from foretrace.stream.read.formats import UNIX, check_date_format
+from foretrace.stream.read.lines import Encoding
+from foretrace.stream.read.schema import Kind
+from foretrace.stream.read.source import BadRows, Format
+from foretrace.stream.read.values import as_number
+
+LEAST = {"horizon": 0, "delay": 0, "words": 0}
+LEAST |= dict.fromkeys(("members", "log_every", "checkpoint_every"), 1)
+"""Lower limits of options."""
+
+STDOUT = "-"
+"""Name of standard output, where predictions may go."""
+
+FAST_CHUNK = 32
+"""Number of rows that are learned in one call for the size `fast`."""
+
+LOOK_AHEAD = 200
+"""Number of rows that decide the kinds of the columns and the target before any is learned."""
+
+LINE_FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
+"""Format of a file of predictions by its suffix."""
+
+Task = Literal["auto", "classification", "regression"]
+Backend = Literal["jax", "native"]
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamConfig:
+    """A stream, how its rows are read, and the model that learns from it.
+
+    Args:
+        source: CSV, TSV, JSON-lines, parquet or text file, gzip or not; - for standard input.
+        target: column to predict. Not needed for a text, whose next character is predicted.
+        task: whether the target is a class or a number. Default: a class if it is text, or has 2 to
+            20 different whole numbers in the first rows and no others.
+        horizon: number of rows ahead whose targets are predicted; 0 predicts the target of the row
+            itself.
+        known: columns of numbers that are known in advance, such as a promotion: a forecast sees
+            their values in the rows that it is for. Rows at the end of the file without a target
+            are rows to come: they only tell these values.
+        delay: number of rows after which a label becomes known. A row is learned when its label
+            comes.
+        previous: whether the last known target is an input, of the network and of the experts.
+        member: column that names the sensor, user or place of a row. Each member has its own memory
+            and its own delay, horizon and last known target; all share the network. The column is
+            no input.
+        members: maximum number of members; when full, the member seen least recently is replaced.
+        reset: column that is true or 1 on the first row of an episode. The memory (of that member)
+            then starts anew, and its pending labels are dropped. The column is no input.
+        id: column that names a row in the predictions. The column is no input.
+        predictions: file NAME.csv or NAME.jsonl for the prediction of each row, which is written
+            before the next row is read; - for CSV on standard output. Default: none.
+        numeric: columns that hold numbers, for any first rows.
+        categorical: columns that hold categories.
+        time: columns that hold dates and times, in ISO format or in one of `strptime`, as in
+            "opened=%d.%m.%Y %H:%M", or in seconds since 1970, as in "opened=unix".
+        text: columns that hold texts of words. Default: categories whose first values mostly
+            differ, and have three words or more (eight, if there are fewer than 20).
+        ignore: columns to leave out.
+        format: format of the source. Default: by its name.
+        delimiter: character between the fields of a CSV file. Default: a comma, or a tab for TSV.
+        encoding: encoding of the text.
+        bad_rows: fate of a row that cannot be read: the run stops, or the row is skipped and
+            counted.
+        outliers: fate of a number more than 10 standard deviations from its mean, in an input or
+            the target: it is moved to that bound (clip), treated as missing (mask), or stops the
+            run. An input that is not a finite number is missing, or stops the run.
+        categories: number of inputs of a categorical column, one of them for missing and unknown
+            categories.
+        words: number of inputs of a column of texts: each word, in lower case and without
+            punctuation, belongs to one of them; 0 takes texts for categories.
+        classes: maximum number of classes. Default: twice the number in the first rows, at least
+            16, or 256 for a text; room doubles when a later class comes, as far as memory allows.
+        coverage: share of the numbers that prediction intervals are to hold, at most 0.99.
+        alarm: classes, each with the probability from which a row is marked in the predictions, as
+            in "fault=0.2". The scores say which labels this would have caught.
+        at_least: lower bound of predicted numbers and of the ends of their intervals, such as 0 for
+            counts. Default: none.
+        model: what learns. The options after `experts` belong to the recurrent network.
+        backend: what computes the rows: programs of JAX (jax), or one program in C that the
+            compiler of the machine makes when the run begins (native). That takes some ten seconds
+            and pays from some 20,000 rows on. Results agree up to rounding.
+        log_every: number of rows between lines of metrics.
+        checkpoint_every: number of rows between checkpoints; a minute after the last one, rows that
+            are in none are saved, too.
+
+    Raises:
+        TypeError: the source is not a path.
+        ValueError: a number is out of range, or a column has two roles.
+    """
+
+    source: Positional[str]
+    target: str | None = None
+    task: Task = "auto"
+    horizon: int = 0
+    known: tuple[str, ...] = ()
+    delay: int = 0
+    previous: bool = True
+    member: str | None = None
+    members: int = 64
+    reset: str | None = None
+    id: str | None = None
+    predictions: str | None = None
+    numeric: tuple[str, ...] = ()
+    categorical: tuple[str, ...] = ()
+    time: tuple[str, ...] = ()
+    text: tuple[str, ...] = ()
+    ignore: tuple[str, ...] = ()
+    format: Format = "auto"
+    delimiter: str | None = None
+    encoding: Encoding = "utf-8"
+    bad_rows: BadRows = "stop"
+    outliers: Outliers = "clip"
+    categories: int = 16
+    words: int = WORDS
+    classes: int | None = None
+    coverage: float = 0.9
+    alarm: tuple[str, ...] = ()
+    at_least: float | None = None
+    model: tyro.conf.OmitArgPrefixes[ModelConfig] = ModelConfig()
+    backend: Backend = "jax"
+    log_every: int = 1000
+    checkpoint_every: int = 10_000
+
+    def __post_init__(self) -> None:
+        self._check_source()
+        for name, least in LEAST.items():
+            if getattr(self, name) < least:
+                raise ValueError(f"{name}={getattr(self, name)} must be at least {least}")
+        for name, most in MOST.items():
+            if (value := getattr(self, name)) is not None and value > most:
+                raise ValueError(
+                    f"{name}={value} must be at most {most}: what it counts is kept in memory"
+                )
+        check_coverage(self.coverage)
+        check_at_least(self.at_least)
+        self._check_columns()
+        self._check_predictions()
+
+    def _check_source(self) -> None:
+        if self.source is tyro.MISSING_NONPROP:  # the command line still asks for it
+            return
+        if not isinstance(self.source, str | os.PathLike):
+            raise TypeError(
+                f"source is a {type(self.source).__name__}, expected the path of a file, or - for "
+                "standard input; a frame of pandas goes to ft.stream.run(frame, target=…), single "
+                "rows to ft.stream.Classifier and Regressor, a series to ft.stream.SktimeForecaster"
+            )
+        object.__setattr__(self, "source", os.fspath(self.source))
+
+    def _check_columns(self) -> None:
+        for field in ("known", "numeric", "categorical", "time", "text", "ignore", "alarm"):
+            if isinstance(value := getattr(self, field), str):
+                raise ValueError(f"{field}={value!r} must be a tuple of names, as ({value!r},)")
+            object.__setattr__(self, field, tuple(value))  # JSON has lists
+        _ = self.alarms  # reports wrong ones
+        if self.text and not self.words:
+            raise ValueError(f"text={self.text}: words=0 leaves no input for texts; raise --words")
+        for name, form in self.time_formats.items():
+            check_date_format(form, f"time={name}={form}")
+        target = () if self.target is None else (self.target,)
+        named = [*target, *self.roles, *self.columns_of_given_kind, *self.unlagged]
+        if twice := [name for name in named if named.count(name) > 1]:
+            raise ValueError(
+                f"column {twice[0]!r} has two roles: name it once, as --target, --member, --reset, "
+                "--id, --known, --numeric, --categorical, --time, --text or --ignore; --task says "
+                "whether the target is a number"
+            )
+        if self.known and not self.horizon:
+            raise ValueError(
+                f"known={self.known} needs a --horizon: values of the next rows are for forecasts"
+            )
+
+    def _check_predictions(self) -> None:
+        if self.predictions not in (None, STDOUT):
+            object.__setattr__(self, "predictions", os.fspath(self.predictions))
+            check_lines_of(Path(self.predictions), "predictions")
+
+    @property
+    def chunk(self) -> int:
+        """Number of rows that are learned in one call: faster, with the same predictions."""
+        return FAST_CHUNK if self.model.size == "fast" else 1
+
+    @property
+    def has_members(self) -> bool:
+        """Whether rows belong to members; a stream with episodes is one member that starts anew."""
+        return self.member is not None or self.reset is not None
+
+    @property
+    def roles(self) -> list[str]:
+        """Columns that are no inputs, beside the target: member, start of an episode, and key."""
+        return [name for name in (self.member, self.reset, self.id) if name is not None]
+
+    @property
+    def alarms(self) -> dict[str, float]:
+        """Probability of each class with an alarm from which a row is marked."""
+        found: dict[str, float] = {}
+        for one in self.alarm:
+            name, _, least = one.rpartition("=")
+            if not name or name in found or not 0 < (as_number(least) or 0) < 1:
+                raise ValueError(
+                    f"alarm={one!r}, expected CLASS=PROBABILITY, once for each class, with a "
+                    "probability between 0 and 1, as in fault=0.2"
+                )
+            found[name] = float(least)
+        return found
+
+    @property
+    def columns_of_given_kind(self) -> tuple[str, ...]:
+        """Columns whose kind is given."""
+        times = tuple(_named(column)[0] for column in self.time)
+        return self.known + self.numeric + self.categorical + times + self.text + self.ignore
+
+    @property
+    def ahead(self) -> Ahead | None:
+        """Reader of the values that are known in advance; None without such columns."""
+        if not self.known:
+            return None
+        members = 1 if self.member is None else self.members
+        return Ahead(self.known, self.horizon, self.member, self.target, members)
+
+    @property
+    def unlagged(self) -> tuple[str, ...]:
+        """Columns that hold values of the next rows."""
+        ahead = self.ahead
+        return () if ahead is None else tuple(ahead.places)
+
+    @property
+    def kinds(self) -> dict[str, Kind | None]:
+        """Kind of each column whose kind is given; None for one that is left out."""
+        times = [_named(column)[0] for column in self.time]
+        given: dict[str, Kind | None] = dict.fromkeys((*self.ignore, *self.roles))
+        given |= dict.fromkeys((*self.numeric, *self.known, *self.unlagged), "numeric")
+        given |= dict.fromkeys(self.categorical, "categorical")
+        given |= dict.fromkeys(self.text, "text")
+        return given | dict.fromkeys(times, "time")
+
+    @property
+    def time_formats(self) -> dict[str, str]:
+        """Format of each column of times for which one is given."""
+        named = map(_named, self.time)
+        return {name: form for name, form in named if form is not None}
+
+
+def _named(column: str) -> tuple[str, str | None]:
+    """Return name and format of a column of times, NAME or NAME=FORMAT.
+
+    The name ends at the first "=", since a format may hold more.
+
+    >>> _named("opened=%d.%m.%Y"), _named("day=d=%d"), _named("a=b")
+    (('opened', '%d.%m.%Y'), ('day', 'd=%d'), ('a=b', None))
+    """
+    name, _, form = column.partition("=")
+    return (name, form) if name and ("%" in form or form == UNIX) else (column, None)
+
+
+def check_lines_of(path: Path, name: str) -> None:
+    """Check that the name of a file of predictions tells its format.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if path.suffix.lower() not in LINE_FORMATS:
+        raise ValueError(
+            f"{name}={str(path)!r}, expected a file NAME.csv, or NAME.jsonl for JSON lines"
+        )

@@ -1,0 +1,53 @@
+"""Figure of a run on a stream: each of its scores beside the simple answers'."""
+
+import os
+from typing import Any
+
+import numpy as np
+
+from foretrace._runs.figures import Panel, draw_metrics
+from foretrace._runs.saved import read_run
+from foretrace.stream.read.scores import BASELINES, SCORES
+from foretrace.stream.read.values import as_time
+from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.report import OWN_NAME, title
+
+
+def figure(run_dir: str | os.PathLike[str]) -> str:
+    """Draw the scores of a run into its `curves.png`; return the file's path.
+
+    Raises:
+        RunError: there is no run, or it has no measurement yet.
+        OSError: the file cannot be written.
+    """
+    config, records = read_run(run_dir, StreamConfig)
+    # A stream with fewer rows than --log-every has no line but its result: points instead of
+    # curves.
+    lines = [record for record in records if record["kind"] == "stream"] or records[-1:]
+    what, places = _places(lines)
+    others = {"": OWN_NAME} | BASELINES
+    panels = []
+    for name, score in SCORES.items():
+        curves = {
+            shown: [
+                (x, line[prefix + name])
+                for x, line in zip(places, lines, strict=True)
+                if prefix + name in line
+            ]
+            for prefix, shown in others.items()
+        }
+        levels = {"the share asked for": config.coverage} if name == "coverage" else {}
+        panels.append(Panel(score.title, curves, levels))
+    heading = f"{title(config)}; a point is {config.log_every} rows"
+    return draw_metrics(run_dir, heading, panels, what)
+
+
+def _places(lines: list[dict[str, Any]]) -> tuple[str, list[Any]]:
+    """Return what the axis of rows shows, and the place of each line: its date where rows have one.
+
+    Rows are shown where dates are not in order, such as in a file of one member after another.
+    """
+    dates = [as_time(line.get("date")) for line in lines]
+    if None in dates or dates != sorted(dates):  # type: ignore[type-var]
+        return "row", [line["step"] for line in lines]
+    return "date", [np.datetime64(round(date), "s") for date in dates if date is not None]

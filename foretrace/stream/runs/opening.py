@@ -1,0 +1,72 @@
+"""The opening of a run on a stream: its plan, its rows from where it is, and its first lines."""
+
+from itertools import chain
+
+from foretrace._runs.config_json import from_json
+from foretrace._runs.directory import read_begun
+from foretrace._runs.follow import Session
+from foretrace.stream.experts.by_name import OF_CLASSES
+from foretrace.stream.experts.distant import REACH
+from foretrace.stream.model.intake import Intake
+from foretrace.stream.read.source import Source
+from foretrace.stream.runs.config import LOOK_AHEAD, StreamConfig
+from foretrace.stream.runs.first_look import first_rows
+from foretrace.stream.runs.first_look import warnings as first_warnings
+from foretrace.stream.runs.plan import Plan, Rows, check_columns, make_plan
+from foretrace.stream.runs.saved import StreamSaved
+
+
+def open_rows(run: Session, source: Source, saved: StreamSaved) -> tuple[Plan, Rows, list[str]]:
+    """Return the plan, the rows from where the run is, and what to warn of.
+
+    The plan comes from a checkpoint; without one, from the configuration of a run that was stopped
+    before its first one; else from the first rows.
+    """
+    config = run.config
+    if (plan := saved.plan) is not None:
+        check = check_columns if source.pipe is None else _checked_later
+        return plan, check(source, source.rows(saved.position), _needed(config, plan)), []
+    stream = source.rows()
+    first = first_rows(LOOK_AHEAD, source, stream, run.stop, run.show)
+    rows = [row for row, _ in first]
+    if not run.resumed or (recorded := read_begun(run.run, "plan")) is None:
+        plan = make_plan(config, source, rows)
+        return plan, chain(first, stream), first_warnings(config, plan, rows)
+    plan = from_json(Plan, recorded)
+    return plan, check_columns(source, chain(first, stream), _needed(config, plan)), []
+
+
+def _needed(config: StreamConfig, plan: Plan) -> list[str]:
+    """Return the columns that a source must have."""
+    target = [] if config.target is None else [config.target]
+    added = set(config.unlagged)
+    return [*(name for name in plan.inputs if name not in added), *target, *config.roles]
+
+
+def _checked_later(source: Source, rows: Rows, needed: list[str]) -> Rows:
+    """Look at a pipe's first row when needed: it may be silent for long."""
+    yield from check_columns(source, rows, needed)
+
+
+def describe_model(intake: Intake) -> list[str]:
+    """Return a run's report of its experts and its network."""
+    config, shape, mixture = intake.config, intake.shape, intake.mixture
+    experts = [name for name in config.expert_names() if shape.classes or name not in OF_CLASSES]
+    lines = [f"experts: {', '.join(experts)}"]
+    if mixture.reach or not config.has_network:
+        single = f"single values up to {REACH:,} rows back are searched by the expert `distant`"
+        unseen = "no expert sees the inputs of an ordinary row further back"
+        further = single if "distant" in mixture.groups else unseen
+        lines.append(f"the lags reach back {mixture.reach} rows; {further}")
+    if mixture.left_out:
+        left_out = ", ".join(mixture.left_out)
+        lines.append(
+            f"left out, too large with {shape.inputs} inputs and {shape.outputs} outputs: "
+            f"{left_out}"
+        )
+    if config.has_network:
+        what = "the encoder and the norms before the recurrent layers"
+        is_trained = mixture.network is not None and mixture.network.trains_encoder(1)
+        frozen = "" if is_trained else f"; {what} are frozen"
+        lines.append(f"cell {config.cell}, rule {config.rule}, {config.depth} layers{frozen}")
+    return lines

@@ -1,0 +1,179 @@
+"""Final table of a run on a stream: its scores, the experts' and the baselines'."""
+
+import os
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+from foretrace._runs.escape import for_rich
+from foretrace._runs.saved import read_run
+from foretrace.stream.read.scores import BASELINES, MANY, SCORES
+from foretrace.stream.runs.config import StreamConfig
+
+OWN_NAME = "this run"
+"""Title of what a run predicts."""
+
+_HEAVIEST = 5
+"""Number of experts whose weights are shown."""
+
+
+def _table(config: StreamConfig, records: list[dict[str, Any]]) -> Any:
+    """Return the table of a run: mean scores over all rows that have a label."""
+    from rich.table import Table
+
+    last = records[-1]
+    total = last.get("total", last)
+    names = [name for name in SCORES if name in total]
+    # Words of the titles one below the other leave room for the names of experts.
+    narrow = len(names) > 3
+    columns = (
+        SCORES[name].title.replace(" ", "\n") if narrow else SCORES[name].title for name in names
+    )
+    grid = Table("", *columns, title=for_rich(title(config)))
+    grid.add_row(OWN_NAME, *(SCORES[name].text(total[name]) for name in names))
+    simple = simple_answers(last)
+    for what, scores in simple.items():
+        cells = (SCORES[name].text(scores[name]) if name in scores else "" for name in names)
+        grid.add_row(what, *cells)
+    counts = ", ".join(f"{count} {name}" for name, count in last["counts"].items()) or "nothing"
+    intervals = _intervals(config, last) if "coverage" in total else ""
+    reach = f"The lags reach back {last['reach']} rows. " if "reach" in last else ""
+    grid.caption = (
+        f"{_not_better(last, total) or _gain(total, simple)}"
+        f"Each of {last['scored']} rows was predicted before its label was used. "
+        f"{_weights(last)}{intervals}"
+        f"Missing, masked or clipped: {counts}; steps refused: "
+        f"{last['refused']}. {_members(last)}{_changes(last)}{reach}{last['seconds']:.0f} s. "
+        f"{_parts(records)}"
+    )
+    return grid
+
+
+def page(run_dir: str | os.PathLike[str]) -> Any:
+    """Return the tables of a run, for rich to print: its scores, and those of its classes.
+
+    Raises:
+        RunError: there is no run, or it has no measurement yet.
+    """
+    from rich.console import Group
+    from rich.table import Table
+
+    config, records = read_run(run_dir, StreamConfig)
+    grids = [_table(config, records)]
+    if classes := records[-1].get("classes"):
+        names = [*classes[-1]]  # alarms stand behind the classes, and have more
+        grid = Table(*(name.replace("_", "\n") for name in names))
+        for one in classes:
+            grid.add_row(*(_cell(one.get(name)) for name in names))
+        grid.caption = (
+            f"Recall: share of the labels that were predicted; at most the {MANY} rarest classes. "
+            "Precision: share of the predictions that were right."
+        )
+        grids.append(grid)
+    return Group(*grids)
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:.2%}" if isinstance(value, float) else for_rich(str(value))
+
+
+def simple_answers(record: dict[str, Any]) -> dict[str, dict[str, float]]:
+    """Return the scores of the simplest predictions by their titles, of all rows."""
+    total = record.get("total", record)
+    found = {
+        what: {name: total[prefix + name] for name in SCORES if prefix + name in total}
+        for prefix, what in BASELINES.items()
+    }
+    if "season" in (experts := record.get("experts", {})):
+        found["the last value of the best season"] = {"mae": experts["season"]}
+    return {what: scores for what, scores in found.items() if scores}
+
+
+def _weights(record: dict[str, Any]) -> str:
+    """Return the experts with the largest weights."""
+    heaviest = sorted(record.get("weights", {}).items(), key=lambda one: -one[1])[:_HEAVIEST]
+    shown = ", ".join(f"{name} {weight:.2f}" for name, weight in heaviest)
+    return f"Weights: {shown}. " if shown else ""
+
+
+def title(config: StreamConfig) -> str:
+    """Return the target and the source of a run."""
+    what = "next character" if config.target is None else config.target
+    ahead = f", next {config.horizon} rows" if config.horizon else ""
+    late = f", labels {config.delay} rows late" if config.delay else ""
+    source = "standard input" if config.source == "-" else Path(config.source).name
+    return f"{source}: {what}{ahead}{late}"
+
+
+def main_score(total: dict[str, float]) -> str:
+    """Return the score that every expert has."""
+    return "accuracy" if "accuracy" in total else "mae"
+
+
+def _intervals(config: StreamConfig, record: dict[str, Any]) -> str:
+    asked, of_member = f"The intervals are to hold {config.coverage:.0%} of the labels", ""
+    recent = record.get("recent_coverage")
+    if "worst_member" in record:
+        name, share = for_rich(record["worst_member"]), record["worst_member_coverage"]
+        of_member = f"; {share:.1%} of {name}'s, the least of a member"
+    if recent is None:
+        return f"{asked}{of_member}. "
+    return f"{asked}; they held {recent:.1%} of the last {record['recent_labels']:,}{of_member}. "
+
+
+def _gain(total: dict[str, float], simple: dict[str, dict[str, float]]) -> str:
+    """Return by how much a run is better than the best simple answer."""
+    score = main_score(total)
+    known = {what: scores[score] for what, scores in simple.items() if score in scores}
+    if not known:
+        return ""
+    is_accuracy = score == "accuracy"
+    what = (max if is_accuracy else min)(known, key=lambda what: known[what])
+    before, now = (1 - value if is_accuracy else value for value in (known[what], total[score]))
+    if not before:
+        return f"The best simple answer, {what}, makes no error. "
+    errors = "Wrong answers" if is_accuracy else "The mean absolute error"
+    change = f"{abs(1 - now / before):.0%} {'less' if now <= before else 'more'}"
+    return f"{errors}: {change} than by the best simple answer, {what}. "
+
+
+def _not_better(record: dict[str, Any], total: dict[str, float]) -> str:
+    """Return advice if the run is not clearly better than a baseline, else an empty text."""
+    names = record.get("not_better_than", [])
+    if not names:
+        return ""
+    score = main_score(total)
+    others = " and ".join(
+        f"{BASELINES[name]} ({SCORES[score].text(total[name + score])})" for name in names
+    )
+    own = f"The {SCORES[score].title}, {SCORES[score].text(total[score])},"
+    return (
+        f"{own} is not better than {others} by two standard errors: the inputs may not tell the "
+        "target; try more rows, other inputs, or --size small for rows further back. "
+    )
+
+
+def _parts(records: list[dict[str, Any]]) -> str:
+    """Return the time of a row and of its parts, the median over the lines of the record."""
+    lines = [record["microseconds"] for record in records if "microseconds" in record]
+    names = dict.fromkeys(name for line in lines for name in line)
+    parts = {name: median(line.get(name, 0.0) for line in lines) for name in names}
+    each = ", ".join(f"{name} {value:.0f}" for name, value in parts.items())
+    return f"Time of a row: {sum(parts.values()):.0f} µs ({each})." if parts else ""
+
+
+def _members(record: dict[str, Any]) -> str:
+    counts = ", ".join(f"{count} {what}" for what, count in record.get("members", {}).items())
+    return f"Members: {counts}. " if counts else ""
+
+
+def _changes(record: dict[str, Any]) -> str:
+    """Return the last columns that changed, each with the row by which it was seen."""
+    newest = sorted(record.get("changes", {}).items(), key=lambda one: -one[1][0])
+    found = "; ".join(
+        f"{for_rich(name)} from {a:.3g} ± {b:.3g} to {c:.3g} ± {d:.3g} by row {row:,}"
+        for name, (row, a, b, c, d) in newest[:5]
+    )
+    return f"Columns that changed: {found}. " if found else ""

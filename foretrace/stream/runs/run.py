@@ -1,0 +1,435 @@
+"""A run of `foretrace stream`: rows in, scores and checkpoints out, exactly resumable."""
+
+import os
+import time
+from collections.abc import Sequence
+from contextlib import closing
+from functools import partial
+from itertools import chain, islice
+from pathlib import Path
+from typing import Any, NamedTuple, cast
+
+import numpy as np
+
+from foretrace._runs.checkpoint import restoring
+from foretrace._runs.config_json import to_json
+from foretrace._runs.directory import Run
+from foretrace._runs.follow import Program, Result, Session
+from foretrace._runs.follow import follow as follow_program
+from foretrace._runs.machine import resident_mib
+from foretrace._runs.signals import Interrupted
+from foretrace.stream.model.intake import State
+from foretrace.stream.model.mixture import Mixture
+from foretrace.stream.model.state import Mixed, MixtureState, Report
+from foretrace.stream.read.lines import Position, Row
+from foretrace.stream.read.pipe import NOT_AGAIN
+from foretrace.stream.read.scores import means, not_better, of_classes
+from foretrace.stream.read.source import SYMBOL, check_row_count
+from foretrace.stream.read.target import ClassTarget
+from foretrace.stream.read.values import as_text
+from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.first_look import describe
+from foretrace.stream.runs.ignored import ignored
+from foretrace.stream.runs.in_c import NativeMixture
+from foretrace.stream.runs.monitors import Monitors
+from foretrace.stream.runs.opening import describe_model, open_rows
+from foretrace.stream.runs.plan import OtherColumnsError, build, open_source
+from foretrace.stream.runs.predictions import OnPrediction, Outlet, forecast
+from foretrace.stream.runs.saved import KIND, StreamSaved, check_not_lost, copy_state
+
+
+class StreamResult(NamedTuple):
+    """How a run on a stream ended.
+
+    Args:
+        run: run directory.
+        position: position behind the last row.
+        scores: mean scores over all rows that have a label, the baselines' scores among them.
+        stopped: whether it was asked to stop before the end of its rows.
+        experts: score of each expert over the same rows: accuracy, or mean absolute error.
+        weights: present weight of each expert.
+        forecast: next values behind the last row of each member, a row of a table each; empty
+            without a horizon.
+        classes: labels, predictions, recall and precision of the rarest classes and of each alarm,
+            a row of a table each; empty for numbers.
+    """
+
+    run: Run
+    position: Position
+    scores: dict[str, float]
+    stopped: bool
+    experts: dict[str, float]
+    weights: dict[str, float]
+    forecast: list[dict[str, Any]]
+    classes: Sequence[dict[str, Any]] = ()
+
+    @property
+    def run_dir(self) -> Path:
+        """Run directory, with the configuration, the record and the checkpoint."""
+        return self.run.path
+
+    @property
+    def rows(self) -> int:
+        """Number of rows that were read."""
+        return self.position.row
+
+
+def follow(
+    config: StreamConfig,
+    run_dir: str | os.PathLike[str],
+    *,
+    resume: bool = False,
+    show_progress: bool = True,
+    **options: Any,
+) -> StreamResult:
+    """Learn from a stream to its end, or to Ctrl-C or SIGTERM; `resume` continues.
+
+    A resumed run on a file ends with the same state and record, bit for bit, as one that was never
+    stopped; only times and memory in the record differ. On standard input it continues with the
+    next row that comes, and rows that were read ahead are lost.
+
+    Args:
+        config: the stream and the model that learns.
+        run_dir: new or empty directory; with `resume`, the directory of the run.
+        resume: whether to continue the run in the directory.
+        show_progress: whether rows, scores and speed are shown on standard error.
+        **options: as for `Learning`.
+
+    An error in the middle of the run, in the data or of learning, also saves the state before it is
+    raised.
+
+    Raises:
+        ValueError: the source cannot be read (`SourceError`), settings do not fit it, or the
+            directory cannot be used (`RunError`) or is in use (`LockedError`).
+        CheckpointError: the checkpoint to continue from is damaged.
+        DivergenceError: loss or gradient was NaN or infinite for many steps in a row.
+        OSError: a file could not be written in the middle of the run.
+    """
+    learning = partial(Learning, **options)
+    return follow_program(
+        KIND, config, run_dir, learning, resume=resume, show_progress=show_progress
+    )
+
+
+class Learning(Program[State]):
+    """The rows of a stream: a block reads and learns a chunk of them.
+
+    Args:
+        session: the run that is open.
+        rows: total number of rows after which to stop, including those before the resumption.
+        tensorboard: whether the metrics are also written for TensorBoard.
+        on_prediction: function that is called with the prediction of each row.
+        frame: frame of pandas whose rows are read. Default: the configuration's source.
+    """
+
+    saved = StreamSaved
+    unit = "row"
+    save_seconds = 60.0
+
+    def __init__(
+        self,
+        session: Session,
+        *,
+        rows: int | None = None,
+        tensorboard: bool = False,
+        on_prediction: OnPrediction | None = None,
+        frame: Any = None,
+    ):
+        check_row_count(rows)
+        super().__init__(session)
+        self.config = config = session.config
+        self.rows, self.tensorboard = rows, tensorboard
+        self.on_prediction, self.frame = on_prediction, frame
+        self.target = SYMBOL if config.target is None else config.target
+        self.monitors = Monitors(config.coverage)
+        self.chunk: list[tuple[Row, Position]] = []  # read, but not learned yet
+        self.at_end = False
+
+    def restore(self, saved: StreamSaved) -> None:
+        """Open the source at its position, with what learns from it."""
+        run, config = self.session, self.config
+        self.is_resumed = saved.step >= 0
+        if run.resumed:
+            check_not_lost(run.run)
+        self.source = open_source(config, self.frame)
+        self.pipe = self.source.pipe
+        self.plan, self.stream, self.warnings = open_rows(run, self.source, saved)
+        self.intake = build(config, self.plan)
+        also, mark = self.on_prediction, saved.predictions
+        self.outlet = Outlet(config, self.intake.target, also, run.run, mark)
+        if config.backend == "native":
+            # It has all that a run asks of a mixture.
+            self.intake.use(lambda mixture: cast(Mixture, NativeMixture(mixture)))
+        if self.is_resumed:
+            with restoring(run.run.checkpoint):
+                self.intake.restore(saved.intake)
+                self.monitors.restore(saved.monitors)
+        _ = self.mixture  # reports wrong settings before anything is written
+        self.position = saved.position
+
+    @property
+    def mixture(self) -> Mixture:
+        """What predicts and learns; another one once room for classes has grown."""
+        return self.intake.mixture
+
+    def init(self) -> MixtureState:
+        """Return the state before the first row."""
+        return self.mixture.init()
+
+    def recorded(self) -> dict[str, Any]:
+        """Return the plan, which is recorded before the first checkpoint."""
+        return {"plan": to_json(self.plan)}
+
+    def begun(self) -> None:
+        """Report what is learned from what, and open the file of predictions."""
+        for line in (*describe(self.config, self.plan), *describe_model(self.intake)):
+            self.session.show.say(line)
+        kinds, is_class = {column.kind for column in self.plan.columns}, bool(self.plan.classes)
+        without = ignored(self.config, classes=is_class, format=self.source.format, kinds=kinds)
+        for line in (*without, *self.warnings):
+            self.session.show.say(f"warning: {line}")
+        self.session.stack.enter_context(closing(self.outlet))
+        self.outlet.open()
+        # Programs take and return a packed state in less time.
+        self.state = self.mixture.packing.pack(copy_state(self.state))
+        self.rows_at_last_log, self.time_of_last_log = self.step, time.monotonic()
+        if not self.is_resumed:
+            self.save()
+        if self.pipe is not None:
+            self.session.show.say(NOT_AGAIN)
+            self.pipe.meanwhile = self._while_waiting
+
+    @property
+    def ended(self) -> bool:
+        """Whether all rows are read, of which `result` learns an unfinished chunk."""
+        return self.at_end or (self.rows is not None and self.step + len(self.chunk) >= self.rows)
+
+    def block(self) -> None:
+        """Read a chunk of rows, and learn it if it is complete."""
+        self.intake.parts.end("records")
+        while not self.ended and len(self.chunk) < self.intake.chunk:
+            item = self._next()
+            self.intake.parts.end("reading")
+            if item is not None:
+                self.chunk.append(item)
+            if item is None or item[1].is_torn:
+                self.at_end = True  # the file may grow: the next bytes are the rest of this line
+                return
+        if len(self.chunk) == self.intake.chunk:
+            before = self.step
+            self._learn()
+            if self.step // self.config.log_every > before // self.config.log_every:
+                self._report()
+
+    def kept(self, last: bool) -> tuple[State, dict[str, Any]]:
+        """Return the state behind the last row that was learned, and the values beside it."""
+        beside = {
+            "plan": to_json(self.plan),
+            "position": self.position,
+            "intake": self.intake.to_json(),
+            "monitors": self.monitors.to_json(),
+            "predictions": self.outlet.mark(),
+        }
+        return self.mixture.packing.unpack(self.state), beside
+
+    def result(self) -> dict[str, Any]:
+        """Return the scores over all rows.
+
+        A file that has grown goes on as if its end had never been there: neither the unfinished
+        chunk nor a last line that was not complete is in the checkpoint, nor are last rows whose
+        next rows are not all known.
+
+        Raises:
+            ValueError: no label was learned, since members lost all that were due.
+        """
+        end = None if self.rows is None else self.rows - self.step
+        rest = list(islice(chain(self.chunk, self.stream if self.config.known else ()), end))
+        for start in range(0, len(rest), self.intake.chunk):
+            self.chunk = rest[start : start + self.intake.chunk]
+            self._learn()
+        report = self._checked_report()
+        if not report.total["rows"]:
+            self._check_not_dropped()
+        self.monitors.look(report.block)
+        self.intake.changed_units(report.units, self.step)
+        worse = not_better(self.mixture.scores, report.total)
+        scores = means(self.mixture.scores, report.total)
+        return self._values(report, scores, not_better_than=worse, changes=self.intake.changes)
+
+    def _check_not_dropped(self) -> None:
+        """Raise a ValueError if no label was learned because members lost most of them."""
+        counts = self.intake.streams.table.counts
+        if 2 * counts["labels dropped"] > self.step:  # else most labels are missing, or not due
+            wait = self.intake.streams.total_delay
+            raise ValueError(
+                f"nothing was learned from {self.step} rows: a label comes {wait} rows of its "
+                f"member later, and all were dropped, as members lost their slot "
+                f"({counts['evictions']} times) or started anew ({counts['resets']} times) before; "
+                f"raise --members (now {self.config.members}) to the number of members in turn, or "
+                "choose a smaller --horizon or --delay than a member has rows"
+            )
+
+    def outcome(self, result: Result) -> StreamResult:
+        """Return how the run ended."""
+        report = self.mixture.report(self.state)
+        return StreamResult(
+            result.run,
+            self.position,
+            means(self.mixture.scores, report.total),
+            result.scores is None,
+            **self._of_experts(report),
+            forecast=forecast(self.config, self.intake, self.state),
+        )
+
+    def _next(self) -> tuple[Row, Position] | None:
+        """Return the next row; None at the end, and at a stop request."""
+        stop = self.session.stop
+        try:
+            stop.waiting = True
+            return None if stop.asked else next(self.stream, None)
+        except Interrupted as error:
+            if error.__cause__ is not None:
+                raise error.__cause__ from None
+            return None
+        except OtherColumnsError:
+            self.is_whole = False  # the run stays as it is
+            raise
+        finally:
+            stop.waiting = False
+
+    def _while_waiting(self) -> float | None:
+        """Save if it is due; return the seconds until it is, None if all rows are saved.
+
+        Raises:
+            Interrupted: a stop was asked for meanwhile, or it failed.
+        """
+        stop = self.session.stop
+        stop.waiting = False  # a signal waits until the file is written
+        try:
+            left = self.save_if_due()
+        except Exception as error:  # not an error of the source, which is being read
+            raise Interrupted from error
+        finally:
+            stop.waiting = True
+        if stop.asked:
+            raise Interrupted
+        return left
+
+    def _learn(self) -> None:
+        """Learn the chunk."""
+        self.session.show.compiling()
+        mixed = self._learn_or_undo([(row, row.get(self.target)) for row, _ in self.chunk])
+        self.newest, self.position = self.chunk[-1]
+        self.step = self.position.row
+        if self.config.horizon:
+            for row, position in self.chunk:
+                self.intake.note(row, position.row)
+        if self.outlet:
+            self._put(mixed)
+        self.chunk = []
+        for line in self.intake.pop_news():
+            self.session.show.say(f"warning: row {self.step}: {line}")
+        self.intake.parts.end("mixture")
+
+    def _learn_or_undo(self, rows: list[tuple[Row, Any]]) -> Mixed:
+        """Learn from rows; a refused row leaves everything as before them, to be saved."""
+        # Names and flags are refused before anything changes; each of these errors is a ValueError.
+        before = self.intake.to_json() if self.config.outliers == "stop" else None
+        try:
+            self.state, mixed = self.intake.learn(self.state, rows)
+            return mixed
+        except Exception as error:
+            if before is not None:
+                self.intake.restore(before)
+            else:
+                # Else nobody knows how far it came: the last checkpoint is better than a state
+                # between two rows.
+                self.is_whole = isinstance(error, ValueError)
+            raise
+
+    def _put(self, mixed: Mixed) -> None:
+        """Write the predictions for the chunk."""
+        outputs, told = np.asarray(mixed.newest), np.asarray(mixed.told)  # waits for the mixture
+        self.intake.parts.end("mixture")
+        self.is_whole = False  # each row of a checkpoint has its prediction
+        for (row, position), output, one in zip(self.chunk, outputs, told, strict=False):
+            self.outlet(position.row, row, output, one)
+        self.is_whole = True
+        self.intake.parts.end("predictions")
+
+    def _checked_report(self) -> Report:
+        """Return the report of the state; this waits for the mixture.
+
+        Raises:
+            DivergenceError: too many of the network's steps in a row were refused.
+        """
+        report = self.mixture.report(self.state)
+        self.intake.parts.end("mixture")
+        if report.refusals is not None:
+            rate = self.config.model.learning_rate
+            advice = f"try a smaller --learning-rate (now {rate})"
+            self.check_refused(int(report.refusals.longest), self.step, advice)
+        return report
+
+    def _report(self) -> None:
+        """Write a line of metrics: new scores, speed and memory."""
+        report, row, show = self._checked_report(), self.step, self.session.show
+        ends = self.monitors.look(report.block)
+        self.state = self.mixture.ended(self.state, block=ends)
+        scores = means(self.mixture.scores, report.line)
+        now, rows = time.monotonic(), row - self.rows_at_last_log
+        speed = rows / max(now - self.time_of_last_log, 1e-9)
+        self.rows_at_last_log, self.time_of_last_log = row, now
+        memory = resident_mib()
+        values: dict[str, Any] = {
+            "rows_per_second": round(speed, 1),
+            "resident_mib": memory,
+            "microseconds": self.intake.parts.microseconds(rows),
+        }
+        if times := [column.name for column in self.plan.columns if column.kind == "time"]:
+            values["date"] = as_text(self.newest.get(times[0]))  # the axis of the picture
+        warnings = self.intake.changed_units(report.units, row) + self.monitors.warnings()
+        for line in warnings:
+            show.say(f"warning: row {row}: {line}")
+        if warnings:
+            values["warnings"] = warnings
+        total = means(self.mixture.scores, report.total)
+        self.record("stream", **self._values(report, scores, total=total, **values))
+        shown = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
+        show.reach(row, f"row {row}: {shown}; {speed:.0f} rows/s, {memory:.0f} MiB")
+
+    def _values(self, report: Report, scores: dict[str, float], **more: Any) -> dict[str, Any]:
+        """Return the values of a line of the record."""
+        columns, labels = report.outliers.astype(int).tolist()
+        counts = {
+            **self.intake.encoder.counts,
+            **self.intake.target.counts,
+            "outliers": columns,
+            "outlier targets": labels,
+            "bad rows": self.position.bad,
+        }
+        values = {
+            **scores,
+            **more,
+            "scored": int(report.total["rows"]),
+            "refused": 0 if report.refusals is None else int(report.refusals.total),
+            "counts": {name: count for name, count in counts.items() if count},
+        }
+        values |= self.intake.counts() | self._of_experts(report) | self.monitors.recent
+        if report.of_members is not None:
+            values |= self.intake.worst_held(report.of_members)
+        if self.mixture.reach or self.mixture.network is None:
+            values["reach"] = self.mixture.reach
+        return values
+
+    def _of_experts(self, report: Report) -> dict[str, Any]:
+        """Return scores of experts and classes over all rows, and present weights of experts."""
+        rows, names = report.total["rows"], self.mixture.names
+        errors = {name: report.total[name] / rows for name in names if rows}
+        found = {name: 1 - one if self.plan.classes else one for name, one in errors.items()}
+        weights = dict(zip(names, report.weights.tolist(), strict=True))
+        parts: dict[str, Any] = {"experts": found, "weights": weights}
+        if isinstance(self.intake.target, ClassTarget):
+            counts = self.config.alarms, report.tallies
+            parts["classes"] = of_classes(self.intake.target.classes, *counts)
+        return parts

@@ -1,0 +1,113 @@
+"""The checkpoint of a stream: packed while it runs, and with each array by its name in a file."""
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+
+from foretrace._runs.appended import FileMark
+from foretrace._runs.checkpoint import load, restoring
+from foretrace._runs.directory import Run, RunError, read_config_as
+from foretrace._runs.saved import RunKind, Saved, read_saved
+from foretrace.stream.model.intake import Intake, State
+from foretrace.stream.model.mixture import Mixture
+from foretrace.stream.read.lines import Position
+from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.plan import Plan, build
+
+MAY_CHANGE = ("bad_rows", "outliers", "log_every", "checkpoint_every")
+"""Options that a resumed run may change: what to do about bad data, and when to write."""
+
+KIND = RunKind(StreamConfig, may_change=MAY_CHANGE)
+
+
+@dataclasses.dataclass(frozen=True)
+class StreamSaved(Saved):
+    """Values of a checkpoint beside the state.
+
+    Args:
+        plan: decisions of the first rows; None before the first checkpoint.
+        position: position behind the last row.
+        intake: columns, classes, members and the labels that wait.
+        monitors: state of the monitors.
+        predictions: size and digest of the file of predictions; None without one.
+
+    Raises:
+        ValueError: a position is negative, or there is no plan.
+    """
+
+    plan: Plan | None = None
+    position: Position = Position()
+    intake: dict[str, Any] = dataclasses.field(default_factory=dict)
+    monitors: list[Any] = dataclasses.field(default_factory=list)
+    predictions: FileMark | None = None
+
+    def __post_init__(self) -> None:
+        if min(self.position[:4]) < 0:
+            raise ValueError(f"the position {self.position} cannot be negative")
+        if (self.plan is None) != (self.step < 0):
+            raise ValueError("a checkpoint must have a plan")
+
+
+class Opened(NamedTuple):
+    """A run as it stands at its checkpoint."""
+
+    config: StreamConfig
+    plan: Plan
+    intake: Intake
+    state: State
+
+
+def opened(run_dir: str | os.PathLike[str]) -> Opened:
+    """Return a run as it stands at its checkpoint.
+
+    Raises:
+        RunError: there is no run, it has no checkpoint, or another run's.
+        CheckpointError: the checkpoint is damaged.
+    """
+    run = Run(Path(run_dir))
+    config = read_config_as(run.path, StreamConfig)
+    check_not_lost(run)
+    saved = read_saved(run, config, StreamSaved, KIND)
+    if saved.plan is None:
+        raise RunError(f"{run.path} has no checkpoint yet")
+    intake = build(config, saved.plan)
+    with restoring(run.checkpoint):
+        intake.restore(saved.intake)
+    return Opened(config, saved.plan, intake, load_state(run.checkpoint, intake.mixture))
+
+
+def check_not_lost(run: Run) -> None:
+    """Check that a run with a record has a checkpoint.
+
+    Raises:
+        RunError: it has none.
+    """
+    # The first checkpoint is written before the first line of the record.
+    if not run.checkpoint.exists() and run.metrics.exists() and run.metrics.stat().st_size:
+        raise RunError(
+            f"{run.path} has a record but no {run.checkpoint.name}: its parameters are lost. Put "
+            "this file back; or begin a new run in another --run-dir; or remove "
+            f"{run.metrics.name}, and the run learns from the first row again"
+        )
+
+
+def load_state(path: str | os.PathLike[str], mixture: Mixture) -> State:
+    """Read a state back, packed; it may be donated to a step.
+
+    Raises:
+        CheckpointError: as for `load`.
+    """
+    return mixture.packing.pack(copy_state(load(path, mixture)))
+
+
+def copy_state(state: Any) -> Any:
+    """Return a copy that may be donated to a step.
+
+    NumPy's arrays are not copied: JAX keeps them, and a step never writes into memory that is not
+    JAX's own.
+    """
+    with jax.enable_x64(True):  # parts of a state are in float64 in any mode
+        return jax.device_put(state, may_alias=False)
