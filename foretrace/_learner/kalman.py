@@ -115,7 +115,7 @@ class Kalman:
         errors: Errors,
         head_variance: Float[Array, "B B"],
         known: Bool[Array, "B"],
-        late: Any = 0,
+        late: Any = 0.0,
     ) -> tuple[list[Float[Array, "M p"]], KalmanState]:
         """Return the change of every node's parameters, and the state after a step.
 

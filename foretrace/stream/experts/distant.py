@@ -260,7 +260,7 @@ class Distant(AbstractExpert):
         chosen = carry.values[now.inputs, memo.place + self.kept - now.lags]
         if lesson.late is None:
             return past, chosen
-        over = lesson.late - (self.kept - REACH)
+        over = jnp.asarray(lesson.late, jnp.int32) - (self.kept - REACH)
         past = jnp.where(jnp.arange(REACH, dtype=jnp.int32) >= over, past, 0.0)
         is_same = (memo.lags == now.lags) & (memo.inputs == now.inputs)
         is_there = REACH - now.lags >= over

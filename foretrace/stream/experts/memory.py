@@ -146,7 +146,7 @@ class Memory(AbstractExpert):
         error = self.readout.error(now.readout, scores, lesson)
         errors = self.readout.noted(now.readout, error, lesson)
         spread = head.variance(now.readout.head, f[None])
-        late = 0 if lesson.late is None else lesson.late
+        late = 0.0 if lesson.late is None else jnp.asarray(lesson.late, f.dtype)
         given = error[:, :steering], errors, spread, lesson.known[None], late
         changes, covariances = self._filter().update(now.covariances, nodes, *given)
         change = scattered(self.nodes, changes, now.network)

@@ -112,7 +112,7 @@ class ClassMixture(eqx.Module):
         label: Float[Array, "O"],
         known: Bool[Array, ""],
         moments: Float[Array, "2"],
-        late: Any = 0,
+        late: Any = 0.0,
     ) -> ClassWeights:
         """Return the state after a label; as it was if it is not known, or was never seen before.
 

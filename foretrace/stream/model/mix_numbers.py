@@ -181,7 +181,7 @@ class NumberMixture(eqx.Module):
         label: Float[Array, "O"],
         known: Bool[Array, "*O"],
         moments: Float[Array, "*O 2"],
-        late: Any = 0,
+        late: Any = 0.0,
     ) -> NumberWeights:
         """Return the state after labels; as it was for a step ahead whose label is not known.
 
@@ -279,9 +279,10 @@ def _settings(counted: Any) -> tuple[Any, Any]:
     Args:
         counted: number of labels that count as one at each step ahead.
     """
-    rates, shares = (np.tile(values.ravel(), 2) for values in np.meshgrid(RATES, SHARES))
-    is_first_way, late = np.arange(len(rates)) < len(rates) // 2, counted[:, None]
-    return rates / (late * is_first_way + ~is_first_way), shares / late
+    rates, shares = (np.tile(values.ravel(), 2)[None] for values in np.meshgrid(RATES, SHARES))
+    first_way = np.repeat([[1.0, 0.0]], rates.size // 2, axis=1)
+    late = counted[:, None]
+    return rates / (1 + (late - 1) * first_way), shares / late
 
 
 def _scale(unit: ErrorScale, recent: Float[Array, "O"]) -> Float[Array, "O"]:
@@ -322,9 +323,10 @@ def _prior(baselines: int, others: int) -> np.ndarray:
 
 
 def _shared(
-    weights: Float[Array, "*A E"], losses: Array, share: np.ndarray, prior: np.ndarray
+    weights: Float[Array, "*A E"], losses: Array, share: Any, prior: np.ndarray
 ) -> Float[Array, "*A E"]:
     """Return weights after losses, which are bounded, with a share given back to the prior."""
+    prior = np.expand_dims(prior, tuple(range(weights.ndim - 1)))
     weights = weights * jnp.exp(-losses)
     total = weights @ np.ones(weights.shape[-1])  # a product is faster than a sum over few
     return ((1 - share) / total[..., None]) * weights + share * prior

@@ -35,7 +35,7 @@ def placed(
     before = jnp.concatenate([jnp.full(LABELS, labels[0]), labels])
     moved = lax.dynamic_slice(before, start, (LABELS,))
     there = lax.dynamic_slice(jnp.concatenate([none, stream.is_own]), start, (LABELS,))
-    place = jnp.maximum(-newer, 0)
+    place = jnp.clip(-newer, 0, LABELS).astype(jnp.int32)
     # Later rows without a label of their own have this one, up to the next that has.
     next_own = jnp.where(there & (at < place), at, -1).max()
     mine = is_own & (at > next_own) & (at <= place) & (place < LABELS)

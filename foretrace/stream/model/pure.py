@@ -260,7 +260,7 @@ class PureMixture:
     def _place(self, slot: Array, number: Array) -> Array:
         """Return the place of a row of a stream whose labels come in order."""
         lap = self.shape.delay + 1
-        return (slot * lap + jnp.mod(number, lap)).astype(jnp.int32)
+        return slot * lap + jnp.mod(number, lap).astype(jnp.int32)
 
     def _places_for(self, like: Any) -> Array:
         """Return the places of an array of the rows that wait."""
@@ -427,8 +427,9 @@ class PureMixture:
         view = self._taught(view, old, features, label, known, has_row, late)
         if self.shape.first_delay is None:
             made = predicted, old.candidates.T
-            given = label, known, old.seen.moments, 0 if late is None else late
-            weights = self.mixture.learn(view.weights, *made, *given)
+            given = label, known, old.seen.moments
+            by = 0.0 if late is None else jnp.asarray(late, float)
+            weights = self.mixture.learn(view.weights, *made, *given, by)
             view = view._replace(weights=weights)
         scores = jnp.where(is_scored, scores, jnp.nan)
         return self._summed(view, old, told, watched, scores, wrong), {
@@ -488,7 +489,7 @@ class PureMixture:
         known = known & (num_labels >= SETTLED)
         moments = jnp.where(known[:, None], moments, 1.0)
         label = jnp.where(known, (told.came - moments[:, 0]) / moments[:, 1], 0.0)
-        given = predicted.T, candidates.T, label, known, moments, self.shape.delays
+        given = predicted.T, candidates.T, label, known, moments, self.shape.delays.astype(float)
         return view._replace(weights=self.mixture.learn(view.weights, *given))
 
     def _summed(
