@@ -84,6 +84,9 @@ class Lesson(NamedTuple):
     late: Int[Array, ""] | int | None = None
 
 
+LATE = 5.0
+"""Largest change of a state by parameters that have changed since the row of a late label."""
+
 MEMORY = 10_000.0
 """Number of labels that counts of classes remember; older ones lose weight exponentially."""
 

@@ -7,7 +7,7 @@
 The sensitivities of the modules to their parameters are exact. Everything is computed in float32.
 
 A late label is learned from states and sensitivities of its row, as the present parameters would
-have left them, to first order: h + clip(S (theta - theta_row), `_LATE`). States of a row without
+have left them, to first order: h + clip(S (theta - theta_row), `LATE`). States of a row without
 this correction, and states that follow the row with the present parameters, were no better.
 """
 
@@ -32,7 +32,7 @@ from foretrace._recurrence.chunk import Carry
 from foretrace._rule import ONLINE
 from foretrace._types import Array, Bool, Float
 from foretrace.stream.experts.answer import answer_of
-from foretrace.stream.experts.expert import AbstractExpert, Features, Lesson
+from foretrace.stream.experts.expert import LATE, AbstractExpert, Features, Lesson
 from foretrace.stream.experts.readout import Readout, ReadoutState, fits
 from foretrace.stream.experts.shape import Shape
 
@@ -44,9 +44,6 @@ The time of a label grows with the number of modules and with the square of the 
 
 FEWER = (SetReset.factory(state_size=8), Rotation.factory(state_size=4))
 """Half as many modules as a `ModuleNetwork` has by default."""
-
-_LATE = 5.0
-"""Largest change of a state by parameters that have changed since its row."""
 
 _STEERING = 4
 """Number of classes, the first ones, whose errors train the modules; the head learns all."""
@@ -126,7 +123,7 @@ class Memory(AbstractExpert):
         if parameters is not None:
             pairs = zip(gathered(self.nodes, now.network), parameters, strict=True)
             since = scattered(self.nodes, [new - old for new, old in pairs], now.network)
-            before = corrected(now.network, since, before, _LATE, batched=False)
+            before = corrected(now.network, since, before, LATE, batched=False)
         outputs = self.readout.answer.outputs
         steering = min(outputs, _STEERING) if self.readout.classes else outputs
 

@@ -13,13 +13,14 @@ Of classes its outputs are logits. Everything but the residuals is computed in t
 JAX was set to when the expert was made, also inside of a program in float64.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 
+from foretrace._engine.correction import corrected
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import LearnerState
 from foretrace._recurrence.chunk import Carry
@@ -32,7 +33,7 @@ from foretrace.stream.experts.answer import (
     probabilities_of_seen,
 )
 from foretrace.stream.experts.error_scale import ErrorScale, learned_error, new_error_scale
-from foretrace.stream.experts.expert import AbstractExpert, Features, Lesson
+from foretrace.stream.experts.expert import LATE, AbstractExpert, Features, Lesson
 
 _BOUND = 10.0
 """Multiple of its size at which a residual is clipped."""
@@ -139,10 +140,11 @@ class RecurrentNetwork(AbstractExpert):
         has_row: Bool[Array, ""],
         *,
         waits: bool,
-    ) -> tuple[Float[Array, "E O"], Carry, Carry]:
+    ) -> tuple[Float[Array, "E O"], Carry, Any]:
         """Return the prediction of a row, the carry after it, and the one before it.
 
-        The sensitivities move on where the label waits; else learning it moves them on.
+        Where the label waits, the sensitivities move on, and the parameters stand beside the carry
+        before the row; else learning moves the sensitivities on.
         """
         with jax.enable_x64(self.x64):
             ready = learned.learner._replace(carry=carry)
@@ -150,21 +152,26 @@ class RecurrentNetwork(AbstractExpert):
             outputs, moved = self.learner.predict(ready, x, sensitivity=waits)
         found = outputs[0].astype(features.row.dtype)
         after = optax.tree.where(has_row, moved.carry, carry)
-        return self.read(learned.residuals, found, features), after, carry
+        memo = carry, learned.learner.network if waits else None
+        return self.read(learned.residuals, found, features), after, memo
 
     def label(
-        self, learned: NetworkState, carry: Carry, memo: Carry, lesson: Lesson
+        self, learned: NetworkState, carry: Carry, memo: Any, lesson: Lesson
     ) -> tuple[NetworkState, Carry]:
         """Return what is learned after a label, and the carry."""
-        now, features = learned, lesson.features
+        now, features, (before, network) = learned, lesson.features, memo
         target = self.target(now.residuals, lesson.label, features)
         with jax.enable_x64(self.x64):
             x, y = self._in_precision(features.inputs), self._in_precision(target)
             known = lesson.known.astype(x.dtype)[None]
-            ready = now.learner._replace(carry=memo)
+            if network is not None:
+                present = now.learner.network
+                since = jax.tree.map(jnp.subtract, present, network)
+                before = corrected(present, since, before, LATE, batched=False)
+            ready = now.learner._replace(carry=before)
             learner, info = self.learner.step(ready, x[None], y[None], mask=known)
             if lesson.late is None:
-                carry = optax.tree.where(lesson.has_row, learner.carry, memo)
+                carry = optax.tree.where(lesson.has_row, learner.carry, before)
         if (refusals := now.refusals) is not None:
             is_refused = lesson.has_row & ~info.accepted
             in_a_row = jnp.where(is_refused, refusals.in_a_row + 1, 0.0)

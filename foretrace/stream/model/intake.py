@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+import jax
 import numpy as np
 
 from foretrace._learner.packing import Packed
@@ -23,6 +24,7 @@ from foretrace.stream.read.learned import Learned
 from foretrace.stream.read.streams import Streams
 from foretrace.stream.read.target import ClassTarget
 from foretrace.stream.read.values import as_flag, as_text, check_hashable, is_absent, member_text
+from foretrace.stream.read.waiting import WaitingRoom
 
 LABELS = 100
 """Number of labels of a member from which the share in its intervals is told."""
@@ -85,6 +87,7 @@ class Intake(Learned):
     """
 
     streams: Streams
+    room: WaitingRoom
     units: dict[str, tuple[float, float]]
     changes: dict[str, tuple[int, float, float, float, float]]
 
@@ -101,6 +104,7 @@ class Intake(Learned):
         as_text: bool = True,
     ):
         self.streams = streams
+        self.room = WaitingRoom(shape.waiting)
         self.encoder = streams.encoder
         self.target = streams.target
         self.config = config
@@ -193,6 +197,54 @@ class Intake(Learned):
             self._check_outliers(state, packed)
         self.parts.end("encoding")
         return self.mixture.step(state, packed)
+
+    def take(self, state: State, row: Row, id: Hashable, **about: Any) -> tuple[State, Mixed]:
+        """Take the next row of its member, and return its prediction; its label comes by its id.
+
+        Args:
+            state: present state, which is donated.
+            row: the row.
+            id: id of the row, of none that waits.
+            **about: what else is known of the row that waits.
+        """
+        name, reset = self.name(row), self._starts_anew(row)
+        found = self.streams.take(name, row, reset=reset)
+        self._free_places()
+        place = self.room.take(id, name, **about)
+        state, mixed = self.mixture.take(state, pack(self.shape, [found])[0], place)
+        return state, jax.tree.map(np.asarray, mixed)
+
+    def label(self, state: State, id: Hashable, value: Any) -> tuple[State, dict[str, Any] | None]:
+        """Learn the label of the row of an id; return its scores, None if it came before.
+
+        Raises:
+            KeyError: no row of this id waits.
+            ValueError: another label came before; the state is as it was.
+        """
+        self._free_places()
+        place = self.room.pop(id, self.target.plain(value))
+        if place is None:
+            return state, None
+        y, watched = self.target.read(value), self.target.watched
+        state = self._grown(state)
+        state, scored = self.mixture.label(state, place, y, watched)
+        return state, scored
+
+    def drop(self, state: State, id: Hashable) -> State:
+        """Let a row leave whose label never comes, which is what a missing label is."""
+        place = self.room.rows[id].place
+        self.room.drop(id)
+        return self.mixture.label(state, place, np.nan, self.target.watched)[0]
+
+    def answer(self, state: State, id: Hashable) -> Mixed:
+        """Return the prediction of the row of an id, which waits."""
+        return self.mixture.answer(state, self.room.rows[id].place)
+
+    def _free_places(self) -> None:
+        """Free the places of members that are gone: another member may have their slots."""
+        for name in self.streams.table.left:
+            self.room.forget(name)
+        self.streams.table.left.clear()
 
     def predict(self, state: State, row: Row) -> Mixed:
         """Return the prediction for a row if it came next of its member; nothing changes."""
