@@ -23,7 +23,14 @@ from foretrace.stream.read.encode import EncodingError
 from foretrace.stream.read.learned import Learned
 from foretrace.stream.read.streams import Streams
 from foretrace.stream.read.target import ClassTarget
-from foretrace.stream.read.values import as_flag, as_text, check_hashable, is_absent, member_text
+from foretrace.stream.read.values import (
+    as_flag,
+    as_text,
+    check_hashable,
+    is_absent,
+    is_missing,
+    member_text,
+)
 from foretrace.stream.read.waiting import WaitingRoom
 
 LABELS = 100
@@ -230,6 +237,34 @@ class Intake(Learned):
         state, scored = self.mixture.label(state, place, y, watched)
         return state, scored
 
+    def event(
+        self, state: State, row: Row, value: Any, id: Hashable, time: float | None = None
+    ) -> tuple[State, Mixed | None]:
+        """Take a row, a row with its label, or a label alone; return the prediction of a row.
+
+        A label alone has an id, and no inputs. One that is refused is counted.
+
+        Args:
+            state: present state, which is donated.
+            row: values of the columns.
+            value: target, missing where the label comes later.
+            id: id of the row; missing for one whose label never comes later.
+            time: time of the row in seconds, if it has one.
+        """
+        is_known = not (is_absent if self.shape.classes else is_missing)(value)
+        if is_absent(id) or (is_known and id not in self.room and self.encoder.has_values(row)):
+            state, mixed = self.learn(state, [(row, value)])
+            return state, jax.tree.map(lambda part: np.asarray(part)[0], Mixed(*mixed[:3]))
+        if not is_known and id in self.room:
+            return state, self.answer(state, id)
+        if not is_known:
+            return self.take(state, row, id, time=time)
+        try:
+            state, _ = self.label(state, id, value)
+        except (KeyError, ValueError) as error:
+            self.room.refuse(id, error)
+        return state, None
+
     def drop(self, state: State, id: Hashable) -> State:
         """Let a row leave whose label never comes, which is what a missing label is."""
         place = self.room.rows[id].place
@@ -350,8 +385,8 @@ class Intake(Learned):
 
     def pop_news(self) -> list[str]:
         """Return and forget sentences about values that could not be used for the first time."""
-        news = [*self.encoder.news, *self.target.news]
-        self.encoder.news, self.target.news = [], []
+        news = [*self.encoder.news, *self.target.news, *self.room.news]
+        self.encoder.news, self.target.news, self.room.news = [], [], []
         return news
 
     def _restored(self) -> None:

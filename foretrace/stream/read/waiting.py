@@ -2,11 +2,11 @@
 
 import dataclasses
 import heapq
-from collections import Counter, OrderedDict, deque
+from collections import OrderedDict, deque
 from collections.abc import Hashable
 from typing import Any
 
-from foretrace.stream.read.learned import Learned, check_fits
+from foretrace.stream.read.learned import Counting, check_fits
 from foretrace.stream.read.values import is_missing
 
 
@@ -28,7 +28,7 @@ class WaitingRow:
 
 
 @dataclasses.dataclass(init=False, eq=False)
-class WaitingRoom(Learned):
+class WaitingRoom(Counting):
     """Rows that wait for their labels. Their number is bounded: the oldest one leaves.
 
     Labels that have come are remembered likewise, so that one which comes twice is known.
@@ -47,11 +47,11 @@ class WaitingRoom(Learned):
 
     rows: OrderedDict[Any, WaitingRow]
     told: OrderedDict[Any, Any]
-    counts: Counter[str]
 
     def __init__(self, size: int):
+        super().__init__()
         self.size = size
-        self.rows, self.told, self.counts = OrderedDict(), OrderedDict(), Counter()
+        self.rows, self.told = OrderedDict(), OrderedDict()
         self._restored()
 
     def __len__(self) -> int:
@@ -73,7 +73,13 @@ class WaitingRoom(Learned):
             **about: other fields of `WaitingRow`.
         """
         if not self._free:
-            self.drop(next(iter(self.rows)))
+            oldest = next(iter(self.rows))
+            self._tell(
+                "rows dropped",
+                f"{self.size} rows wait for their labels, and the oldest one, {oldest!r}, was "
+                "dropped; let more of them wait by `waiting`",
+            )
+            self._leave(oldest)
         place = heapq.heappop(self._free)
         self.rows[id] = WaitingRow(place, member, **about)
         self._of_members.setdefault(member, deque()).append(id)
@@ -111,6 +117,11 @@ class WaitingRoom(Learned):
             if len(self.told) > self.size:
                 self.told.popitem(last=False)
         return place
+
+    def refuse(self, id: Hashable, error: Exception) -> None:
+        """Count a label that is refused, and tell of the first one."""
+        reason = "unknown ids" if isinstance(error, KeyError) else "other labels"
+        self._tell(reason, f"a label was refused: {error.args[0]}")
 
     def drop(self, id: Hashable) -> None:
         """Let a row leave whose label never comes."""
