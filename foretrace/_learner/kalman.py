@@ -11,7 +11,7 @@ Source: Puskorius and Feldkamp, Decoupled extended Kalman filter training of fee
 """
 
 import dataclasses
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 
@@ -115,6 +115,7 @@ class Kalman:
         errors: Errors,
         head_variance: Float[Array, "B B"],
         known: Bool[Array, "B"],
+        late: Any = 0.0,
     ) -> tuple[list[Float[Array, "M p"]], KalmanState]:
         """Return the change of every node's parameters, and the state after a step.
 
@@ -126,12 +127,13 @@ class Kalman:
             errors: moments of all errors, this step included.
             head_variance: relative variance of the head's predictions.
             known: streams that have a label.
+            late: number of rows by which this label is late, beyond `delay`.
         """
         streams, outputs = found.shape
         active = known.any() & (errors.num_labels > self.warmup)
         on = active.astype(found.dtype)
         repeated = repetition(errors.mean_square, errors.lagged) if self.autocorrelation else 1.0
-        v = repeated * (1.0 + self.delay)
+        v = repeated * (1.0 + self.delay + late)
         noise = (self.measurement_noise * jnp.eye(streams, dtype=found.dtype) + head_variance) * (
             variance(errors) * v
         )

@@ -140,7 +140,7 @@ FORGED = {
     "header": {
         (): (DEEP,),
         ("format",): (DEEP,),
-        ("prng",): (["key"], {"turns": "absent"}),
+        ("prng",): (["key"], {"num_labels": "absent"}),
     },
     "extra": {
         (): ([],),

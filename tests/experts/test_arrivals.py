@@ -11,7 +11,7 @@ from test_mixture import assert_same
 from tiers import fast
 
 from foretrace.stream.experts.shape import Shape
-from foretrace.stream.model.arrivals import Arrivals
+from foretrace.stream.model.arrivals import Arrivals, Outliers
 from foretrace.stream.model.moments import BOUND, SETTLED
 from foretrace.stream.model.score import OF_CLASSES, OF_NUMBERS, score_class, score_numbers
 from foretrace.stream.read.row import RawRow
@@ -29,9 +29,21 @@ def _floats(raw):
 
 @functools.cache
 def program(shape):
-    """Return what is known before the first row, and the compiled step of a row."""
+    """Return what is known of a stream before its first row, and the compiled step of a row."""
     arrivals = Arrivals(shape)
-    return arrivals.init(), jax.jit(arrivals.next)
+
+    def step(arrived, raw):
+        first, then = arrivals.take, arrivals.label
+        if shape.horizon:  # the number of a row is known before the steps after it are predicted
+            told, arrived, of_label = then(arrived, raw.y, True)
+        row, arrived, of_columns = first(arrived, raw, jnp.array(True))
+        if not shape.horizon:
+            told, arrived, of_label = then(arrived, raw.y, True)
+        return row, told, arrived, Outliers(of_columns, of_label)
+
+    arrived = arrivals.init()
+    stream = jax.tree.map(lambda leaf: leaf[0], arrived.streams)
+    return arrived._replace(streams=stream), jax.jit(step)
 
 
 class Followed:
@@ -43,31 +55,30 @@ class Followed:
         self.delay, self.labels = delay, []
 
     def push(self, x, label):
-        """Return the row and which numbers are outliers."""
-        is_new = not self.labels
+        """Return the row, the label that came, and which numbers are outliers."""
         self.labels.append(label)
         y = self.labels[-1 - self.delay] if len(self.labels) > self.delay else np.nan
-        raw = _floats(RawRow(np.array([x, 0.0]), np.array([1.0, 0.0]), y, 0, is_new))
-        row, self.arrived, outliers = self.next(self.arrived, raw)
-        return jax.tree.map(np.asarray, (row, outliers))
+        raw = _floats(RawRow(np.array([x, 0.0]), np.array([1.0, 0.0]), y))
+        row, told, self.arrived, outliers = self.next(self.arrived, raw)
+        return jax.tree.map(np.asarray, (row, told, outliers))
 
 
 @pytest.mark.parametrize("delay", fast([3, 0, 1]))
 def test_late_classes_reach_their_rows(delay):
     followed, labels = Followed(CLASSES, delay), [0, 1, 1, 2, np.nan, 1, 3, 0, 0, 0, 0, 4]
     for i, label in enumerate(labels):
-        row, _ = followed.push(0.0, float(label))
+        row, told, _ = followed.push(0.0, float(label))
         came = labels[: max(i - delay, 0)]
         seen = [y for y in came if y == y]
         last = seen[-1] if seen else -1
         most = max(set(seen), key=lambda y: (seen.count(y), -_last_at(seen, y)), default=-1)
-        assert row.moments.tolist() == [len(set(seen)), 1] and row.last == last
+        assert row.moments.tolist() == [len(set(seen)), 1]
         assert row.baselines.tolist() == [last, most]
         due = labels[i - delay] if i >= delay else np.nan
-        assert row.known == row.is_scored == (due == due)
-        assert not row.known or row.label == due
-    row, _ = Followed(CLASSES).push(0.0, -1.0)  # a class without room
-    assert row.is_scored and not row.known
+        assert told.known == told.is_scored == (due == due)
+        assert not told.known or told.label == told.feature == due
+    _, told, _ = Followed(CLASSES).push(0.0, -1.0)  # a class without room
+    assert told.is_scored and not told.known
 
 
 def _last_at(seen, label):
@@ -80,17 +91,16 @@ def test_numbers_and_what_was_known_of_them_are_those_of_the_definition(horizon,
     shape = dataclasses.replace(NUMBERS, outputs=max(horizon, 1), ahead=horizon > 0)
     followed, ys = Followed(shape, delay), [2.0, 4.0, np.nan, 9.0, 5.0, 5.0, 7.0, 1.0, 3.0, 8.0]
     for i, y in enumerate(ys):
-        row, _ = followed.push(0.0, y)
+        row, told, _ = followed.push(0.0, y)
         # With a horizon the row's own number, or that of `delay` rows before, is known.
         known = [one for one in ys[: max(i - delay + (horizon > 0), 0)] if one == one]
         mean, scale = (np.mean(known), np.std(known) or 1.0) if known else (0.0, 1.0)
         np.testing.assert_allclose(row.moments, [mean, scale], rtol=1e-12)
-        np.testing.assert_allclose(row.last, known[-1] if known else np.nan)
         np.testing.assert_allclose(row.baselines, [known[-1] if known else 0.0, mean])
         first = i - delay - horizon  # the row whose label is complete
         label = ys[first + 1 : first + 1 + horizon] if horizon else ys[first : first + 1]
-        assert row.known == (first >= 0 and not np.isnan(label).any())
-        assert not row.known or row.label.tolist() == label
+        assert (told.known and first >= 0) == (first >= 0 and not np.isnan(label).any())
+        assert first < 0 or not told.known or told.label.tolist() == label
 
 
 def settled(**options):
@@ -103,10 +113,10 @@ def settled(**options):
 
 def test_numbers_are_in_units_of_the_column_and_missing_ones_are_flagged():
     followed = settled()
-    row, outliers = followed.push(2.0, np.nan)
+    row, told, outliers = followed.push(2.0, np.nan)
     assert row.x[0] == pytest.approx(2, abs=0.1) and row.x[1] == 0
-    assert not outliers.columns.any() and not outliers.label and not row.known
-    row, _ = followed.push(np.nan, 0.0)
+    assert not outliers.columns.any() and not outliers.label and not told.known
+    row, *_ = followed.push(np.nan, 0.0)
     assert row.x.tolist() == [0, 1]
     constant = Followed(NUMBERS)
     for _ in range(100):
@@ -118,14 +128,14 @@ def test_outliers_follow_the_policy():
     clip, mask = settled(), settled(masks=True)
     before = mask.arrived
     for followed in (clip, mask):
-        row, outliers = followed.push(1e9, -1e9)
+        row, told, outliers = followed.push(1e9, -1e9)
         assert outliers.columns.tolist() == [True, False] and outliers.label
         assert followed.arrived.outliers.tolist() == [1, 1]
-    assert row.x.tolist() == [0, 1] and not row.known
-    row, _ = settled().push(1e9, -1e9)
-    assert 5 < row.x[0] <= 10 and row.x[1] == 0 and row.known
+    assert row.x.tolist() == [0, 1] and not told.known
+    row, told, _ = settled().push(1e9, -1e9)
+    assert 5 < row.x[0] <= 10 and row.x[1] == 0 and told.known
     assert abs(clip.arrived.target.all.mean[0]) < 1
-    assert clip.arrived.streams.last[0] == -1e9 and mask.arrived.streams.last[0] == -1
+    assert clip.arrived.streams.last == -1e9 and mask.arrived.streams.last == -1
     assert_same(units(before)[:2], units(mask.arrived)[:2])
 
 

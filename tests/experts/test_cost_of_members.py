@@ -41,5 +41,5 @@ def test_what_a_row_costs_does_not_depend_on_the_number_of_members(name):
         costs(config, dataclasses.replace(shape, members=members, delay=2))
         for members in (2000, 4000)
     )
-    # Even a copy of the turns of the rings, four bytes a member, would be more.
+    # Even a copy of four bytes a member would be more.
     assert max(after - before for before, after in zip(few, many, strict=True)) < 4 * 2000

@@ -9,10 +9,11 @@ from test_mixture import CLASSES, FEW, NUMBERS, assert_same, leaves, packed, run
 from tiers import fast
 
 from foretrace.stream.experts.by_name import REMEMBERING
-from foretrace.stream.model.mixture import mixture, network_in
+from foretrace.stream.model.mixture import mixture
 from foretrace.stream.model.model import build_mixture, resolve
 from foretrace.stream.model.model_config import ModelConfig
 from foretrace.stream.model.rows import pack
+from foretrace.stream.model.state import network_in
 from foretrace.stream.read.values import MAX_ABS_VALUE
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")

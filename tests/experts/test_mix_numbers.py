@@ -25,7 +25,7 @@ EXPERTS, STEPS, DELAYS = 5, 3, (0, 1, 4)
 def test_weights_follow_the_definition():
     """Logarithms of weights, as the head of the module has them, give the same predictions."""
     draw = np.random.default_rng(0)
-    mixture = NumberMixture(EXPERTS, 3, STEPS, DELAYS)
+    mixture = NumberMixture(EXPERTS, 3, STEPS)
     predict, learn = jax.jit(mixture.predict), jax.jit(mixture.learn)
     state, count = mixture.init(), len(RATES) * len(SHARES)
     prior = np.r_[np.full(3, 1 / 6), np.full(2, 1 / 4)]
@@ -56,7 +56,7 @@ def test_weights_follow_the_definition():
         now = _mean(np.exp(logs), experts, _reach(state, deviation))
         averaged, known = np.stack([chosen, *experts]), jnp.ones(STEPS, bool)
         moments = jnp.full((STEPS, 2), deviation)
-        state = learn(state, experts, candidates, label, known, moments)
+        state = learn(state, experts, candidates, label, known, moments, np.array(DELAYS, float))
         size = np.maximum(_unit(state), 1e-9 * deviation)
         unit = size / deviation
         mean = _mean(np.exp(last), averaged, 8 * unit)

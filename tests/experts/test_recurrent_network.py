@@ -12,7 +12,7 @@ from test_mixture import NUMBERS
 from tiers import fast, slow
 
 from foretrace.stream.experts.answer import answer_of
-from foretrace.stream.experts.expert import Lesson, Remembered
+from foretrace.stream.experts.expert import Lesson
 from foretrace.stream.experts.network import RecurrentNetwork
 from foretrace.stream.experts.shape import Shape
 from foretrace.stream.model.features import expand, maps, new_seen
@@ -37,7 +37,7 @@ def expert_of(model):
     """Return the expert of options and a shape, and its compiled step."""
     config, shape = model
     expert = RecurrentNetwork(build_learner(config, shape), answer_of(shape))
-    return expert, jax.jit(expert.learn)
+    return expert, jax.jit(expert.take, static_argnames="waits"), jax.jit(expert.label)
 
 
 @functools.partial(jax.jit, static_argnums=0)
@@ -58,50 +58,51 @@ def close(a, b, tolerance=1e-9):
 def test_learning_late_is_learning_on_the_carry_of_the_row(delay, options):
     """The definition: one learner, given the carry before the row that it predicts or learns."""
     model = made(CLASSES, **options)
-    (expert, learn), draw = expert_of(model), np.random.default_rng(0)
+    (expert, take, learn), draw = expert_of(model), np.random.default_rng(0)
     xs, ys = draw.normal(size=(10, 3)), draw.integers(0, 4, 10).astype(np.int32)
     seen, learner = [features(model[1], x) for x in xs], expert.learner
-    predict, move = map(jax.jit, (expert.predict, expert.move))
-    state, own = expert.init(), learner.init()
-    ahead = late = expert.new_carry(state)
-    its_ahead = its_late = own.carry
+    state, own, memos, its = expert.init(), learner.init(), [], []
+    carry, its_carry = expert.new_carry(state), own.carry
     for t in range(10):
-        found = predict(Remembered(state, ahead), seen[t])
-        outputs, passed = learner.predict(own._replace(carry=its_ahead), jnp.asarray(xs[t][None]))
+        its.append(its_carry)
+        outputs, passed = learner.predict(own._replace(carry=its_carry), jnp.asarray(xs[t][None]))
+        found, carry, memo = take(state, carry, seen[t], YES, waits=delay > 0)
+        its_carry = passed.carry
+        memos.append(memo)
         close(found, softmax(outputs))
-        if delay:
-            ahead, its_ahead = move(Remembered(state, ahead), seen[t], YES), passed.carry
         if (due := t - delay) >= 0:
-            lesson = Lesson(seen[due], found, np.eye(4)[ys[due]], YES, YES)
-            state, late, _ = learn(Remembered(state, late), lesson)
-            ready = own._replace(carry=its_late)
+            lesson = Lesson(seen[due], found, np.eye(4)[ys[due]], YES, YES, None, delay or None)
+            state, carry = learn(state, carry, memos[due], lesson)
+            ready = own._replace(carry=its[due])
             own, _ = learner.step(ready, *map(jnp.asarray, (xs[due][None], ys[due][None])))
-            its_late = own.carry
-        if not delay:
-            ahead, its_ahead = late, its_late
+            its_carry = its_carry if delay else own.carry
     close((state.learner.network, state.learner.opt_state), (own.network, own.opt_state))
-    close((ahead.h, late), (its_ahead.h, its_late))
+    close(carry, its_carry)
 
 
 def test_a_step_that_is_not_finite_is_refused_and_counted():
     model = made(CLASSES)
-    expert, learn = expert_of(model)
-    before, label = Remembered(expert.init(), expert.new_carry(expert.init())), np.eye(4)[1]
+    expert, _, learn = expert_of(model)
+    before, label = (expert.init(), expert.new_carry(expert.init())), np.eye(4)[1]
+
+    def learned(before, lesson):
+        return learn(*before, (before[1], None), lesson)
+
     for times in (1, 2):
         lesson = Lesson(features(model[1], np.array([np.nan, 0, 0])), label[None], label, YES, YES)
-        after = learn(before, lesson)
-        close(after.learned.learner.network, before.learned.learner.network)
-        close(after.carry, before.carry)
+        after = learned(before, lesson)
+        close(after[0].learner.network, before[0].learner.network)
+        close(after[1], before[1])
         # In all, in a row, and the longest.
-        assert {int(one) for one in after.learned.refusals} == {times}
+        assert {int(one) for one in after[0].refusals} == {times}
         before = after
-    fine = learn(before, lesson._replace(features=features(model[1], np.array([1.0, 0, 0]))))
-    assert [int(one) for one in fine.learned.refusals] == [2, 0, 2]
+    row = features(model[1], np.array([1.0, 0, 0]))
+    fine = learned(before, lesson._replace(features=row))
+    assert [int(one) for one in fine[0].refusals] == [2, 0, 2]
     # Without a label, and without a row, nothing is learned or counted.
-    same = learn(fine, lesson._replace(known=~YES, has_row=~YES))
-    close(same.learned.learner.network, fine.learned.learner.network)
-    close(same.carry, fine.carry)
-    close(same.learned.refusals, fine.learned.refusals)
+    same = learned(fine, lesson._replace(known=~YES, has_row=~YES))
+    close(same[0].learner.network, fine[0].learner.network)
+    close((same[1], same[0].refusals), (fine[1], fine[0].refusals))
 
 
 @jax.jit

@@ -49,20 +49,29 @@ def by_command(request, tmp_path_factory):
     return request.param, found
 
 
-@pytest.mark.parametrize("protocol", [DELAY, lambda x, y: 1 + int(3 * x["x"] + x["z"]) % DELAY])
-def test_predictions_are_those_of_the_command_however_early_labels_come(by_command, protocol):
-    """Also if each row has a delay of its own: labels come in another order, and rows have ids."""
+def test_with_labels_in_order_predictions_are_those_of_the_command(by_command):
     task, expected = by_command
-    model, table, found = make(KINDS[task]), [*rows(task)], [None] * ROWS
-    if callable(protocol):
-        table = [(x, y, {"id": f"row {i}"}) for i, (x, y) in enumerate(table)]
-    for i, x, y, *named in river_stream.simulate_qa(table, None, protocol):
-        if y is None:
-            found[i] = asked(model, x, **(named[0] if named else {}))
-        else:
-            model.learn_one(x, y, **(named[0] if named else {}))
+    model, table, found = make(KINDS[task]), [*rows(task)], []
+    for i, (x, _) in enumerate(table):
+        found.append(asked(model, x))
+        if i >= DELAY:
+            model.learn_one(*table[i - DELAY])
     for mine, line in zip(found, expected, strict=True):
         assert mine == pytest.approx(line.get("probabilities", line["y"]), abs=1e-9)
+
+
+@pytest.mark.parametrize("options", [{"delay": 40}, {"delay": 0, "waiting": 40}], ids=str)
+def test_a_label_is_learned_at_once_whatever_the_order(options):
+    """Labels of up to 20 rows ago, by id: their rows are known long before the delay is over."""
+    model, right, table = make(previous=False, **options), [], [*rows("classification")] * 3
+    late = np.random.default_rng(0).permutation(np.arange(len(table)) % 20)
+    due = {}
+    for i, (x, y) in enumerate(table):
+        right.append(model.predict_one(x, id=i) == y)
+        due.setdefault(i + late[i], []).append((i, y))
+        for id, label in due.pop(i, ()):
+            model.learn_one(None, label, id=id)
+    assert np.mean(right[-100:]) > 1.5 * np.mean(right[:40])
 
 
 def test_in_a_pipeline_a_label_is_given_to_the_row_as_it_was_asked():
@@ -81,7 +90,7 @@ def test_in_a_pipeline_a_label_is_given_to_the_row_as_it_was_asked():
 
 def num_taken(model):
     """Return the number of rows that the model's only stream has had, up to a few."""
-    return int(model._intake.mixture.packing.unpack(model._state).turns[0])
+    return int(model._intake.mixture.packing.unpack(model._state).arrived.streams.num_rows[0])
 
 
 @pytest.mark.parametrize("value", [pd.NA, [1.0]], ids=repr)
@@ -106,12 +115,13 @@ def test_rows_of_any_values_wait(value, named):
     assert model._intake.target.num_labels == 2
 
 
-NO_ROW = "no row waits for its label among the last 3"
+NO_ROW = "no row waits for its label among the last that a prediction was asked for, 4 at most"
 NO_ID = "no row of the id '{}' waits"
 REFUSED = [
     (({"x": 5}, []), {}, TypeError, "cannot be hashed"),
     (({"x": 5}, "a"), {"id": [1]}, TypeError, r"^id=\[1\] is a list"),
-    (({"x": 1}, "a"), {"id": "1"}, ValueError, NO_ID.format(1) + " for its label among the last 3"),
+    (({"x": 1}, "a"), {"id": "1"}, KeyError, NO_ID.format(1) + " .* at most 4 rows wait"),
+    ((None, "a"), {}, ValueError, r"learn_one\(None, y\) needs the `id`"),
 ]
 
 
@@ -128,12 +138,18 @@ def test_a_label_without_its_row_is_refused_and_changes_nothing():
 
     for case in REFUSED:
         refuse(*case)
-    model.learn_one({"x": 5}, "b", id="5")
-    refuse(({"x": 5}, "b"), {"id": "5"}, ValueError, NO_ID.format(5))
+    model.learn_one(None, "b", id="5")
+    before = pickle.dumps(model)
+    model.learn_one(None, "b", id="5")  # once more
+    assert pickle.dumps(model) == before
+    refuse((None, "c"), {"id": "5"}, ValueError, "id '5' has the label 'b', and is given 'c'")
     model.learn_one({"x": 3}, "c")
     model.learn_one({"x": 4}, "a")
+    model.learn_one({"x": 4}, "a")
     refuse(({"x": 5}, "b"), {}, ValueError, NO_ROW)
-    assert [one.value for one in model._intake.streams.pending(None)] == ["c", "a", "b"]
+    assert dict(model._intake.room.told) == {"5": "b", "2": "c", "3": "a", "4": "a"}
+    with pytest.raises(ValueError, match="id='4' has its label already"):
+        model.predict_one({"x": 4}, id="4")
 
 
 def test_labels_in_another_order_are_told_once():
@@ -146,22 +162,19 @@ def test_labels_in_another_order_are_told_once():
     model.learn_one({"x": 2, "z": 1.0}, 1.0)
 
 
-def test_members_have_their_own_late_rows_and_a_new_start_drops_them():
+def test_members_have_their_own_late_rows_which_leave_with_them():
     model = make(delay=2, member="m", members=2)
     for i in range(4):
         for name in "ab":
-            model.predict_one({"m": name, "x": float(i)}, id=i)
-    model.learn_one({"m": "a", "x": 2.0}, 1.0, id=2)
+            model.predict_one({"m": name, "x": float(i)}, id=f"{name}{i}")
+    model.learn_one({"m": "a", "x": 2.0}, 1.0, id="a2")
     model.reset("b")
-    model.predict_one({"m": "b", "x": 9.0}, id=9)
-    assert model._intake.streams.table.counts["labels dropped"] == model.delay
-    with pytest.raises(ValueError, match="no row of the id 3 waits"):
-        model.learn_one({"m": "b", "x": 3.0}, 1.0, id=3)
-    model.learn_one({"m": "b", "x": 9.0}, 1.0)
+    model.predict_one({"m": "b", "x": 9.0}, id="b9")
+    model.learn_one(None, 1.0, id="b3")  # from before the new start: it teaches
+    model.learn_one(None, 1.0, id="b9")
     model.predict_one({"m": "c", "x": 0.0})  # takes the place of a
-    with pytest.raises(ValueError, match="no row waits"):
-        model.learn_one({"m": "a", "x": 3.0}, 1.0)
+    with pytest.raises(KeyError, match="no row of the id 'a3' waits"):
+        model.learn_one(None, 1.0, id="a3")
     for i in range(20):
         model.predict_one({"m": f"n{i}", "x": 0.0})
-    waiting = model._intake.streams.table.members.values()
-    assert sum(len(one.pending) for one in waiting) <= 2 * model.delay
+    assert len(model._intake.room) <= 2 * (model.delay + 1)

@@ -64,7 +64,7 @@ def test_room_for_classes_that_come_late_is_as_if_it_had_always_been_there(
         # What is left for classes never seen is shared by as many as there is room for.
         np.testing.assert_allclose(one, two, atol=2e-4, err_msg=str(i))
     # Nor are log losses of such classes equal, nor their sums.
-    parts = (each._replace(rings=None, sums=None) for each in (state, known))
+    parts = (each._replace(waiting=None, sums=None) for each in (state, known))
     states = map(jax.tree.leaves, parts)
     for one, two in zip(*states, strict=True):
         np.testing.assert_allclose(one, two, atol=1e-2, rtol=1e-2)

@@ -15,7 +15,7 @@ from test_estimator_laws import MODELS as LEARNING
 from test_estimator_laws import rows
 
 import foretrace as ft
-from foretrace.stream.model.mixture import network_in
+from foretrace.stream.model.state import network_in
 from foretrace.stream.python import river as stream
 
 MODELS = {

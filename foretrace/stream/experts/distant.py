@@ -6,6 +6,9 @@
 n counts the labels since the last choice, at most `MEMORY`. The errors come from least squares on
 the row and the chosen values, so that each choice explains a part that the others leave. A chosen
 value v is given as steps tanh(3 (v - c)), because a class is no linear function of a number.
+
+A late label finds the values before its row among those before the next row, unless they have been
+written over since.
 """
 
 from typing import NamedTuple
@@ -19,7 +22,7 @@ from jax import lax
 from foretrace._types import Array, Bool, Float, Int
 from foretrace.heads import HeadState
 from foretrace.stream.experts.answer import answer_of
-from foretrace.stream.experts.expert import AbstractExpert, Features, Lesson, Remembered
+from foretrace.stream.experts.expert import AbstractExpert, Features, Lesson
 from foretrace.stream.experts.readout import Readout, ReadoutState, fits
 from foretrace.stream.experts.shape import Shape
 
@@ -66,8 +69,26 @@ class Found(NamedTuple):
     since: Int[Array, ""]
 
 
+class Memo(NamedTuple):
+    """What the label of a row needs later.
+
+    Args:
+        inputs: input of each chosen value.
+        lags: its number of rows back.
+        values: the chosen values.
+        place: place of the row.
+        squares: mean square of each input.
+    """
+
+    inputs: Int[Array, "P"]
+    lags: Int[Array, "P"]
+    values: Float[Array, "P"]
+    place: Int[Array, ""]
+    squares: Float[Array, "I"]
+
+
 class Rows(NamedTuple):
-    """Earlier inputs of a stream, twice behind each other: any `REACH` in a row lie side by side.
+    """Earlier inputs of a stream, twice behind each other: any `kept` in a row lie side by side.
 
     The inputs of the last row are written when the next one reads: nothing reads the array before
     they are written, so that it is written in place.
@@ -79,7 +100,7 @@ class Rows(NamedTuple):
         squares: mean square of each input over some `REACH` / 2 rows.
     """
 
-    values: Float[Array, "I 2*L"]
+    values: Float[Array, "I 2*K"]
     newest: Float[Array, "I"]
     place: Int[Array, ""]
     squares: Float[Array, "I"]
@@ -91,12 +112,12 @@ class Distant(AbstractExpert):
     Args:
         size: number of inputs of a row.
         readout: the least squares.
-        reach: number of rows back.
+        kept: number of rows that are kept: `REACH`, and as many as a label is late.
     """
 
     size: int = eqx.field(static=True)
     readout: Readout
-    reach: int = eqx.field(static=True, default=REACH)
+    kept: int = eqx.field(static=True, default=REACH)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -117,7 +138,7 @@ class Distant(AbstractExpert):
         """Return the state before the first row."""
         count, size = len(self.directions), self.size
         return Found(
-            jnp.zeros((count, size, self.reach), jnp.float32),
+            jnp.zeros((count, size, REACH), jnp.float32),
             jnp.zeros((count, size), jnp.float32),
             jnp.zeros((), jnp.float32),
             jnp.zeros(PAIRS, jnp.int32),
@@ -128,37 +149,42 @@ class Distant(AbstractExpert):
 
     def new_carry(self, learned: Found) -> Rows:
         """Return the inputs before the first row, zeros."""
-        values = jnp.zeros((self.size, 2 * self.reach), jnp.float32)
+        values = jnp.zeros((self.size, 2 * self.kept), jnp.float32)
         return Rows(values, values[:, 0], jnp.zeros((), jnp.int32), values[:, 0])
 
-    def predict(self, state: Remembered, features: Features) -> Float[Array, "E O"]:
-        """Return the prediction of a row."""
-        readout = state.learned.readout
-        f = self._features(state.learned, state.carry, features)
-        return self.readout.predict(readout, f, features)
-
-    def move(self, state: Remembered, features: Features, has_row: Bool[Array, ""]) -> Rows:
-        """Return the inputs behind a row."""
-        before, x = state.carry, self._inputs(features)
-        place = jnp.where(before.place + 1 == self.reach, 0, before.place + 1).astype(jnp.int32)
-        squares = before.squares + (x * x - before.squares) * (2 / self.reach)
-        after = Rows(self._values(before), x, place, squares)
+    def take(
+        self,
+        learned: Found,
+        carry: Rows,
+        features: Features,
+        has_row: Bool[Array, ""],
+        *,
+        waits: bool,
+    ) -> tuple[Float[Array, "E O"], Rows, Memo]:
+        """Return the prediction of a row, the inputs after it, and the values it was made from."""
+        x, written = self._inputs(features), self._values(carry)
+        found = written[learned.inputs, carry.place + 1 + self.kept - learned.lags]
+        f = self._features(learned, found, features)
+        place = jnp.where(carry.place + 1 == self.kept, 0, carry.place + 1).astype(jnp.int32)
+        memo = Memo(learned.inputs, learned.lags, found, place, carry.squares)
+        squares = carry.squares + (x * x - carry.squares) * (2 / REACH)
+        after = Rows(written, x, place, squares)
         # Of the inputs of all rows, no copy is made: those that are written were the newest.
-        return optax.tree.where(has_row, after, before._replace(values=after.values))
+        after = optax.tree.where(has_row, after, carry._replace(values=written))
+        return self.readout.predict(learned.readout, f, features), after, memo
 
-    def learn(self, state: Remembered, lesson: Lesson) -> Remembered:
-        """Return the state after a label, with the inputs behind its row."""
-        now, carry, known = state.learned, state.carry, lesson.known
-        f = self._features(now, carry, lesson.features)
+    def label(self, learned: Found, carry: Rows, memo: Memo, lesson: Lesson) -> tuple[Found, Rows]:
+        """Return what is learned after a label, and the carry."""
+        now, known = learned, lesson.known
+        past, chosen = self._before(now, carry, memo, lesson)
+        f = self._features(now, chosen, lesson.features)
         scores = self.readout.head.scores(now.readout.head, f)
         error = self.readout.error(now.readout, scores, lesson)
-        start = jnp.zeros((), jnp.int32), carry.place + 1
-        past = lax.dynamic_slice(self._values(carry), start, (self.size, self.reach))
         steered = (self.directions @ error[0])[:, None]
         count = jnp.minimum(now.num_labels + 1, MEMORY)
         rate = known.astype(count.dtype) / count
         cross = now.cross + rate * (steered[:, :, None] * past[None] - now.cross)
-        squares = now.squares + rate * (steered**2 * carry.squares[None] - now.squares)
+        squares = now.squares + rate * (steered**2 * memo.squares[None] - now.squares)
         errors = self.readout.noted(now.readout, error, lesson)
         readout = self.readout.learn(now.readout, f, error, errors, known)
         new = now._replace(
@@ -180,14 +206,14 @@ class Distant(AbstractExpert):
             lags=lags,
             readout=readout._replace(head=head),
         )
-        return Remembered(new, self.move(state, lesson.features, lesson.has_row), state.ahead)
+        return new, carry
 
     def _chosen(self, state: Found) -> tuple[Int[Array, "P"], Int[Array, "P"], Bool[Array, "P"]]:
         """Return inputs and lags, outstanding ones replacing the weakest, and which are new."""
         spread = jnp.sqrt(jnp.maximum(state.squares, 1e-12) / state.num_labels)
         found = (jnp.abs(state.cross) / spread[:, :, None]).max(axis=0)
         # A value that is a feature already is not chosen again.
-        at = jnp.where(state.lags > 0, self.reach - state.lags, self.reach)
+        at = jnp.where(state.lags > 0, REACH - state.lags, REACH)
         found = found.at[state.inputs, at].set(0.0, mode="drop")
         best, where = lax.top_k(found.ravel(), AT_ONCE)
         weights = state.readout.head.weights[1 + self.size :]
@@ -197,8 +223,8 @@ class Distant(AbstractExpert):
             mine = (jnp.arange(PAIRS, dtype=jnp.int32) == jnp.argmin(size).astype(jnp.int32)) & (
                 best[rank] > Z
             )
-            inputs = jnp.where(mine, where[rank] // self.reach, inputs).astype(jnp.int32)
-            lags = jnp.where(mine, self.reach - where[rank] % self.reach, lags).astype(jnp.int32)
+            inputs = jnp.where(mine, where[rank] // REACH, inputs).astype(jnp.int32)
+            lags = jnp.where(mine, REACH - where[rank] % REACH, lags).astype(jnp.int32)
             size, changed = jnp.where(mine, jnp.inf, size), changed | mine
         return inputs, lags, changed
 
@@ -216,14 +242,35 @@ class Distant(AbstractExpert):
     def _values(self, carry: Rows) -> Float[Array, "I 2*L"]:
         """Return the earlier inputs, those of the last row among them."""
         values = carry.values
-        for at in (carry.place, carry.place + self.reach):
+        for at in (carry.place, carry.place + self.kept):
             start = jnp.zeros((), jnp.int32), at
             values = lax.dynamic_update_slice(values, carry.newest[:, None], start)
         return values
 
-    def _features(self, state: Found, carry: Rows, features: Features) -> Float[Array, "F"]:
+    def _before(
+        self, now: Found, carry: Rows, memo: Memo, lesson: Lesson
+    ) -> tuple[Float[Array, "I L"], Float[Array, "P"]]:
+        """Return the inputs before the row of a label, and the chosen values of it.
+
+        Inputs that have been written over since count as 0; chosen values that were chosen when the
+        row was predicted stand in the memo.
+        """
+        start = jnp.zeros((), jnp.int32), memo.place + self.kept - REACH
+        past = lax.dynamic_slice(carry.values, start, (self.size, REACH))
+        chosen = carry.values[now.inputs, memo.place + self.kept - now.lags]
+        if lesson.late is None:
+            return past, chosen
+        over = jnp.asarray(lesson.late, jnp.int32) - (self.kept - REACH)
+        past = jnp.where(jnp.arange(REACH, dtype=jnp.int32) >= over, past, 0.0)
+        is_same = (memo.lags == now.lags) & (memo.inputs == now.inputs)
+        is_there = REACH - now.lags >= over
+        kept = jnp.where(is_same, memo.values, 0.0)
+        return past, jnp.where(is_there, chosen, kept)
+
+    def _features(
+        self, state: Found, values: Float[Array, "P"], features: Features
+    ) -> Float[Array, "F"]:
         """Return the inputs of a row and the steps of the chosen values."""
-        values = self._values(carry)[state.inputs, carry.place + 1 + self.reach - state.lags]
         steps = jnp.tanh(3 * (values[:, None] - np.asarray([STEPS], np.float32)))
         steps = jnp.where((state.lags > 0)[:, None], steps, 0.0)
         return jnp.concatenate([self._inputs(features), steps.ravel()])
@@ -233,4 +280,4 @@ def distant(shape: Shape) -> Distant | None:
     """Return the expert of a shape; None if it would be too large."""
     if not fits(shape) or shape.slots * shape.now_size * REACH > MAX_VALUES:
         return None
-    return Distant(shape.now_size, Readout(answer_of(shape)))
+    return Distant(shape.now_size, Readout(answer_of(shape)), REACH + shape.delay)

@@ -1,4 +1,7 @@
-"""Interface of experts: predict a row from shared features, learn when its label arrives.
+"""Interface of experts: a row and its label are two events.
+
+    take     predict a row, move on behind it, and return what its label needs later: the memo
+    label    learn a label, whenever it comes, from the memo of its row
 
 Numbers are predicted in standard deviations from the running mean, as they were when the row was
 predicted; classes by their probabilities. The state of an expert is a tree of arrays of fixed size.
@@ -66,8 +69,10 @@ class Lesson(NamedTuple):
         predicted: the expert's predictions then.
         label: the numbers in standard deviations of then, or the class as a one-hot vector.
         known: whether there is a label; if not, all that was learned stays as it was.
-        has_row: whether there is a row; if not, the carry stays as it was.
+        has_row: whether there is a row of the stream as it is; if not, the carry stays as it was.
         members: number of members with a label, which share the experts; None for a single stream.
+        late: number of rows of the stream by which the label is late; None if it is learned in the
+            program that took the row.
     """
 
     features: Features
@@ -76,24 +81,11 @@ class Lesson(NamedTuple):
     known: Bool[Array, ""]
     has_row: Bool[Array, ""]
     members: Float[Array, ""] | None = None
+    late: Int[Array, ""] | int | None = None
 
 
-class Remembered(NamedTuple):
-    """State of an expert with a memory of its own: each stream has a carry beside what is shared.
-
-    With late labels there are two carries, so that each label is learned with the memory of its
-    row.
-
-    Args:
-        learned: what is learned of all streams.
-        carry: carry of the stream before the row that is predicted, or whose label comes.
-        ahead: carry before the next row, where that is a later one; else None.
-    """
-
-    learned: Any
-    carry: Any
-    ahead: Any = None
-
+LATE = 5.0
+"""Largest change of a state by parameters that have changed since the row of a late label."""
 
 MEMORY = 10_000.0
 """Number of labels that counts of classes remember; older ones lose weight exponentially."""
@@ -109,7 +101,9 @@ def counted(counts: Float[Array, "K"], more: Float[Array, "K"]) -> Float[Array, 
 class AbstractExpert(eqx.Module):
     """Some experts of one kind, each of which predicts every output.
 
-    The state of those with a carry is `Remembered` everywhere but in `init`.
+    What is learned of all streams stands beside the carry of each stream, which only experts with
+    a memory of their own have. Those define `new_carry`, `take` and `label`, all others `predict`
+    and `learn`.
     """
 
     @property
@@ -129,14 +123,41 @@ class AbstractExpert(eqx.Module):
         """
         return None
 
-    @abc.abstractmethod
+    def take(
+        self,
+        learned: Any,
+        carry: Any,
+        features: Features,
+        has_row: Bool[Array, ""],
+        *,
+        waits: bool,
+    ) -> tuple[Float[Array, "E O"], Any, Any]:
+        """Return the predictions of a row, the carry after it, and the memo for its label.
+
+        Args:
+            learned: what is learned of all streams.
+            carry: carry of the stream before the row.
+            features: features of the row.
+            has_row: whether there is a row; if not, the carry stays as it was.
+            waits: whether the label is learned in a later program, or in this one.
+        """
+        return self.predict(learned, features), carry, ()
+
+    def label(self, learned: Any, carry: Any, memo: Any, lesson: Lesson) -> tuple[Any, Any]:
+        """Return what is learned after a label, and the carry.
+
+        Args:
+            learned: what is learned of all streams.
+            carry: carry of the stream after its last row.
+            memo: what `take` returned with the row of the label.
+            lesson: the row and its label.
+        """
+        return self.learn(learned, lesson), carry
+
     def predict(self, state: Any, features: Features) -> Float[Array, "E O"]:
         """Return each expert's prediction: numbers in standard deviations, or probabilities."""
+        raise NotImplementedError
 
-    def move(self, state: Any, features: Features, has_row: Bool[Array, ""]) -> Any:
-        """Return the carry behind a row; as it was if there is no row."""
-        return None
-
-    @abc.abstractmethod
     def learn(self, state: Any, lesson: Lesson) -> Any:
-        """Return the state after a label, with the carry behind its row."""
+        """Return what is learned after a label."""
+        raise NotImplementedError

@@ -5,6 +5,10 @@
     theta <- theta + Kalman gain * error            each module (`foretrace._learner.kalman`)
 
 The sensitivities of the modules to their parameters are exact. Everything is computed in float32.
+
+A late label is learned from states and sensitivities of its row, as the present parameters would
+have left them, to first order: h + clip(S (theta - theta_row), `LATE`). States of a row without
+this correction, and states that follow the row with the present parameters, were no better.
 """
 
 from typing import Any, NamedTuple
@@ -28,7 +32,7 @@ from foretrace._recurrence.chunk import Carry
 from foretrace._rule import ONLINE
 from foretrace._types import Array, Bool, Float
 from foretrace.stream.experts.answer import answer_of
-from foretrace.stream.experts.expert import AbstractExpert, Features, Lesson, Remembered
+from foretrace.stream.experts.expert import LATE, AbstractExpert, Features, Lesson
 from foretrace.stream.experts.readout import Readout, ReadoutState, fits
 from foretrace.stream.experts.shape import Shape
 
@@ -65,12 +69,10 @@ class Memory(AbstractExpert):
     Args:
         network: modules as they begin; it has no use for a decoder.
         readout: least squares on inputs and outputs of all modules.
-        delay: number of rows after which a label comes.
     """
 
     network: Any
     readout: Readout
-    delay: int = eqx.field(static=True)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -94,30 +96,43 @@ class Memory(AbstractExpert):
         """Return states and sensitivities before the first row."""
         return init_carry(jax.tree.map(jnp.asarray, self.network), ONLINE)
 
-    def predict(self, state: Remembered, features: Features) -> Float[Array, "E O"]:
-        """Return the prediction of a row."""
-        learned = state.learned
-        f, _ = self._pass(learned.network, state.carry, features)
-        return self.readout.predict(learned.readout, f, features)
+    def take(
+        self,
+        learned: MemoryState,
+        carry: Carry,
+        features: Features,
+        has_row: Bool[Array, ""],
+        *,
+        waits: bool,
+    ) -> tuple[Float[Array, "E O"], Carry, Any]:
+        """Return the prediction of a row, the carry after it, and the carry before it.
 
-    def move(self, state: Remembered, features: Features, has_row: Bool[Array, ""]) -> Carry:
-        """Return states and sensitivities behind a row."""
-        _, after = self._pass(state.learned.network, state.carry, features)
-        return optax.tree.where(has_row, after, state.carry)
+        Beside the carry before a row that waits stand the parameters.
+        """
+        f, after = self._pass(learned.network, carry, features)
+        found = self.readout.predict(learned.readout, f, features)
+        parameters = gathered(self.nodes, learned.network) if waits else None
+        return found, optax.tree.where(has_row, after, carry), (carry, parameters)
 
-    def learn(self, state: Remembered, lesson: Lesson) -> Remembered:
-        """Return the state after a label, with the carry behind its row."""
-        now, carry, features = state.learned, state.carry, lesson.features
-        head = self.readout.head
+    def label(
+        self, learned: MemoryState, carry: Carry, memo: Any, lesson: Lesson
+    ) -> tuple[MemoryState, Carry]:
+        """Return what is learned after a label, and the carry."""
+        now, features, head = learned, lesson.features, self.readout.head
+        before, parameters = memo
+        if parameters is not None:
+            pairs = zip(gathered(self.nodes, now.network), parameters, strict=True)
+            since = scattered(self.nodes, [new - old for new, old in pairs], now.network)
+            before = corrected(now.network, since, before, LATE, batched=False)
         outputs = self.readout.answer.outputs
         steering = min(outputs, _STEERING) if self.readout.classes else outputs
 
         def predicted(network: Any) -> tuple[Array, Any]:
-            f, after = self._pass(network, carry, features)
+            f, _ = self._pass(network, before, features)
             scores = head.scores(now.readout.head, f)
-            return scores[:steering], jax.lax.stop_gradient((f, scores, after))
+            return scores[:steering], jax.lax.stop_gradient((f, scores))
 
-        first, pull, (f, scores, after) = jax.vjp(predicted, now.network, has_aux=True)
+        first, pull, (f, scores) = jax.vjp(predicted, now.network, has_aux=True)
         (jacobian,) = jax.vmap(pull)(jnp.eye(steering, dtype=first.dtype))
         nodes = gathered(self.nodes, jacobian, axes=1)
         # Asked before the step: choosing between the states after it costs as much as the step.
@@ -128,24 +143,18 @@ class Memory(AbstractExpert):
         error = self.readout.error(now.readout, scores, lesson)
         errors = self.readout.noted(now.readout, error, lesson)
         spread = head.variance(now.readout.head, f[None])
-        changes, covariances = self._filter().update(
-            now.covariances, nodes, error[:, :steering], errors, spread, lesson.known[None]
-        )
+        late = 0.0 if lesson.late is None else jnp.asarray(lesson.late, f.dtype)
+        given = error[:, :steering], errors, spread, lesson.known[None], late
+        changes, covariances = self._filter().update(now.covariances, nodes, *given)
         change = scattered(self.nodes, changes, now.network)
         limit = self._filter().state_correction
         assert limit is not None
-
-        def moved(carry: Carry) -> Carry:
-            found = corrected(now.network, change, carry, limit, batched=False)
-            return carry._replace(h=optax.tree.where(is_sound, found.h, carry.h))
-
+        moved = corrected(now.network, change, carry, limit, batched=False)
+        is_moved = is_sound & lesson.has_row
+        carry = carry._replace(h=optax.tree.where(is_moved, moved.h, carry.h))
         readout = self.readout.learn(now.readout, f, error, errors, lesson.known)
         network = jax.tree.map(jnp.add, now.network, change)
-        return Remembered(
-            MemoryState(network, covariances, readout),
-            optax.tree.where(lesson.has_row, moved(after), carry),
-            None if state.ahead is None else moved(state.ahead),
-        )
+        return MemoryState(network, covariances, readout), carry
 
     def _pass(
         self, network: Any, carry: Carry, features: Features
@@ -157,7 +166,7 @@ class Memory(AbstractExpert):
         return f[0], after
 
     def _filter(self) -> Kalman:
-        return Kalman(delay=self.delay)
+        return Kalman()
 
 
 def memory(shape: Shape) -> Memory | None:
@@ -168,4 +177,4 @@ def memory(shape: Shape) -> Memory | None:
     with jax.enable_x64(False):
         network = ModuleNetwork(shape.now_size, 1, cells=cells, key=jax.random.key(0))
         network = jax.tree.map(np.asarray, network)
-    return Memory(network, Readout(answer_of(shape)), shape.delay)
+    return Memory(network, Readout(answer_of(shape)))

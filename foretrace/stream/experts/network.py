@@ -1,7 +1,7 @@
 """A recurrent network among the experts: predict now, learn when the label is there.
 
     outputs, carry' = network(carry, x)            x: the row and the last known label
-    learner         = learn(late carry, x, y)      when the label of an earlier row has come
+    learner         = learn(carry, x, y)           when the label has come: the carry of its row
 
 Of numbers it learns the residual from a base between the mean and the last number, in the running
 size of this residual. All are in standard deviations from the mean.
@@ -20,6 +20,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from foretrace._engine.correction import corrected
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import LearnerState
 from foretrace._recurrence.chunk import Carry
@@ -32,7 +33,7 @@ from foretrace.stream.experts.answer import (
     probabilities_of_seen,
 )
 from foretrace.stream.experts.error_scale import ErrorScale, learned_error, new_error_scale
-from foretrace.stream.experts.expert import AbstractExpert, Features, Lesson, Remembered
+from foretrace.stream.experts.expert import LATE, AbstractExpert, Features, Lesson
 
 _BOUND = 10.0
 """Multiple of its size at which a residual is clipped."""
@@ -131,26 +132,46 @@ class RecurrentNetwork(AbstractExpert):
             first = jax.random.fold_in(key, 2) if samples else None
             return self.learner.init_carry(learned.learner.network, None, first)
 
-    def predict(self, state: Remembered, features: Features) -> Float[Array, "E O"]:
-        """Return the prediction of a row."""
-        outputs, _ = self._ahead(state, features)
-        return self.read(state.learned.residuals, outputs.astype(features.row.dtype), features)
+    def take(
+        self,
+        learned: NetworkState,
+        carry: Carry,
+        features: Features,
+        has_row: Bool[Array, ""],
+        *,
+        waits: bool,
+    ) -> tuple[Float[Array, "E O"], Carry, Any]:
+        """Return the prediction of a row, the carry after it, and the one before it.
 
-    def move(self, state: Remembered, features: Features, has_row: Bool[Array, ""]) -> Carry:
-        """Return the states behind a row; from this carry nothing is learned."""
-        _, after = self._ahead(state, features)
-        return optax.tree.where(has_row, after, state.carry)
+        Where the label waits, the sensitivities move on, and the parameters stand beside the carry
+        before the row; else learning moves the sensitivities on.
+        """
+        with jax.enable_x64(self.x64):
+            ready = learned.learner._replace(carry=carry)
+            x = self._in_precision(features.inputs)[None]
+            outputs, moved = self.learner.predict(ready, x, sensitivity=waits)
+        found = outputs[0].astype(features.row.dtype)
+        after = optax.tree.where(has_row, moved.carry, carry)
+        memo = carry, learned.learner.network if waits else None
+        return self.read(learned.residuals, found, features), after, memo
 
-    def learn(self, state: Remembered, lesson: Lesson) -> Remembered:
-        """Return the state after a label, with the carry behind its row."""
-        now, features = state.learned, lesson.features
+    def label(
+        self, learned: NetworkState, carry: Carry, memo: Any, lesson: Lesson
+    ) -> tuple[NetworkState, Carry]:
+        """Return what is learned after a label, and the carry."""
+        now, features, (before, network) = learned, lesson.features, memo
         target = self.target(now.residuals, lesson.label, features)
         with jax.enable_x64(self.x64):
             x, y = self._in_precision(features.inputs), self._in_precision(target)
             known = lesson.known.astype(x.dtype)[None]
-            ready = now.learner._replace(carry=state.carry)
+            if network is not None:
+                present = now.learner.network
+                since = jax.tree.map(jnp.subtract, present, network)
+                before = corrected(present, since, before, LATE, batched=False)
+            ready = now.learner._replace(carry=before)
             learner, info = self.learner.step(ready, x[None], y[None], mask=known)
-            after = optax.tree.where(lesson.has_row, learner.carry, state.carry)
+            if lesson.late is None:
+                carry = optax.tree.where(lesson.has_row, learner.carry, before)
         if (refusals := now.refusals) is not None:
             is_refused = lesson.has_row & ~info.accepted
             in_a_row = jnp.where(is_refused, refusals.in_a_row + 1, 0.0)
@@ -162,7 +183,7 @@ class RecurrentNetwork(AbstractExpert):
             self._noted(now.residuals, lesson),
             refusals,
         )
-        return Remembered(found, after, state.ahead)
+        return found, carry
 
     def read(
         self, residuals: Residuals, outputs: Float[Array, "O"], features: Features
@@ -189,15 +210,6 @@ class RecurrentNetwork(AbstractExpert):
         size = jnp.where(residuals.scale.size > 0, _NORMAL * residuals.scale.size, 1.0)
         base = _base(residuals, last_number(features))
         return jnp.clip((label - base) / size, -_BOUND, _BOUND)
-
-    def _ahead(self, state: Remembered, features: Features) -> tuple[Float[Array, "O"], Carry]:
-        """Return the outputs for a row, and the carry behind it."""
-        with jax.enable_x64(self.x64):
-            ready = state.learned.learner._replace(carry=state.carry)
-            x = self._in_precision(features.inputs)[None]
-            outputs, after = self.learner.predict(ready, x, sensitivity=False)
-        carry: Any = after.carry
-        return outputs[0], carry
 
     def _noted(self, before: Residuals, lesson: Lesson) -> Residuals:
         """Return the statistics of the residuals after a label."""

@@ -67,6 +67,8 @@ class Shape:
         coverage: share of the numbers that intervals around predictions are to hold.
         alarms: probability of each class with an alarm from which a row is marked.
         at_least: lower bound of predictions and of the ends of their intervals; None without.
+        waiting: maximum number of rows that wait for labels which come in any order; 0 where each
+            label comes with the row `delay` rows after its own.
     """
 
     inputs: int
@@ -87,6 +89,14 @@ class Shape:
     coverage: float = 0.9
     alarms: tuple[float, ...] = ()
     at_least: float | None = None
+    waiting: int = 0
+
+    @property
+    def places(self) -> int:
+        """Number of places in which rows wait for their labels; a stream has some in a row."""
+        # One more than wait: a row is written before the oldest one is read, at another place, so
+        # that the compiler need not copy all places to keep what is still to be read.
+        return self.waiting or (self.delay + 1) * (self.slots + 1) * (self.delay > 0)
 
     @property
     def horizon(self) -> int:

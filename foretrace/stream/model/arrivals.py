@@ -12,51 +12,51 @@ import numpy as np
 import optax
 
 from foretrace._types import Array, Bool, Float, Int
-from foretrace.stream.experts.shape import Shape
+from foretrace.stream.experts.shape import LABELS, Shape
 from foretrace.stream.model.moments import Moments, new_moments
-from foretrace.stream.model.of_members import in_slots, read, write
+from foretrace.stream.model.of_members import in_slots
 from foretrace.stream.model.ordinary import BELIEVED, Ordinary, new_ordinary
 from foretrace.stream.read.row import RawRow
 
 
 class Row(NamedTuple):
-    """A row and the label with it, as experts and network take them.
+    """A row as experts and network take it.
 
     Args:
-        last: last label that is believed when the row is predicted: a number, NaN if none is
-            known, or a class, -1 likewise. As if none were known if labels are no features.
         moments: mean and standard deviation of the numbers known then; of classes, their number,
             and 1.
         ordinary: mean and standard deviation of those that are no outliers; 0 for classes.
         baselines: last known number, or 0, and the mean; last and most frequent class.
-        known: whether a label came with the row that can be learned.
-        is_scored: whether a label came with it at all: it may be of a class without room.
-        slot: stream of the row; the number of slots for a row that is missing.
-        is_new: whether the stream starts anew with this row.
-        is_first: whether it is the stream's first one.
-        came: number that came with the row, NaN if none did: the label of one step ahead of each
-            row before it.
-        label: label that came with the row, of the row `delay` rows before: numbers, or the index
-            of a class.
         raw: numbers of the row as they are, the mean in place of a missing one.
         x: inputs, then the last known label's inputs if there is a network.
-        watched: index of each class with an alarm; -1 before its first label.
     """
 
-    last: Float[Array, ""]
     moments: Float[Array, "2"]
     ordinary: Float[Array, "2"]
     baselines: Float[Array, "2"]
-    known: Bool[Array, ""]
-    is_scored: Bool[Array, ""]
-    slot: Int[Array, ""]
-    is_new: Bool[Array, ""]
-    is_first: Bool[Array, ""]
-    came: Float[Array, ""]
-    label: Float[Array, "L"]
     raw: Float[Array, "N"]
     x: Float[Array, "I"]
-    watched: Float[Array, "K"]
+
+
+class Told(NamedTuple):
+    """A label that has come.
+
+    Args:
+        label: numbers, or the index of a class, -1 of one without room.
+        known: whether it can be learned.
+        is_scored: whether it came at all: it may be of a class without room.
+        feature: the label that is remembered of the row: of labels that are not believed, and of
+            missing ones, the one before.
+        is_new: whether that is the label itself.
+        came: number that came, NaN if none did: the label of one step ahead of each row before it.
+    """
+
+    label: Float[Array, "L"]
+    known: Bool[Array, ""]
+    is_scored: Bool[Array, ""]
+    feature: Float[Array, ""]
+    is_new: Bool[Array, ""]
+    came: Float[Array, ""]
 
 
 class Classes(NamedTuple):
@@ -74,14 +74,19 @@ class Classes(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """What is known of the labels of one stream.
+    """What is known of the rows and labels of one stream.
 
     Args:
-        last: last known label; NaN before the first number, -1 before the first class.
+        last: label of the latest row whose label is known; NaN before the first number, -1 before
+            the first class.
         believed: last known number that is a feature; NaN before it, and for classes.
         doubts: number of far labels since then.
         recent: last numbers, the newest last; NaN where one is missing. Empty for classes.
-        num_rows: number of rows so far, counted up to the number of those that wait for a label.
+        num_rows: number of rows that were taken: that of the next row, from 0.
+        begun: number of the row with which the stream began anew.
+        latest: number of the latest row whose label has come, or never comes.
+        is_own: whether each remembered label is that of its own row, and not of one before. Empty
+            where labels come in the order of their rows.
     """
 
     last: Float[Array, ""]
@@ -89,6 +94,9 @@ class Stream(NamedTuple):
     doubts: Float[Array, ""]
     recent: Float[Array, "S"]
     num_rows: Int[Array, ""]
+    begun: Int[Array, ""]
+    latest: Int[Array, ""]
+    is_own: Bool[Array, "K"]
 
 
 class Arrived(NamedTuple):
@@ -139,53 +147,89 @@ class Arrivals:
 
     def _new_stream(self) -> Stream:
         none, classes = jnp.asarray(jnp.nan), self.shape.classes
+        zero = jnp.zeros((), jnp.int64)
         return Stream(
             jnp.asarray(-1.0) if classes else none,
             none,
             jnp.zeros(()),
             jnp.full(0 if classes else self.shape.outputs, jnp.nan),
-            jnp.zeros((), jnp.int32),
+            zero,
+            zero,
+            zero - 1,
+            jnp.zeros(LABELS if self.shape.waiting else 0, bool),
         )
 
-    def next(
-        self, arrived: Arrived, raw: RawRow, *, learning: bool = True
-    ) -> tuple[Row, Arrived, Outliers]:
-        """Return a row, what is known behind it, and which of its numbers are outliers.
+    def begun(self, stream: Stream, is_new: Bool[Array, ""]) -> Stream:
+        """Return a stream that starts anew with the next row, if it does; its rows count on."""
+        now = stream.num_rows
+        fresh = self._new_stream()._replace(num_rows=now, begun=now, latest=now - 1)
+        return optax.tree.where(is_new, fresh, stream)
+
+    def take(
+        self, arrived: Arrived, raw: RawRow, is_there: Bool[Array, ""], *, learning: bool = True
+    ) -> tuple[Row, Arrived, Bool[Array, "I"]]:
+        """Return a row, what is known after it, and which of its numbers are outliers.
 
         Args:
-            arrived: what is known before it.
+            arrived: what is known before it, with the row's own stream alone.
             raw: the row.
+            is_there: whether there is one.
+            learning: whether units move on.
+        """
+        stream, target, shape = arrived.streams, arrived.target, self.shape
+        inputs, numbers, columns, of_columns = self._encoded(arrived.columns, raw)
+        if isinstance(target, Classes):
+            moments, ordinary = jnp.stack([target.num_classes, jnp.ones(())]), jnp.zeros(2)
+            baselines = jnp.stack([stream.last, target.majority])
+            indices = jnp.arange(shape.outputs, dtype=stream.last.dtype)
+            previous = (indices == stream.last).astype(inputs.dtype)
+        else:
+            assert arrived.ordinary is not None
+            has_last, believed = jnp.isfinite(stream.last), jnp.isfinite(stream.believed)
+            moments = jnp.stack([target.all.mean[0], target.scale[0]])
+            ordinary = arrived.ordinary.units
+            baselines = jnp.stack([jnp.where(has_last, stream.last, 0.0), moments[0]])
+            score = jnp.where(believed, target.score(stream.believed)[0], 0.0)
+            previous = jnp.stack([score, jnp.where(believed, 0.0, 1.0)])
+        with_last = shape.has_network and shape.previous
+        x = jnp.concatenate([inputs, previous]) if with_last else inputs
+        row = Row(moments, ordinary, baselines, numbers, x)
+        after = stream._replace(num_rows=stream.num_rows + is_there.astype(jnp.int64))
+        arrived = arrived._replace(streams=after)
+        if learning:
+            of_label = jnp.zeros(())
+            count = jnp.stack([of_columns.astype(float).sum(), of_label])
+            arrived = arrived._replace(columns=columns, outliers=arrived.outliers + count)
+        return row, arrived, of_columns
+
+    def label(
+        self,
+        arrived: Arrived,
+        y: Float[Array, ""],
+        is_latest: Bool[Array, ""] | bool,
+        *,
+        learning: bool = True,
+    ) -> tuple[Told, Arrived, Bool[Array, ""]]:
+        """Return a label, what is known after it, and whether it is an outlier.
+
+        Args:
+            arrived: what is known before it, with the stream of its row alone.
+            y: number, or index of a class, -1 of one without room; NaN if there is none.
+            is_latest: whether no label of a later row of the stream has come before.
             learning: whether units move on; if not, the last known label alone does.
         """
-        slot = raw.slot.astype(jnp.int32)
-        fresh, is_there = raw.is_new > 0, raw.slot < self.shape.slots
-        kept = read(arrived.streams, slot)
-        stream = optax.tree.where(fresh, self._new_stream(), kept)
-        inputs, numbers, columns, of_columns = self._encoded(arrived.columns, raw)
-        # Before its time, there is nothing to learn: who calls a program in C might give a label.
-        is_due = stream.num_rows >= self.shape.delay - self.shape.horizon
-        y = jnp.where(is_due | jnp.asarray(not learning), raw.y, jnp.nan)
+        stream = arrived.streams
         if isinstance(arrived.target, Classes):
-            row, target, after = self._classes(arrived.target, stream, inputs, y)
-            learned, of_label = arrived._replace(target=target), jnp.zeros((), bool)
+            told, learned, after = self._class(arrived.target, stream, y)
+            found, is_outlier = arrived._replace(target=learned), jnp.zeros((), bool)
         else:
-            row, learned, after, of_label = self._numbers(arrived, stream, inputs, y, learning)
-        learned = learned._replace(columns=columns)
-        waiting = jnp.minimum(stream.num_rows + 1, self.shape.delay).astype(jnp.int32)
-        after = after._replace(num_rows=waiting)
-        found = Outliers(of_columns, of_label)
-        starts = {"is_new": fresh, "is_first": raw.is_new > 1, "watched": raw.watched}
-        row = row._replace(slot=slot, raw=numbers, known=row.known & is_there, **starts)
+            told, found, after, is_outlier = self._number(arrived, stream, y, learning)
+        after = optax.tree.where(jnp.asarray(is_latest), after, stream)
         if not learning:
-            after = stream._replace(last=after.last, believed=after.believed, doubts=after.doubts)
-            learned = arrived
-            row = row._replace(known=jnp.zeros((), bool), is_scored=jnp.zeros((), bool))
-        count = jnp.stack([of_columns.astype(float).sum(), of_label.astype(float)])
-        behind = learned._replace(
-            streams=write(arrived.streams, slot, after),
-            outliers=arrived.outliers + (count if learning else 0),
-        )
-        return row, behind, found
+            told = told._replace(known=jnp.zeros((), bool), is_scored=jnp.zeros((), bool))
+            return told, arrived._replace(streams=after), is_outlier
+        count = jnp.stack([jnp.zeros(()), is_outlier.astype(float)])
+        return told, found._replace(streams=after, outliers=arrived.outliers + count), is_outlier
 
     def _encoded(self, columns: Moments, raw: RawRow) -> tuple[Array, Array, Moments, Array]:
         given = jnp.asarray(raw.x)
@@ -202,16 +246,15 @@ class Arrivals:
         numbers = jnp.where(known, x, columns.all.mean)[places]
         return inputs, numbers, columns, outlier
 
-    def _numbers(
-        self, arrived: Arrived, stream: Stream, inputs: Array, y: Array, learning: bool
-    ) -> tuple[Row, Arrived, Stream, Array]:
+    def _number(
+        self, arrived: Arrived, stream: Stream, y: Array, learning: bool
+    ) -> tuple[Told, Arrived, Stream, Array]:
         moments: Any = arrived.target
         before: Any = arrived.ordinary
-        shape = self.shape
         is_there = jnp.isfinite(y)
         y = jnp.where(is_there, y, 0.0)
         outlier = is_there & (moments.within(y[None])[0] != y)
-        known = is_there & ~outlier if shape.masks else is_there
+        known = is_there & ~outlier if self.shape.masks else is_there
         counts = known & jnp.asarray(learning)
         _, learned = moments.learn(y[None], counts[None])
         ordinary, doubts = before.learn(y, counts), stream.doubts
@@ -226,32 +269,12 @@ class Arrivals:
             doubts=doubts,
             recent=jnp.concatenate([stream.recent[1:], came[None]]),
         )
-        # With a horizon a row's own number is known before the steps behind it are predicted.
-        now, units, usual = (
-            (after, learned, ordinary) if shape.horizon else (stream, moments, before)
-        )
-        mean, scale = units.all.mean[0], units.scale[0]
-        has_last, believed = jnp.isfinite(now.last), jnp.isfinite(now.believed)
-        complete = (stream.num_rows >= shape.delay) & jnp.isfinite(after.recent).all()
-        score = jnp.where(believed, units.score(now.believed)[0], 0.0)
-        previous = jnp.stack([score, jnp.where(believed, 0.0, 1.0)])
-        row = self._row(
-            last=now.believed,
-            moments=jnp.stack([mean, scale]),
-            ordinary=usual.units,
-            baselines=jnp.stack([jnp.where(has_last, now.last, 0.0), mean]),
-            known=complete,
-            is_scored=complete,
-            came=came if shape.horizon else jnp.asarray(jnp.nan),
-            label=after.recent,
-            inputs=inputs,
-            previous=previous,
-        )
-        return row, arrived._replace(target=learned, ordinary=ordinary), after, outlier
+        complete = jnp.isfinite(after.recent).all()
+        came = came if self.shape.horizon else jnp.asarray(jnp.nan)
+        told = Told(after.recent, complete, complete, after.believed, is_believed, came)
+        return told, arrived._replace(target=learned, ordinary=ordinary), after, outlier
 
-    def _classes(
-        self, classes: Classes, stream: Stream, inputs: Array, y: Array
-    ) -> tuple[Row, Classes, Stream]:
+    def _class(self, classes: Classes, stream: Stream, y: Array) -> tuple[Told, Classes, Stream]:
         known, indices = y >= 0, jnp.arange(self.shape.outputs, dtype=y.dtype)
         label = jnp.where(known, y, 0.0)
         frequency = classes.frequency + jnp.where(known & (indices == label), 1.0, 0.0)
@@ -263,30 +286,6 @@ class Arrivals:
             frequency,
             jnp.where(leads, label, classes.majority),
         )
-        row = self._row(
-            last=stream.last,
-            moments=jnp.stack([classes.num_classes, jnp.ones(())]),
-            ordinary=jnp.zeros(2),
-            baselines=jnp.stack([stream.last, classes.majority]),
-            known=known,
-            is_scored=jnp.isfinite(y),
-            came=jnp.zeros(()),
-            label=jnp.where(jnp.isfinite(y), y, 0.0)[None],
-            inputs=inputs,
-            previous=(indices == stream.last).astype(inputs.dtype),
-        )
-        return row, learned, stream._replace(last=jnp.where(known, y, stream.last))
-
-    def _row(self, *, last: Array, inputs: Array, previous: Array, **parts: Any) -> Row:
-        missing = -1.0 if self.shape.classes else jnp.nan
-        with_last = self.shape.has_network and self.shape.previous
-        return Row(
-            last=last if self.shape.previous else jnp.asarray(missing),
-            slot=jnp.zeros((), jnp.int32),
-            is_new=jnp.zeros((), bool),
-            is_first=jnp.zeros((), bool),
-            raw=jnp.zeros(0),
-            watched=jnp.zeros(0),
-            x=jnp.concatenate([inputs, previous]) if with_last else inputs,
-            **parts,
-        )
+        after = stream._replace(last=jnp.where(known, y, stream.last))
+        index, is_there = jnp.where(jnp.isfinite(y), y, 0.0)[None], jnp.isfinite(y)
+        return Told(index, known, is_there, after.last, known, jnp.zeros(())), learned, after

@@ -50,18 +50,19 @@ class Past(NamedTuple):
             where none is known.
         events: last unusual rows.
         raw: numbers of the last rows as they are, the newest first; NaN before the first row.
+        is_counted: whether the stream counts as one that has had a label.
     """
 
     rows: Float[Array, "K I"]
     labels: Float[Array, "K"]
     events: Events
     raw: Float[Array, "D N"]
+    is_counted: Bool[Array, ""]
 
-    def has_label(self, shape: Shape) -> Float[Array, ""]:
-        """Return 1 if the stream has had a label, else 0."""
+    def has_label(self, shape: Shape) -> Bool[Array, ""]:
+        """Return whether the stream has had a label."""
         last = self.labels[0]
-        known = last >= 0 if shape.classes else jnp.isfinite(last)
-        return known.astype(jnp.result_type(float))
+        return last >= 0 if shape.classes else jnp.isfinite(last)
 
 
 class Seen(NamedTuple):
@@ -180,6 +181,7 @@ def new_past(shape: Shape) -> Past:
         jnp.full(LABELS, empty),
         new_events(shape),
         jnp.full((shape.raw_depth, shape.num_raw), np.nan),
+        jnp.zeros((), bool),
     )
 
 
@@ -208,11 +210,10 @@ def look(
     past: Past,
     x: Float[Array, "I"],
     raw: Float[Array, "N"],
-    last: Float[Array, ""],
     moments: Float[Array, "2"],
     ordinary: Float[Array, "2"],
 ) -> tuple[Seen, Past]:
-    """Return a row's values for its features, and the past behind it.
+    """Return a row's values for its features, and the past after it, without its label.
 
     Args:
         shape: sizes of the stream.
@@ -220,14 +221,13 @@ def look(
         past: past of the stream.
         x: inputs of the row, then those of the last known label if there is a network.
         raw: numbers of the row as they are.
-        last: last known label when the row is predicted; NaN or -1 if none is known.
         moments: mean and standard deviation of numbers, or number of classes and 1.
         ordinary: mean and standard deviation of the labels that are no outliers.
     """
     # Before the first row, numbers were as they are in it: zero may be far from all of them.
     earlier = jnp.where(jnp.isnan(past.raw), raw[None], past.raw)
     raws = jnp.concatenate([raw[None], earlier])
-    labels = jnp.concatenate([last[None], past.labels[:-1]])
+    labels = past.labels
     inputs, x = x[: shape.network_inputs], x[: shape.row_inputs]
     x = jnp.clip(jnp.nan_to_num(x), -_BOUND, _BOUND)
     row = _projected(maps.row, x)
@@ -258,7 +258,8 @@ def look(
     now = x[places] if len(places) else jnp.zeros(0)
     rows = jnp.concatenate([_projected(maps.lagged, now)[None], past.rows[:-1]])
     events_now = remember(past.events, row, is_unusual(x))
-    return seen, Past(rows, labels, events_now, raws[: shape.raw_depth])
+    after = past._replace(rows=rows, events=events_now, raw=raws[: shape.raw_depth])
+    return seen, after._replace(is_counted=past.has_label(shape))
 
 
 def expand(shape: Shape, maps: Maps, seen: Seen) -> Features:

@@ -15,7 +15,8 @@ from foretrace._learner.packing import Packed
 from foretrace._learner.state import LearnerState
 from foretrace.stream.experts.network import NetworkState
 from foretrace.stream.model.mix_classes import unseen
-from foretrace.stream.model.mixture import Mixture, MixtureState
+from foretrace.stream.model.mixture import Mixture
+from foretrace.stream.model.state import MixtureState
 
 
 def grown(new: Mixture, state: MixtureState) -> MixtureState:
@@ -27,10 +28,10 @@ def grown(new: Mixture, state: MixtureState) -> MixtureState:
     """
     with jax.enable_x64(True):
         fresh = new.init()
-        if fresh.rings is not None:
+        if fresh.waiting is not None:
             # A row that waits was predicted when no later class had been seen.
-            mixed = jnp.full_like(fresh.rings.mixed, unseen(new.shape.outputs))
-            fresh = fresh._replace(rings=fresh.rings._replace(mixed=mixed))
+            mixed = jnp.full_like(fresh.waiting.mixed, unseen(new.shape.outputs))
+            fresh = fresh._replace(waiting=fresh.waiting._replace(mixed=mixed))
         pairs = zip(state.experts, fresh.experts, strict=True)
         experts = tuple(_expert(one, other) for one, other in pairs)
         found = _wider(state._replace(experts=()), fresh._replace(experts=()))

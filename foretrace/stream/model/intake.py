@@ -6,22 +6,32 @@ from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
+import jax
 import numpy as np
 
 from foretrace._learner.packing import Packed
 from foretrace.stream.experts.shape import Shape
 from foretrace.stream.model.growth import grown
-from foretrace.stream.model.mixture import Mixed, Mixture, MixtureState
+from foretrace.stream.model.mixture import Mixture
 from foretrace.stream.model.model import build_mixture
 from foretrace.stream.model.model_config import MOST as LIMITS
 from foretrace.stream.model.model_config import ModelConfig
 from foretrace.stream.model.moments import BOUND
 from foretrace.stream.model.rows import pack, unpack
+from foretrace.stream.model.state import Mixed, MixtureState
 from foretrace.stream.read.encode import EncodingError
 from foretrace.stream.read.learned import Learned
 from foretrace.stream.read.streams import Streams
 from foretrace.stream.read.target import ClassTarget
-from foretrace.stream.read.values import as_flag, as_text, check_hashable, is_absent, member_text
+from foretrace.stream.read.values import (
+    as_flag,
+    as_text,
+    check_hashable,
+    is_absent,
+    is_missing,
+    member_text,
+)
+from foretrace.stream.read.waiting import WaitingRoom
 
 LABELS = 100
 """Number of labels of a member from which the share in its intervals is told."""
@@ -84,6 +94,7 @@ class Intake(Learned):
     """
 
     streams: Streams
+    room: WaitingRoom
     units: dict[str, tuple[float, float]]
     changes: dict[str, tuple[int, float, float, float, float]]
 
@@ -100,6 +111,7 @@ class Intake(Learned):
         as_text: bool = True,
     ):
         self.streams = streams
+        self.room = WaitingRoom(shape.waiting)
         self.encoder = streams.encoder
         self.target = streams.target
         self.config = config
@@ -192,6 +204,82 @@ class Intake(Learned):
             self._check_outliers(state, packed)
         self.parts.end("encoding")
         return self.mixture.step(state, packed)
+
+    def take(self, state: State, row: Row, id: Hashable, **about: Any) -> tuple[State, Mixed]:
+        """Take the next row of its member, and return its prediction; its label comes by its id.
+
+        Args:
+            state: present state, which is donated.
+            row: the row.
+            id: id of the row, of none that waits.
+            **about: what else is known of the row that waits.
+        """
+        name, reset = self.name(row), self._starts_anew(row)
+        found = self.streams.take(name, row, reset=reset)
+        self._free_places()
+        place = self.room.take(id, name, **about)
+        state, mixed = self.mixture.take(state, pack(self.shape, [found])[0], place)
+        return state, jax.tree.map(np.asarray, mixed)
+
+    def label(self, state: State, id: Hashable, value: Any) -> tuple[State, dict[str, Any] | None]:
+        """Learn the label of the row of an id; return its scores, None if it came before.
+
+        Raises:
+            KeyError: no row of this id waits.
+            ValueError: another label came before; the state is as it was.
+        """
+        self._free_places()
+        place = self.room.pop(id, self.target.plain(value))
+        if place is None:
+            return state, None
+        y, watched = self.target.read(value), self.target.watched
+        state = self._grown(state)
+        state, scored = self.mixture.label(state, place, y, watched)
+        return state, scored
+
+    def event(
+        self, state: State, row: Row, value: Any, id: Hashable, time: float | None = None
+    ) -> tuple[State, Mixed | None]:
+        """Take a row, a row with its label, or a label alone; return the prediction of a row.
+
+        A label alone has an id, and no inputs. One that is refused is counted.
+
+        Args:
+            state: present state, which is donated.
+            row: values of the columns.
+            value: target, missing where the label comes later.
+            id: id of the row; missing for one whose label never comes later.
+            time: time of the row in seconds, if it has one.
+        """
+        is_known = not (is_absent if self.shape.classes else is_missing)(value)
+        if is_absent(id) or (is_known and id not in self.room and self.encoder.has_values(row)):
+            state, mixed = self.learn(state, [(row, value)])
+            return state, jax.tree.map(lambda part: np.asarray(part)[0], Mixed(*mixed[:3]))
+        if not is_known and id in self.room:
+            return state, self.answer(state, id)
+        if not is_known:
+            return self.take(state, row, id, time=time)
+        try:
+            state, _ = self.label(state, id, value)
+        except (KeyError, ValueError) as error:
+            self.room.refuse(id, error)
+        return state, None
+
+    def drop(self, state: State, id: Hashable) -> State:
+        """Let a row leave whose label never comes, which is what a missing label is."""
+        place = self.room.rows[id].place
+        self.room.drop(id)
+        return self.mixture.label(state, place, np.nan, self.target.watched)[0]
+
+    def answer(self, state: State, id: Hashable) -> Mixed:
+        """Return the prediction of the row of an id, which waits."""
+        return self.mixture.answer(state, self.room.rows[id].place)
+
+    def _free_places(self) -> None:
+        """Free the places of members that are gone: another member may have their slots."""
+        for name in self.streams.table.left:
+            self.room.forget(name)
+        self.streams.table.left.clear()
 
     def predict(self, state: State, row: Row) -> Mixed:
         """Return the prediction for a row if it came next of its member; nothing changes."""
@@ -297,8 +385,8 @@ class Intake(Learned):
 
     def pop_news(self) -> list[str]:
         """Return and forget sentences about values that could not be used for the first time."""
-        news = [*self.encoder.news, *self.target.news]
-        self.encoder.news, self.target.news = [], []
+        news = [*self.encoder.news, *self.target.news, *self.room.news]
+        self.encoder.news, self.target.news, self.room.news = [], [], []
         return news
 
     def _restored(self) -> None:

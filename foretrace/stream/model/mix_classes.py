@@ -7,16 +7,16 @@
 
 Labels may arrive late. A product is then judged at the top by its own prediction of that row. Its
 present exponents have seen the labels of the rows in between, which the prediction had not: judged
-by them, the product that follows the last labels most closely would win. Classes of `delay` rows in
-a row are one piece of evidence: at the top, the logarithm of a probability is divided by 1 + delay.
-The rates of the products are divided by 1 + delay / 4.
+by them, the product that follows the last labels most closely would win. Classes of `late` rows in
+a row are one piece of evidence: at the top, the logarithm of a probability is divided by 1 + late.
+The rates of the products are divided by 1 + late / 4.
 
 Sources: Mattern, Mixing strategies in data compression, DCC 2012; Herbster and Warmuth, Machine
 Learning 32, 1998; Joulani, Gyorgy and Szepesvari, Online learning under delayed feedback, ICML
 2013.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -61,13 +61,11 @@ class ClassMixture(eqx.Module):
         experts: number of experts; the first ones are the baselines.
         baselines: number of baselines.
         classes: maximum number of classes.
-        delay: number of rows after which a label comes.
     """
 
     experts: int = eqx.field(static=True)
     baselines: int = eqx.field(static=True)
     classes: int = eqx.field(static=True)
-    delay: int = eqx.field(static=True)
 
     @property
     def num_candidates(self) -> int:
@@ -114,6 +112,7 @@ class ClassMixture(eqx.Module):
         label: Float[Array, "O"],
         known: Bool[Array, ""],
         moments: Float[Array, "2"],
+        late: Any = 0.0,
     ) -> ClassWeights:
         """Return the state after a label; as it was if it is not known, or was never seen before.
 
@@ -124,16 +123,17 @@ class ClassMixture(eqx.Module):
             label: class as a one-hot vector.
             known: whether it is known.
             moments: number of classes that had been seen when the row was predicted, and 1.
+            late: number of rows by which the label is late.
         """
         num_classes = moments[0].astype(jnp.int32)
         logs, now = self._candidates(state, predicted, num_classes)
         known = known & (jnp.argmax(label).astype(num_classes.dtype) < num_classes)
         of_label = logs @ label
-        rates = np.asarray(RATES)[:, None] / (1 + self.delay / 4)
+        rates = np.asarray(RATES)[:, None] / (1 + late / 4)
         gradient = of_label[None] - now[: len(RATES)] @ logs.T
         exponents = jnp.clip(state.exponents + rates * gradient, -8.0, 8.0)
         means = _shared(state.means + of_label, SHARE)
-        evidence = jnp.log(jnp.maximum(candidates @ label, 1e-12)) / (1 + self.delay)
+        evidence = jnp.log(jnp.maximum(candidates @ label, 1e-12)) / (1 + late)
         top = _shared(state.top + evidence, TOP_SHARE)
         return optax.tree.where(known, ClassWeights(exponents, means, top), state)
 

@@ -23,19 +23,19 @@ weights within 8 u.
 Labels may arrive late. A combination is then judged at the top by its own prediction of that row.
 Its present weights have seen the labels of the rows in between, which the prediction had not:
 judged by them, the combination that follows the last labels most closely would win. Errors of
-`delay` rows in a row are one piece of evidence: the rates of the top and of the first way, and all
-shares, are divided by 1 + delay. Each step ahead has a delay of its own.
+`late` rows in a row are one piece of evidence: the rates of the top and of the first way, and all
+shares, are divided by 1 + late. Each step ahead has a lateness of its own.
 
 A burst of errors may end before its labels arrive. Weights that follow it are then wrong twice, so
 the rate of the top is at most u / gap (AdaHedge):
 
-    gap   <- (1 - 1 / (200 (1 + delay))) gap + u (s(overlap) - s(1))
+    gap   <- (1 - 1 / (200 (1 + late))) gap + u (s(overlap) - s(1))
     s(k)   = log(sum_c v_c exp(-k rate l_c)) / (k rate)    l_c = loss of candidate c above the least
 
-Errors of `overlap` rows in a row overlap: `delay` of them, at least one. The second term is the
-loss that they, taken as one label, would add to mixing by single labels. It is zero at the delays
-0 and 1, and so is the gap. Losses are bounded at 8 `overlap`: a late label may move the top as far
-as a label without delay.
+Errors of `overlap` rows in a row overlap: `late` of them, at least one. The second term is the loss
+that they, taken as one label, would add to mixing by single labels. It is zero where labels are 0
+or 1 rows late, and so is the gap. Losses are bounded at 8 `overlap`: a late label may move the top
+as far as one that is not late.
 
 Sources: Kivinen and Warmuth, Information and Computation 132(1), 1997; Herbster and Warmuth,
     Machine Learning 32, 1998; Joulani, Gyorgy and Szepesvari, Online learning under delayed
@@ -43,7 +43,7 @@ Sources: Kivinen and Warmuth, Information and Computation 132(1), 1997; Herbster
     of Machine Learning Research 15, 2014.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -99,38 +99,16 @@ class NumberMixture(eqx.Module):
         experts: number of experts; the first ones are the baselines.
         baselines: number of baselines.
         outputs: number of steps ahead.
-        delays: number of rows after which the label of each step ahead comes.
     """
 
     experts: int = eqx.field(static=True)
     baselines: int = eqx.field(static=True)
     outputs: int = eqx.field(static=True)
-    delays: tuple[int, ...] = eqx.field(static=True)
 
     @property
     def num_candidates(self) -> int:
         """Number of predictions between which the top chooses, and its own."""
         return self.baselines + 2 * len(RATES) * len(SHARES) + 1
-
-    @property
-    def late(self) -> Float[np.ndarray, "O"]:
-        """Number of labels that count as one at each step ahead."""
-        return 1.0 + np.array(self.delays)
-
-    @property
-    def overlap(self) -> Float[np.ndarray, "O"]:
-        """Number of labels in a row whose errors overlap at each step ahead."""
-        return np.maximum(self.late - 1, 1.0)
-
-    @property
-    def settings(self) -> tuple[Float[np.ndarray, "O M"], Float[np.ndarray, "O M"]]:
-        """Rate and share of each combination, one way after the other, at each step ahead."""
-        rates, shares = (np.tile(values.ravel(), 2) for values in np.meshgrid(RATES, SHARES))
-        late = self.late[:, None]
-        both_ways = np.repeat(
-            np.concatenate([late, np.ones_like(late)], axis=1), len(rates) // 2, axis=1
-        )
-        return rates / both_ways, shares / late
 
     def init(self) -> NumberWeights:
         """Return the state before the first row."""
@@ -203,6 +181,7 @@ class NumberMixture(eqx.Module):
         label: Float[Array, "O"],
         known: Bool[Array, "*O"],
         moments: Float[Array, "*O 2"],
+        late: Any = 0.0,
     ) -> NumberWeights:
         """Return the state after labels; as it was for a step ahead whose label is not known.
 
@@ -214,11 +193,13 @@ class NumberMixture(eqx.Module):
             label: label of each step ahead, likewise.
             known: whether it is known.
             moments: mean and standard deviation, as they were when the row was predicted.
+            late: number of rows by which the label of each step ahead is late, or of all.
         """
+        counted = 1.0 + late * np.ones(self.outputs)
         predicted, candidates, deviation = predicted.T, candidates.T, moments[..., 1]
         candidates, chosen = candidates[:, :-1], candidates[:, -1:]
         known = jnp.broadcast_to(known, label.shape)
-        rates, shares = self.settings
+        rates, shares = _settings(counted)
         reach = self._reach(state, deviation)
         now = self._candidates(state, predicted, reach)
         error = jnp.abs(_mean(state.top[:, None], now, reach)[:, 0] - label)
@@ -227,7 +208,7 @@ class NumberMixture(eqx.Module):
         rate = taken / jnp.clip(count, 1.0, _MEMORY)
         unit = learned_error(state.unit, error * deviation, _LARGEST, rate, state.num_labels > 0)
         inside = jnp.minimum(error * deviation, _LARGEST * unit.size)
-        fast = taken / jnp.clip(count, 1.0, _RECENT * self.late)
+        fast = taken / jnp.clip(count, 1.0, _RECENT * counted)
         recent = state.recent + (inside - state.recent) * fast
         size = jnp.maximum(_scale(unit, recent), 1e-9 * deviation)
         scale = (size / deviation)[:, None]
@@ -240,14 +221,14 @@ class NumberMixture(eqx.Module):
         losses = jnp.concatenate([gradient, jnp.broadcast_to(own[:, None], gradient.shape)], axis=1)
         prior = _prior(self.baselines, self.experts - self.baselines)
         experts = _shared(state.experts, losses * rates[:, :, None], shares[:, :, None], prior)
-        late = self.late[:, None]
         missed = jnp.abs(candidates - label[:, None]) / scale
-        top, gap = self._top(state, missed, size[:, None])
+        top, gap = self._top(state, missed, size[:, None], counted)
         averaged = jnp.concatenate([chosen, predicted], axis=1)
         mean = _mean(state.last[:, None], averaged, _CLIP * scale[:, 0])
         miss = jnp.clip((mean - label[:, None]) / scale, -_CLIP_ERROR, _CLIP_ERROR)
         slope = jnp.clip(miss * (averaged - mean) / scale, -_CLIP, _CLIP)
-        last = _shared(state.last, slope * (LAST_RATE / late), LAST_SHARE / late, self._last_prior)
+        rate, share = LAST_RATE / counted[:, None], LAST_SHARE / counted[:, None]
+        last = _shared(state.last, slope * rate, share, self._last_prior)
         return NumberWeights(
             jnp.where(known[:, None, None], experts, state.experts),
             jnp.where(known[:, None], top, state.top),
@@ -259,10 +240,22 @@ class NumberMixture(eqx.Module):
         )
 
     def _top(
-        self, state: NumberWeights, missed: Float[Array, "O C"], unit: Float[Array, "O 1"]
+        self,
+        state: NumberWeights,
+        missed: Float[Array, "O C"],
+        unit: Float[Array, "O 1"],
+        counted: Any,
     ) -> tuple[Float[Array, "O C"], Float[Array, "O"]]:
-        """Return the weights of the top after losses in units, and the gap."""
-        late, overlap = self.late[:, None], self.overlap[:, None]
+        """Return the weights of the top after losses in units, and the gap.
+
+        Args:
+            state: state before them.
+            missed: losses of the candidates.
+            unit: the unit, as a number.
+            counted: number of labels that count as one at each step ahead.
+        """
+        maximum = np.maximum if isinstance(counted, np.ndarray) else jnp.maximum
+        late, overlap = counted[:, None], maximum(counted - 1, 1.0)[:, None]
         missed = jnp.minimum(missed, _CLIP * overlap)
         above = missed - missed.min(axis=1, keepdims=True)
 
@@ -275,9 +268,21 @@ class NumberMixture(eqx.Module):
 
         now = rate(state.gap)
         more = unit[:, 0] * jnp.maximum(soft(now * overlap) - soft(now), 0.0)
-        gap = state.gap * (1 - 1 / (_MEMORY * self.late)) + more
+        gap = state.gap * (1 - 1 / (_MEMORY * counted)) + more
         prior = _prior(self.baselines, missed.shape[1] - self.baselines)
         return _shared(state.top, missed * rate(gap), TOP_SHARE / late, prior), gap
+
+
+def _settings(counted: Any) -> tuple[Any, Any]:
+    """Return rate and share of each combination, one way after the other, at each step ahead.
+
+    Args:
+        counted: number of labels that count as one at each step ahead.
+    """
+    rates, shares = (np.tile(values.ravel(), 2)[None] for values in np.meshgrid(RATES, SHARES))
+    first_way = np.repeat([[1.0, 0.0]], rates.size // 2, axis=1)
+    late = counted[:, None]
+    return rates / (1 + (late - 1) * first_way), shares / late
 
 
 def _scale(unit: ErrorScale, recent: Float[Array, "O"]) -> Float[Array, "O"]:
@@ -318,9 +323,10 @@ def _prior(baselines: int, others: int) -> np.ndarray:
 
 
 def _shared(
-    weights: Float[Array, "*A E"], losses: Array, share: np.ndarray, prior: np.ndarray
+    weights: Float[Array, "*A E"], losses: Array, share: Any, prior: np.ndarray
 ) -> Float[Array, "*A E"]:
     """Return weights after losses, which are bounded, with a share given back to the prior."""
+    prior = np.expand_dims(prior, tuple(range(weights.ndim - 1)))
     weights = weights * jnp.exp(-losses)
     total = weights @ np.ones(weights.shape[-1])  # a product is faster than a sum over few
     return ((1 - share) / total[..., None]) * weights + share * prior

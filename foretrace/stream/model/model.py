@@ -69,8 +69,8 @@ def _is_affordable(config: ModelConfig, shape: Shape) -> bool:
     carry = jax.eval_shape(
         lambda: init_carry(_network(config, dataclasses.replace(shape, has_network=True)), exact)
     )
-    # Each member and the spare slot keep a carry, and with a delay that of the row that is learned.
-    num_carries = (1 if shape.members is None else shape.members + 1) * (2 if shape.delay else 1)
+    # Each member and the spare slot keep a carry, and each row that waits for its label.
+    num_carries = (1 if shape.members is None else shape.members + 1) + shape.places
     elements = real_numbers(carry)
     itemsize = jnp.dtype(jnp.result_type(float)).itemsize
     return elements <= MAX_EXACT_ELEMENTS and elements * itemsize * num_carries <= MAX_EXACT_BYTES

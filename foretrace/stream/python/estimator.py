@@ -1,10 +1,8 @@
 """Common part of river's estimators, without river: a model of the first row, and its state."""
 
 import copy
-import dataclasses
 import warnings
-from collections import deque
-from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -15,14 +13,14 @@ from foretrace._runs.signals import Uninterrupted
 from foretrace._runs.thread_lock import Lock, locked
 from foretrace.stream.model.intake import Intake, State, member_name
 from foretrace.stream.model.intervals import check_at_least
-from foretrace.stream.model.mixture import Mixed
 from foretrace.stream.model.model import resolve, shape_of
 from foretrace.stream.model.model_config import ModelConfig, Size
+from foretrace.stream.model.state import Mixed
 from foretrace.stream.python.arrays import Row, check_lengths
 from foretrace.stream.read.encode import SPARE_FEATURES, WORDS, Encoder, room
 from foretrace.stream.read.schema import Column, infer_columns
 from foretrace.stream.read.slots import SlotTable
-from foretrace.stream.read.streams import Awaited, Streams
+from foretrace.stream.read.streams import Streams
 from foretrace.stream.read.target import Target
 from foretrace.stream.read.values import check_hashable
 from foretrace.stream.runs.config import StreamConfig
@@ -33,31 +31,8 @@ MIN_FEATURES = 64
 """Default minimum number of inputs, with room for features that appear later."""
 
 _LEAST = {"features": 0, "classes": 2, "members": 1, "horizon": 1, "delay": 0, "words": 0}
+_LEAST["waiting"] = 0
 """Least value of each option that is a number of something."""
-
-
-@dataclasses.dataclass
-class Asked(Awaited):
-    """A row that was taken, and waits for its label.
-
-    Args:
-        x: the row, as the object that was given.
-        text: its features in print. Values need not be comparable: those of NumPy and pandas are
-            not all.
-        id: name that the caller gave it, None without.
-        answer: answer that was given.
-        is_labelled: whether its label has come.
-    """
-
-    x: Row
-    text: str
-    id: Hashable
-    answer: Mixed
-    is_labelled: bool = False
-
-    def give(self, y: Any) -> None:
-        """Give the row its label."""
-        self.value, self.is_labelled = y, True
 
 
 class OnlineEstimator:
@@ -77,6 +52,8 @@ class OnlineEstimator:
         delay: number of rows after which a label arrives. Without, `learn_one` takes a row with its
             label. With a delay, a row is taken by the prediction that is asked for it, and
             `learn_one` gives the oldest row that was taken its label, or the row of an id.
+        waiting: maximum number of rows that wait for their labels by an id: such a row is taken by
+            the prediction that is asked for it. 0 if there are no ids.
         words: number of inputs of each feature that is a text in the first row; 0 takes it for a
             category.
         at_least: lower bound of predicted numbers and of the ends of their intervals.
@@ -100,6 +77,7 @@ class OnlineEstimator:
         delay: int = 0,
         words: int = WORDS,
         at_least: float | None = None,
+        waiting: int = 0,
     ) -> None:
         self._lock = Lock()
         # River clones an estimator by its signature: each argument has an attribute of its name.
@@ -113,6 +91,7 @@ class OnlineEstimator:
         self.delay = delay
         self.words = words
         self.at_least = at_least
+        self.waiting = waiting
         self._check_options()
         # The line of the caller, also where a class has an initialiser of its own.
         level = 2 + (type(self).__init__ is not OnlineEstimator.__init__)
@@ -124,6 +103,12 @@ class OnlineEstimator:
     def _ahead(self) -> int:
         """Number of steps ahead; 0 to predict the target of a row."""
         return 0
+
+    @property
+    def _places(self) -> int:
+        """Number of rows that may wait for their labels."""
+        slots = 1 if self.member is None else self.members
+        return self.waiting or slots * (self.delay + 1) * (self.delay > 0)
 
     @property
     def _unlagged(self) -> Collection[Hashable]:
@@ -172,6 +157,10 @@ class OnlineEstimator:
 
     def _forget(self) -> None:
         self._has_warned = False
+        # The last row that was taken of each member, as the object that was given: it may be asked
+        # about again. Values need not be comparable: those of NumPy and pandas are not all.
+        self._asked: dict[Hashable, tuple[Row, str, Hashable]] = {}
+        self._num_taken = 0
         self._intake: Intake | None = None
         self._state: State | None = None
 
@@ -199,13 +188,14 @@ class OnlineEstimator:
             encoder,
             target,
             previous=self.previous,
-            delay=self.delay + self._ahead,
+            delay=self._ahead,
+            waiting=self._places,
             members=None if self.member is None else self.members,
             ahead=self._ahead > 0,
             at_least=self.at_least,
         )
         table = SlotTable(shape.slots)
-        streams = Streams(encoder, target, table, delay=self.delay, horizon=self._ahead)
+        streams = Streams(encoder, target, table, horizon=self._ahead)
         return Intake(streams, *resolve(self._config, shape), member=self.member, as_text=False)
 
     def _width(self, columns: Sequence[Column]) -> int:
@@ -240,46 +230,68 @@ class OnlineEstimator:
             self._intake = intake
         return jax.tree.map(lambda part: np.asarray(part)[0], Mixed(*mixed[:3]))
 
-    def _take(self, x: Row, id: Hashable = None, labels: Sequence[Any] = ()) -> Asked:
-        """Take the next row, learn the row whose label is due, and return the taken row."""
-        name = None if self.member is None else member_name(x, self.member)
-        rows = self._waiting(name)
+    def _take(self, x: Row, id: Hashable) -> Mixed:
+        """Take the next row, unless it waits already, and return its prediction."""
+        name, text = self._name(x), repr(dict(x))
         if id is not None:
-            if found := _of_id(rows, id):
-                return found[0]
-        elif rows and rows[-1].x is x and rows[-1].text == _text(x):
-            return rows[-1]
+            check_hashable(id, "id")
+        room = None if self._intake is None else self._intake.room
+        last, before, key = self._asked.get(name, (None, "", None))
+        key = id if id is not None else key if last is x and before == text else None
+        if room is not None and key in room:
+            assert self._intake is not None and self._state is not None
+            return self._intake.answer(self._state, key)
+        if room is not None and id is not None and id in room.told:
+            raise ValueError(
+                f"the row of id={id!r} has its label already; give each row an id of its own"
+            )
         with Uninterrupted():
-            answer = self._learn(x, None, labels)
-            row = self._waiting(name)[-1] = Asked(x, _text(x), id, answer)
-        return row
+            intake, state = self._begun(x, ())
+            self._intake = intake
+            while len(waits := intake.room.of_member(name)) > self.delay > 0:
+                # Its label has not come in time, which is what a missing one is.
+                state = intake.drop(state, waits[0])
+            self._num_taken += 1
+            # A row without an id has one that no caller gives.
+            key = ("row", self._num_taken) if id is None else id
+            self._state, answer = intake.take(state, x, key, text=text)
+            self._asked[name] = x, text, key
+        return answer
 
-    def _waiting(self, name: Hashable) -> deque[Asked]:
-        """Return a member's rows whose labels are not due."""
-        return deque() if self._intake is None else self._intake.streams.pending(name)
+    def _name(self, x: Row) -> Hashable:
+        return None if self.member is None else member_name(x, self.member)
 
-    def _label(self, x: Row, y: Any, id: Hashable) -> None:
-        """Give a row that was taken its label: the row of the id, or the oldest without a label.
+    def _label(self, x: Row | None, y: Any, id: Hashable) -> None:
+        """Give a row that was taken its label, which is learned: that of the id, or the oldest.
 
         Its values do not count: a pipeline has changed them by newer statistics.
 
         Raises:
-            ValueError: no such row waits for its label.
+            KeyError: no row of the id waits for its label.
+            ValueError: the row of the id has another label, or no row waits.
         """
-        name = None if self.member is None else x[self.member]
-        rows = self._waiting(name)
-        found = [row for row in (rows if id is None else _of_id(rows, id)) if not row.is_labelled]
-        if not found:
-            raise ValueError(
-                f"learn_one: no row {'' if id is None else f'of the id {id!r} '}waits for its "
-                f"label among the last {self.delay} that a prediction was asked for; ask for its "
-                "prediction first, or make the model with a greater `delay`"
-            )
-        if id is None and not self._has_warned:
-            self._warn_of_another_order(_text(x), [row.text for row in found])
-        found[0].give(y)
+        room = None if self._intake is None else self._intake.room
+        if id is not None:
+            check_hashable(id, "id")
+        elif x is not None:
+            found = [] if room is None else [*room.of_member(self._name(x))]
+            if not found:
+                raise ValueError(
+                    "learn_one: no row waits for its label among the last that a prediction was "
+                    f"asked for, {self.delay + 1} at most; ask for its prediction first, or make "
+                    "the model with a greater `delay`"
+                )
+            assert room is not None
+            id = found[0]
+            if not self._has_warned:
+                self._warn_of_another_order(x, [room.rows[one].text for one in found])
+        if self._intake is None or self._state is None:
+            raise KeyError(f"no row of the id {id!r} waits for its label: none was asked for")
+        with Uninterrupted():
+            self._state, _ = self._intake.label(self._state, id, y)
 
-    def _warn_of_another_order(self, text: str, waiting: Sequence[str]) -> None:
+    def _warn_of_another_order(self, x: Row, waiting: Sequence[str]) -> None:
+        text = repr(dict(x))
         if text != waiting[0] and text in waiting:
             self._has_warned = True
             warnings.warn(
@@ -302,18 +314,25 @@ class OnlineEstimator:
         self._check(rows, targets)
         known = [*targets, *labels]
         for x, y in zip(rows, targets, strict=True):
-            if self.delay:
-                self._take(x, labels=known).give(y)
-            else:
-                self._learn(x, y, known)
+            self._learn(x, y, known)
         self._say_news()
 
-    def _learn_row(self, x: Row, y: Any, id: Hashable) -> None:
-        """Learn from the next row and its label, or with a delay label a taken row."""
-        self._check([x], [y])
-        if self.delay:
-            self._label(x, y, id)
+    def _learn_row(self, x: Row | None, y: Any, id: Hashable) -> None:
+        """Learn from the next row and its label, or give a row that was taken its label."""
+        by_id = id is not None and self._places > 0
+        if x is None and not by_id:
+            raise ValueError(
+                "learn_one(None, y) needs the `id` of a row that waits for its label, in a model "
+                "that was made with `waiting`, such as waiting=1000, or with a `delay`"
+            )
+        if x is None or by_id:
+            target = self._new_target(()) if self._intake is None else self._intake.target
+            target.check(y, "y")
         else:
+            self._check([x], [y])
+        if by_id or self.delay:
+            self._label(x, y, id)
+        elif x is not None:
             self._learn(x, y, [y])
         self._say_news()
 
@@ -325,11 +344,11 @@ class OnlineEstimator:
     def _answer(self, x: Row, id: Hashable) -> Mixed | None:
         """Return a row's prediction if it came next. None before learning.
 
-        With a delay the row is taken: it has come.
+        With a delay the row is taken, and with an id that it waits under: it has come.
         """
         check_row(x)
-        if self.delay:
-            return self._take(x, id).answer
+        if self.delay or (self.waiting and id is not None):
+            return self._take(x, id)
         if self._intake is None or self._state is None:
             return None
         return self._intake.predict(self._state, x)
@@ -382,20 +401,6 @@ def _config_of(size: Size | None, model: ModelConfig | None) -> ModelConfig:
     if size is not None:
         raise ValueError(f"size={size!r} beside a model: use model=ModelConfig(size={size!r}, …)")
     return model
-
-
-def _of_id(rows: Iterable[Asked], id: Hashable) -> list[Asked]:
-    """Return the row of an id, if it waits.
-
-    Raises:
-        TypeError: the id cannot be hashed.
-    """
-    check_hashable(id, "id")
-    return [row for row in rows if row.id in {id}]  # some values have no `==`
-
-
-def _text(x: Row) -> str:
-    return repr(dict(x))
 
 
 def check_row(x: Any) -> None:

@@ -58,8 +58,12 @@ class RowEstimator(OnlineEstimator):
         yield {"model": ModelConfig("small", depth=1, model_size=16)}
 
     @locked
-    def learn_one(self, x: Row, y: Any, id: Hashable = None) -> None:
-        """Learn from the next row and its label; with `delay`, from the row of `id` or the oldest.
+    def learn_one(self, x: Row | None, y: Any, id: Hashable = None) -> None:
+        """Learn from the next row and its label, or give a row that waits its label.
+
+        With an `id`, the label is that of the row that was asked for under it, and x may be None;
+        with a `delay` and without an id, that of the oldest row. It is learned at once. The same
+        label once more changes nothing.
 
         A class is taken as it is, such as " " or "?", but None, NaN and "" are missing. Equal
         labels are one class, which is predicted as it came first: 1, 1.0 and True.
@@ -67,8 +71,9 @@ class RowEstimator(OnlineEstimator):
         Raises:
             TypeError: the row is no dictionary, or the label or the id cannot be hashed; nothing
                 has changed.
-            ValueError: a number is neither a number nor missing, or no row waits for its label;
-                nothing has changed.
+            ValueError: a number is neither a number nor missing, the row of the id has another
+                label, or no row waits; nothing has changed.
+            KeyError: no row of the id waits: none was asked for, or it was dropped.
         """
         self._learn_row(x, y, id)
 
@@ -146,9 +151,12 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
         members: maximum number of members; when full, the member seen least recently is replaced.
         delay: number of rows after which a label has come, as --delay of the command. With a delay,
             asking for the prediction of a row says that it has come, and `learn_one` gives the
-            oldest row that waits its label, before `delay` further rows have come; see
-            `evaluate.progressive_val_score(…, delay=…)`. Labels that come in another order, or not
-            all, need an `id`, given with prediction and label.
+            oldest row that waits its label, before the prediction of the row `delay` + 1 rows later
+            is asked for; see `evaluate.progressive_val_score(…, delay=…)`. Labels that come in
+            another order need an `id`, given with prediction and label.
+        waiting: maximum number of rows that wait for labels which come at any time, in any order:
+            `predict_one(x, id="a1")` takes the row, `learn_one(None, y, id="a1")` gives its label.
+            When full, the oldest row is dropped. 0 for none.
         words: number of inputs of each feature that is a text: whose value in the first row has
             eight words or more. 0 takes it for a category.
 
@@ -170,9 +178,11 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
         members: int = StreamConfig.members,
         delay: int = 0,
         words: int = WORDS,
+        waiting: int = 0,
     ):
         self.classes = classes
-        super().__init__(size, model, features, previous, member, members, delay, words)
+        options = size, model, features, previous, member, members, delay, words
+        super().__init__(*options, waiting=waiting)
 
     _predicts_classes = True
 
@@ -190,7 +200,7 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
 
         Args:
             x: features of the row.
-            id: name of the row, by which `learn_one` finds it; it counts with `delay` alone.
+            id: name of the row, by which `learn_one` finds it; it counts with `waiting` or `delay`.
         """
         answer = self._answer(x, id)
         if answer is None or self._intake is None:
@@ -226,9 +236,12 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
         members: maximum number of members; when full, the member seen least recently is replaced.
         delay: number of rows after which a label has come, as --delay of the command. With a delay,
             asking for the prediction of a row says that it has come, and `learn_one` gives the
-            oldest row that waits its label, before `delay` further rows have come; see
-            `evaluate.progressive_val_score(…, delay=…)`. Labels that come in another order, or not
-            all, need an `id`, given with prediction and label.
+            oldest row that waits its label, before the prediction of the row `delay` + 1 rows later
+            is asked for; see `evaluate.progressive_val_score(…, delay=…)`. Labels that come in
+            another order need an `id`, given with prediction and label.
+        waiting: maximum number of rows that wait for labels which come at any time, in any order:
+            `predict_one(x, id="a1")` takes the row, `learn_one(None, y, id="a1")` gives its label.
+            When full, the oldest row is dropped. 0 for none.
         words: number of inputs of each feature that is a text: whose value in the first row has
             eight words or more. 0 takes it for a category.
         at_least: lower bound of predictions and of the ends of their intervals, such as 0 for
@@ -250,7 +263,7 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
 
         Args:
             x: features of the row.
-            id: name of the row, by which `learn_one` finds it; it counts with `delay` alone.
+            id: name of the row, by which `learn_one` finds it; it counts with `waiting` or `delay`.
         """
         answer = self._answer(x, id)
         return 0.0 if answer is None else float(answer.newest[0])

@@ -184,6 +184,10 @@ class Encoder(Counting):
         draft.words = {name: dict(words) for name, words in self.words.items()}
         return draft
 
+    def has_values(self, row: Mapping[Any, Any]) -> bool:
+        """Return whether a row has a value in any of the columns."""
+        return any(not is_missing(row.get(name)) for name in (*self.columns, *self.undecided))
+
     def look_at(self, row: Mapping[Any, Any]) -> None:
         """Decide undecided columns that have a value, and add later columns, if asked for."""
         for name in self.undecided:

@@ -67,6 +67,7 @@ class SlotTable(Learned):
     counts: Counter[str]
 
     def __init__(self, num_slots: int):
+        self.left: list[Hashable] = []  # names of members whose slots were freed since it was read
         if num_slots < 1:
             raise ValueError(f"members={num_slots} must be at least 1")
         self.num_slots = num_slots
@@ -128,6 +129,7 @@ class SlotTable(Learned):
         self._check(name)
         self.counts["leaves"] += 1
         member = self.members.pop(name)
+        self.left.append(name)
         self.free.append(member.slot)
         self._forget(member)
         return member.slot
@@ -146,7 +148,8 @@ class SlotTable(Learned):
             # never used.
             index = len(self.members)
         else:
-            _, evicted = self.members.popitem(last=False)
+            name_of_evicted, evicted = self.members.popitem(last=False)
+            self.left.append(name_of_evicted)
             index = evicted.slot
             self.counts["evictions"] += 1
             self._forget(evicted)

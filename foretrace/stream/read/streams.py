@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections import deque
 from collections.abc import Hashable, Mapping
 from typing import Any
 
@@ -22,15 +21,6 @@ def seconds_of(value: Any) -> float | None:
 def gap(then: float | None, now: float | None) -> float | None:
     """Return the logarithm of the seconds between two rows; None unless time went on."""
     return None if then is None or now is None or now <= then else math.log(now - then)
-
-
-class Awaited:
-    """A label that may be given after its row, until it is due.
-
-    It stands among the labels of a stream that wait, of one that is never saved.
-    """
-
-    value: Any = None
 
 
 @dataclasses.dataclass(init=False, eq=False)
@@ -89,20 +79,26 @@ class Streams(Learned):
             reset: whether the stream starts anew with it.
             learn: whether columns, categories and classes may be new.
         """
-        is_first = name not in self.table
-        slot = self.table.assign(name, reset=reset)
+        found = self.take(name, row, reset=reset, learn=learn)
         member = self.table.members[name]
-        found = self._read(row, slot, member.times, learn=learn)
-        found = found._replace(is_new=slot.is_new + is_first)
-        member.num_rows = min(member.num_rows + 1, self.total_delay)
         if self.delay:
             member.pending.append(self.target.plain(value))
             if len(member.pending) <= self.delay:
                 return found
             value = member.pending.popleft()
-            value = value.value if isinstance(value, Awaited) else value
         y = self.target.read(value, learn=learn)
         return found._replace(y=y, watched=self.target.watched)
+
+    def take(
+        self, name: Hashable, row: Mapping[Any, Any], *, reset: bool = False, learn: bool = True
+    ) -> RawRow:
+        """Take the next row of a stream, and return it without a label; arguments as of `push`."""
+        is_first = name not in self.table
+        slot = self.table.assign(name, reset=reset)
+        member = self.table.members[name]
+        member.num_rows = min(member.num_rows + 1, self.total_delay)
+        found = self._read(row, slot, member.times, learn=learn)
+        return found._replace(is_new=slot.is_new + is_first)
 
     def peek(self, name: Hashable, row: Mapping[Any, Any]) -> RawRow:
         """Return a row as if it came next of a stream, without a label; nothing changes."""
@@ -110,11 +106,6 @@ class Streams(Learned):
         slot = self.table.find(name) or Slot(self.table.num_slots, True)
         times = {} if slot.is_new else dict(self.table.members[name].times)
         return self._read(row, slot, times, learn=False)
-
-    def pending(self, name: Hashable) -> deque[Any]:
-        """Return a stream's labels that are not due; the newest is the last row's."""
-        member = self.table.members.get(name)
-        return deque() if member is None else member.pending
 
     def _read(
         self, row: Mapping[Any, Any], slot: Slot, times: dict[Any, float], *, learn: bool

@@ -2,6 +2,7 @@
 
 import dataclasses
 import os
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -18,7 +19,7 @@ from foretrace.stream.read.schema import Kind
 from foretrace.stream.read.source import BadRows, Format
 from foretrace.stream.read.values import as_number
 
-LEAST = {"horizon": 0, "delay": 0, "words": 0}
+LEAST = {"horizon": 0, "delay": 0, "words": 0, "waiting": 0}
 LEAST |= dict.fromkeys(("members", "log_every", "checkpoint_every"), 1)
 """Lower limits of options."""
 
@@ -61,7 +62,13 @@ class StreamConfig:
         members: maximum number of members; when full, the member seen least recently is replaced.
         reset: column that is true or 1 on the first row of an episode. The memory (of that member)
             then starts anew, and its pending labels are dropped. The column is no input.
-        id: column that names a row in the predictions. The column is no input.
+        id: column that names a row in the predictions, and in the line of a label that comes
+            later. The column is no input.
+        waiting: maximum number of rows that wait for a label of their own: a row with an id and
+            without a target waits; a later line with this id and the target is its label, in
+            whatever order labels come. When full, the oldest row is dropped.
+        keep: how long a row waits, by the times of the first column of dates: a number of seconds,
+            or of minutes, hours or days, as in 90m, 12h or 7d. Default: without end.
         predictions: file NAME.csv or NAME.jsonl for the prediction of each row, which is written
             before the next row is read; - for CSV on standard output. Default: none.
         numeric: columns that hold numbers, for any first rows.
@@ -114,6 +121,8 @@ class StreamConfig:
     members: int = 64
     reset: str | None = None
     id: str | None = None
+    waiting: int = 0
+    keep: str | None = None
     predictions: str | None = None
     numeric: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
@@ -149,6 +158,7 @@ class StreamConfig:
         check_coverage(self.coverage)
         check_at_least(self.at_least)
         self._check_columns()
+        self._check_waiting()
         self._check_predictions()
 
     def _check_source(self) -> None:
@@ -185,6 +195,23 @@ class StreamConfig:
                 f"known={self.known} needs a --horizon: values of the next rows are for forecasts"
             )
 
+    def _check_waiting(self) -> None:
+        _ = self.keep_seconds  # reports a wrong one
+        if not self.waiting:
+            if self.keep is not None:
+                raise ValueError(f"keep={self.keep!r} needs --waiting: no row waits for a label")
+            return
+        if self.id is None:
+            raise ValueError(f"waiting={self.waiting} needs --id, the column of the rows' names")
+        others = {"--horizon": self.horizon, "--delay": self.delay}
+        others |= {"--outliers stop": self.outliers == "stop"}
+        others |= {"--backend native": self.backend == "native"}
+        if given := [name for name, value in others.items() if value]:
+            raise ValueError(
+                f"waiting={self.waiting} beside {given[0]}: labels come by their ids, one by one; "
+                "leave one of them out"
+            )
+
     def _check_predictions(self) -> None:
         if self.predictions not in (None, STDOUT):
             object.__setattr__(self, "predictions", os.fspath(self.predictions))
@@ -193,7 +220,17 @@ class StreamConfig:
     @property
     def chunk(self) -> int:
         """Number of rows that are learned in one call: faster, with the same predictions."""
-        return FAST_CHUNK if self.model.size == "fast" else 1
+        return FAST_CHUNK if self.model.size == "fast" and not self.waiting else 1
+
+    @property
+    def keep_seconds(self) -> float | None:
+        """How long a row waits for its label."""
+        if self.keep is None:
+            return None
+        found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", self.keep)
+        if found is None or not float(found[1]):
+            raise ValueError(f"keep={self.keep!r}, expected a time such as 90m, 12h or 7d")
+        return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}[found[2]]
 
     @property
     def has_members(self) -> bool:

@@ -14,7 +14,7 @@ from foretrace._graph.step import Graph, check_learner, traced_graph
 from foretrace._learner.packing import Packed
 from foretrace._types import Array
 from foretrace.stream.model.intake import Intake, State
-from foretrace.stream.model.mixture import Mixed, MixtureState, with_network
+from foretrace.stream.model.state import Mixed, MixtureState, with_network
 from foretrace.stream.read.row import RawRow
 from foretrace.stream.read.target import ClassTarget
 from foretrace.stream.read.values import MAX_ABS_VALUE
@@ -111,6 +111,9 @@ def _check(path: Path, config: StreamConfig, plan: Plan) -> None:
         "reads a text symbol by symbol; a C program takes rows of numbers": config.target is None,
         "has members or episodes (--member, --reset), and a C program is one stream; begin a run "
         "on the rows of one member, without --reset": config.has_members,
+        "has labels that come by their ids (--waiting), and a C program takes each with its row": (
+            config.waiting > 0
+        ),
         "has --outliers stop, and nothing stops a C program; resume it with --outliers clip or "
         "mask": config.outliers == "stop",
     }

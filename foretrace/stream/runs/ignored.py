@@ -50,6 +50,7 @@ def ignored(
         ("text" not in kinds and config.words > 0, ("words",), no_text),
         (not classes, ("classes", "alarm"), no_class),
         (classes, ("coverage",), "the target is a class"),
+        ("time" not in kinds, ("keep",), "no column holds times; name it --time"),
     )
     defaults = {field.name: field.default for field in dataclasses.fields(config)}
     reasons: dict[str, str] = {}

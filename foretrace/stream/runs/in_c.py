@@ -17,15 +17,9 @@ from foretrace._native.compiler import compiled
 from foretrace._native.context import Context
 from foretrace._native.program import stream_program
 from foretrace._types import Array
-from foretrace.stream.model.mixture import (
-    Mixed,
-    Mixture,
-    MixtureState,
-    Report,
-    network_in,
-    with_network,
-)
+from foretrace.stream.model.mixture import Mixture
 from foretrace.stream.model.rows import unpack, width
+from foretrace.stream.model.state import Mixed, MixtureState, Report, network_in, with_network
 
 _NAME = "model"
 

@@ -286,6 +286,7 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
         target,
         previous=config.previous,
         delay=config.delay + config.horizon,
+        waiting=config.waiting,
         members=members,
         ahead=config.horizon > 0,
         masks=config.outliers == "mask",

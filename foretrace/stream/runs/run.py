@@ -9,6 +9,7 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
+import jax
 import numpy as np
 
 from foretrace._runs.checkpoint import restoring
@@ -19,11 +20,13 @@ from foretrace._runs.follow import follow as follow_program
 from foretrace._runs.machine import resident_mib
 from foretrace._runs.signals import Interrupted
 from foretrace.stream.model.intake import State
-from foretrace.stream.model.mixture import Mixed, Mixture, MixtureState, Report
+from foretrace.stream.model.mixture import Mixture
+from foretrace.stream.model.state import Mixed, MixtureState, Report
 from foretrace.stream.read.lines import Position, Row
 from foretrace.stream.read.pipe import NOT_AGAIN
 from foretrace.stream.read.scores import means, not_better, of_classes
 from foretrace.stream.read.source import SYMBOL, check_row_count
+from foretrace.stream.read.streams import seconds_of
 from foretrace.stream.read.target import ClassTarget
 from foretrace.stream.read.values import as_text
 from foretrace.stream.runs.config import StreamConfig
@@ -317,18 +320,37 @@ class Learning(Program[State]):
     def _learn(self) -> None:
         """Learn the chunk."""
         self.session.show.compiling()
-        mixed = self._learn_or_undo([(row, row.get(self.target)) for row, _ in self.chunk])
+        rows = [(row, row.get(self.target)) for row, _ in self.chunk]
+        mixed = self._event(*rows[0]) if self.config.waiting else self._learn_or_undo(rows)
         self.newest, self.position = self.chunk[-1]
         self.step = self.position.row
         if self.config.horizon:
             for row, position in self.chunk:
                 self.intake.note(row, position.row)
-        if self.outlet:
+        if self.outlet and mixed is not None:
             self._put(mixed)
         self.chunk = []
         for line in self.intake.pop_news():
             self.session.show.say(f"warning: row {self.step}: {line}")
         self.intake.parts.end("mixture")
+
+    def _event(self, row: Row, value: Any) -> Mixed | None:
+        """Take a row or a label by its id; return the prediction of a row."""
+        time, keep = self._time_of(row), self.config.keep_seconds
+        if time is not None and keep is not None:
+            self.intake.room.expire(time - keep)
+        id = row.get(self.config.id)
+        try:
+            self.state, mixed = self.intake.event(self.state, row, value, id, time)
+        except Exception as error:
+            self.is_whole = isinstance(error, ValueError)
+            raise
+        return None if mixed is None else jax.tree.map(lambda part: part[None], mixed)
+
+    def _time_of(self, row: Row) -> float | None:
+        """Return the time of a row in seconds, by the first column of times."""
+        times = [column.name for column in self.plan.columns if column.kind == "time"]
+        return seconds_of(row.get(times[0])) if times and self.config.keep else None
 
     def _learn_or_undo(self, rows: list[tuple[Row, Any]]) -> Mixed:
         """Learn from rows; a refused row leaves everything as before them, to be saved."""
@@ -403,6 +425,7 @@ class Learning(Program[State]):
         counts = {
             **self.intake.encoder.counts,
             **self.intake.target.counts,
+            **self.intake.room.counts,
             "outliers": columns,
             "outlier targets": labels,
             "bad rows": self.position.bad,

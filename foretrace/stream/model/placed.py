@@ -1,0 +1,49 @@
+"""Earlier labels by the order of their rows, when they come in any order.
+
+Position k holds the label of the row k rows before the latest one whose label has come. A label
+that has not come is that of the row before it, until it comes.
+"""
+
+import jax.numpy as jnp
+import optax
+from jax import lax
+
+from foretrace._types import Array, Bool, Float, Int
+from foretrace.stream.experts.shape import LABELS
+from foretrace.stream.model.arrivals import Stream
+
+
+def placed(
+    labels: Float[Array, "K"],
+    stream: Stream,
+    number: Int[Array, ""],
+    value: Float[Array, ""],
+    is_own: Bool[Array, ""],
+) -> tuple[Float[Array, "K"], Stream]:
+    """Return the earlier labels, and what is known of their stream, after one more label.
+
+    Args:
+        labels: labels before it.
+        stream: what is known of their stream.
+        number: number of the row of the label; one from before the stream began changes nothing.
+        value: the label, or the one before it where it is missing or not believed.
+        is_own: whether it is the label itself.
+    """
+    at, none = jnp.arange(LABELS, dtype=jnp.int32), jnp.zeros(LABELS, bool)
+    newer = number - stream.latest
+    start = (LABELS - jnp.clip(newer, 0, LABELS)).astype(jnp.int32)[None]
+    before = jnp.concatenate([jnp.full(LABELS, labels[0]), labels])
+    moved = lax.dynamic_slice(before, start, (LABELS,))
+    there = lax.dynamic_slice(jnp.concatenate([none, stream.is_own]), start, (LABELS,))
+    place = jnp.clip(-newer, 0, LABELS).astype(jnp.int32)
+    # Later rows without a label of their own have this one, up to the next that has.
+    next_own = jnp.where(there & (at < place), at, -1).max()
+    mine = is_own & (at > next_own) & (at <= place) & (place < LABELS)
+    after = stream._replace(
+        latest=jnp.maximum(stream.latest, number), is_own=there | (is_own & (at == place))
+    )
+    is_alive = number >= stream.begun
+    return (
+        jnp.where(is_alive, jnp.where(mine, value, moved), labels),
+        optax.tree.where(is_alive, after, stream),
+    )

@@ -1,0 +1,115 @@
+"""Labels as lines of their own: rows wait under their ids, labels come in any order, or never."""
+
+import csv
+import dataclasses
+import warnings
+
+import numpy as np
+import pytest
+from streams import LAGS, OFTEN, assert_same_run, kill_behind, quiet, records, rows_in
+
+from foretrace.stream.read.waiting import WaitingRoom
+from foretrace.stream.runs.config import StreamConfig
+
+ROWS, ROOM = 160, 12
+OPTIONS = {"target": "y", "task": "regression", "id": "id", "waiting": ROOM, "member": "who"}
+OPTIONS |= {"members": 2, "model": LAGS, "ignore": ("day",)} | OFTEN
+
+
+def events():
+    """Return rows, and labels up to ten rows later; one in twelve never comes."""
+    draw, due = np.random.default_rng(0), {}
+    for t in range(ROWS):
+        a, who = float(draw.normal()), "uv"[draw.integers(2)]
+        yield {"id": f"r{t}", "who": who, "a": a, "day": f"2026-01-{1 + t // 8:02}", "y": ""}
+        if t % 12:
+            due.setdefault(t + int(draw.integers(10)), []).append((f"r{t}", 3 * a + (who == "u")))
+        for id, y in due.pop(t, ()):
+            yield {"id": id, "y": y}
+    for _ in range(2):
+        yield {"id": "last", "who": "u", "a": 0.5, "y": ""}
+    for id, y in (("last", 2), ("last", 2), ("last", 9), ("none", 1)):
+        yield {"id": id, "y": y}
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder, found = tmp_path_factory.mktemp("ids"), []
+    with open(folder / "a.csv", "w", newline="") as file:
+        table = csv.DictWriter(file, ["id", "who", "a", "day", "y"])
+        table.writeheader()
+        table.writerows(events())
+    config = StreamConfig(str(folder / "a.csv"), **OPTIONS)
+    quiet(config, folder / "run", on_prediction=found.append)
+    return config, folder / "run", found
+
+
+def test_each_row_is_predicted_once_and_labels_are_learned_whatever_their_order(whole):
+    _, run, found = whole
+    assert [line["id"] for line in found] == [f"r{t}" for t in range(ROWS)] + ["last"] * 2
+    assert found[-1]["y"] == found[-2]["y"]  # the same row again: the same answer
+    last = records(run)[-1]
+    assert last["counts"]["other labels"] == last["counts"]["unknown ids"] == 1
+    # One row in twelve waits for ever, and there is room for twelve.
+    assert last["counts"]["rows dropped"] > 0
+    assert last["mae"] < 0.8 * last["mean_mae"]
+
+
+def test_a_run_with_rows_that_wait_goes_on_bit_for_bit(whole, tmp_path):
+    config, run, found = whole
+    again, part = dataclasses.replace(config, predictions=str(tmp_path / "p.csv")), tmp_path / "run"
+    quiet(again, part, rows=61)
+    assert rows_in(part) == 61
+    kill_behind(again, part, 140, resume=True)
+    quiet(again, part, resume=True)
+    assert_same_run(run, part)
+    with open(tmp_path / "p.csv", newline="") as file:
+        assert [row["y"] for row in csv.DictReader(file)] == [str(line["y"]) for line in found]
+
+
+def test_estimators_give_the_answers_of_the_file(whole):
+    pytest.importorskip("river")
+    from foretrace.stream import Regressor
+
+    config, _, found = whole
+    model = Regressor(model=LAGS, waiting=ROOM, member="who", members=2, features=2)
+    answers = []
+    warnings.simplefilter("ignore")
+    for event in events():
+        if "who" in event and event["who"]:
+            row = {name: event[name] for name in ("who", "a")}
+            answers.append(model.predict_one(row, id=event["id"]))
+        elif event["y"] in (1, 9):
+            with pytest.raises((KeyError, ValueError), match=event["id"]):
+                model.learn_one(None, event["y"], id=event["id"])
+        else:
+            model.learn_one(None, event["y"], id=event["id"])
+    np.testing.assert_allclose(answers, [line["y"] for line in found], rtol=1e-9, atol=1e-9)
+
+
+def test_rows_wait_no_longer_than_they_are_kept(whole, tmp_path, capsys):
+    config, *_ = whole
+    small = dataclasses.replace(config, waiting=3, ignore=(), keep="1d")
+    quiet(small, tmp_path / "small")
+    counts = records(tmp_path / "small")[-1]["counts"]
+    assert counts["rows dropped"] > 20 and counts["unknown ids"] > 20
+    room = WaitingRoom(3)
+    for day in range(3):
+        room.take(day, None, time=float(day))
+    room.expire(1.5)
+    assert [*room.rows] == [2] and room.counts["rows dropped"] == 2
+
+
+REFUSED = [
+    ({"id": None}, "waiting=12 needs --id"),
+    ({"delay": 2}, "waiting=12 beside --delay"),
+    ({"outliers": "stop"}, "beside --outliers stop"),
+    ({"keep": "soon"}, "keep='soon', expected a time such as 90m, 12h or 7d"),
+    ({"waiting": 0, "keep": "7d"}, "keep='7d' needs --waiting"),
+]
+
+
+@pytest.mark.parametrize(("options", "words"), REFUSED)
+def test_options_that_do_not_fit_are_refused(options, words):
+    with pytest.raises(ValueError, match=words):
+        StreamConfig("a.csv", **OPTIONS | options)
