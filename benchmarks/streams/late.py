@@ -1,6 +1,6 @@
 """Labels that come late: after a constant number of rows, or by id, whenever they come.
 
-    python -m benchmarks.streams.late [--streams elec2 ...] [--labels "0" "any 200" ...]
+    python -m benchmarks.streams.late [--streams elec2 ...] [--labels 10 "any 200" ...]
 
 The default model on the first 5,000 rows of eight real streams. `10` is `--delay 10`; `any 200`:
 each label comes after 0 to 200 rows, drawn with seed 0, in whatever order, as a line of its own.
@@ -26,7 +26,7 @@ NAMES = (
     "phishing",
     "sea",
 )
-LABELS = ("0", "1", "10", "100", "200", "any 200", "any 5000")
+LABELS = (0, 1, 10, 100, 200, "any 200", "any 5000")
 
 
 def cells(streams=NAMES, labels=LABELS, rows=5000):
@@ -36,7 +36,7 @@ def cells(streams=NAMES, labels=LABELS, rows=5000):
 
 def measure(cell):
     """Return the score over all rows, and the bytes of a waiting row."""
-    options, when = streams.options(cell["stream"]), cell["labels"].split()
+    options, when = streams.options(cell["stream"]), str(cell["labels"]).split()
     score = "accuracy" if options["task"] == "classification" else "mae"
     if when[0] != "any":
         found = follow({}, rows=cell["rows"], **options | {"delay": int(when[0])})
