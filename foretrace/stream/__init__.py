@@ -8,6 +8,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from foretrace.stream.experts.expert import AbstractExpert as AbstractExpert
+    from foretrace.stream.experts.expert import Features as Features
+    from foretrace.stream.experts.expert import Lesson as Lesson
+    from foretrace.stream.experts.shape import Shape as Shape
     from foretrace.stream.model.model_config import ModelConfig as ModelConfig
     from foretrace.stream.python.river import Classifier as Classifier
     from foretrace.stream.python.river import Forecaster as Forecaster
@@ -18,10 +22,14 @@ if TYPE_CHECKING:
     from foretrace.stream.runs.run_from_python import run as run
 
 _PLACES = {
+    "AbstractExpert": "experts.expert",
     "Classifier": "python.river",
+    "Features": "experts.expert",
     "Forecaster": "python.river",
+    "Lesson": "experts.expert",
     "ModelConfig": "model.model_config",
     "Regressor": "python.river",
+    "Shape": "experts.shape",
     "SktimeForecaster": "python.sktime",
     "StreamConfig": "runs.config",
     "StreamResult": "runs.run",

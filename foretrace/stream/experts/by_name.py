@@ -1,14 +1,16 @@
 """The experts of a stream by their names, and those that would be too large for it."""
 
+from collections.abc import Mapping
+
 from foretrace._learner.learner import Learner
 from foretrace.stream.experts.answer import Classes, answer_of
 from foretrace.stream.experts.baselines import ClassBaselines, NumberBaselines
 from foretrace.stream.experts.contexts import ORDERS, Contexts
-from foretrace.stream.experts.distant import distant
+from foretrace.stream.experts.distant import Distant
 from foretrace.stream.experts.expert import AbstractExpert
 from foretrace.stream.experts.gradient import Gradient
 from foretrace.stream.experts.least_squares import Squares
-from foretrace.stream.experts.memory import memory
+from foretrace.stream.experts.memory import Memory
 from foretrace.stream.experts.neighbours import Neighbours
 from foretrace.stream.experts.network import RecurrentNetwork
 from foretrace.stream.experts.raw_squares import RAW_PRIORS, RawSquares
@@ -17,8 +19,11 @@ from foretrace.stream.experts.shape import LABELS, WIDE, Shape
 SETS = ("row", "lags", "waves", "steps")
 """Sets of features on which least squares are learned."""
 
-REMEMBERING = {"memory": memory, "distant": distant}
-"""Experts with a memory of their own: each a function of the shape, None if too large for it."""
+REMEMBERING: dict[str, type[AbstractExpert]] = {"memory": Memory, "distant": Distant}
+"""Experts that stand alone; each makes itself of a shape, by `of`."""
+
+Own = tuple[tuple[str, type[AbstractExpert]], ...]
+"""Experts of a user's own by their names."""
 
 EXPERTS = (
     "baselines",
@@ -39,7 +44,7 @@ OF_CLASSES = ("contexts", "gradient")
 
 
 def experts_of(
-    shape: Shape, wanted: tuple[str, ...], network: Learner | None = None
+    shape: Shape, wanted: tuple[str, ...], network: Learner | None = None, own: Own = ()
 ) -> tuple[tuple[AbstractExpert, ...], tuple[str, ...]]:
     """Return the experts of a shape, and the names of left out groups.
 
@@ -50,6 +55,7 @@ def experts_of(
         shape: sizes of the stream.
         wanted: names of groups.
         network: learner of the recurrent network; None if it takes no part.
+        own: experts of a user's own, the last ones.
     """
     sizes = {
         "row": shape.size(0) + shape.code_size,
@@ -98,6 +104,31 @@ def experts_of(
         found += groups[name]
     if network is not None:
         found.append(RecurrentNetwork(network, answer))
-    remembering = {name: make(shape) for name, make in REMEMBERING.items() if name in wanted}
-    left_out += [name for name, expert in remembering.items() if expert is None]
-    return (*found, *filter(None, remembering.values())), tuple(left_out)
+    alone = {name: kind.of(shape) for name, kind in REMEMBERING.items() if name in wanted}
+    alone |= {name: kind.of(shape) for name, kind in own}
+    left_out += [name for name, expert in alone.items() if expert is None]
+    return (*found, *filter(None, alone.values())), tuple(left_out)
+
+
+def own_experts(experts: Mapping[str, type[AbstractExpert]] | None) -> Own:
+    """Return experts of a user's own, which are checked.
+
+    Raises:
+        ValueError: a name is that of another expert.
+        TypeError: something is no class of experts.
+    """
+    if experts is None:
+        return ()
+    if not isinstance(experts, Mapping):
+        raise TypeError(
+            f"experts={experts!r}, expected a dictionary from name to class, as {{'mine': Mine}}; "
+            "names of foretrace's own experts go to ModelConfig(experts=…)"
+        )
+    for name, kind in experts.items():
+        if name in EXPERTS:
+            raise ValueError(f"experts: {name!r} names an expert of foretrace; take another name")
+        if not (isinstance(kind, type) and issubclass(kind, AbstractExpert)):
+            raise TypeError(
+                f"experts[{name!r}]={kind!r}, expected a subclass of ft.stream.AbstractExpert"
+            )
+    return tuple((str(name), kind) for name, kind in experts.items())

@@ -11,7 +11,7 @@ A late label finds the values before its row among those before the next row, un
 written over since.
 """
 
-from typing import NamedTuple
+from typing import NamedTuple, Self
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -118,6 +118,13 @@ class Distant(AbstractExpert):
     size: int = eqx.field(static=True)
     readout: Readout
     kept: int = eqx.field(static=True, default=REACH)
+
+    @classmethod
+    def of(cls, shape: Shape) -> Self | None:
+        """Return the expert of a shape; None if it would be too large."""
+        if not fits(shape) or shape.slots * shape.now_size * REACH > MAX_VALUES:
+            return None
+        return cls(shape.now_size, Readout(answer_of(shape)), REACH + shape.delay)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -274,10 +281,3 @@ class Distant(AbstractExpert):
         steps = jnp.tanh(3 * (values[:, None] - np.asarray([STEPS], np.float32)))
         steps = jnp.where((state.lags > 0)[:, None], steps, 0.0)
         return jnp.concatenate([self._inputs(features), steps.ravel()])
-
-
-def distant(shape: Shape) -> Distant | None:
-    """Return the expert of a shape; None if it would be too large."""
-    if not fits(shape) or shape.slots * shape.now_size * REACH > MAX_VALUES:
-        return None
-    return Distant(shape.now_size, Readout(answer_of(shape)), REACH + shape.delay)

@@ -10,12 +10,13 @@ bit.
 """
 
 import abc
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import equinox as eqx
 import jax.numpy as jnp
 
 from foretrace._types import Array, Bool, Float, Int
+from foretrace.stream.experts.shape import Shape
 
 
 class Features(NamedTuple):
@@ -110,6 +111,11 @@ class AbstractExpert(eqx.Module):
     @abc.abstractmethod
     def names(self) -> tuple[str, ...]:
         """Name of each expert."""
+
+    @classmethod
+    def of(cls, shape: Shape) -> Self | None:
+        """Return the experts for streams of a shape; None if they do not fit it."""
+        raise NotImplementedError(f"{cls.__name__}.of(shape) makes the expert of a stream")
 
     @abc.abstractmethod
     def init(self) -> Any:

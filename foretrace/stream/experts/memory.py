@@ -11,7 +11,7 @@ have left them, to first order: h + clip(S (theta - theta_row), `LATE`). States 
 this correction, and states that follow the row with the present parameters, were no better.
 """
 
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import equinox as eqx
 import jax
@@ -73,6 +73,17 @@ class Memory(AbstractExpert):
 
     network: Any
     readout: Readout
+
+    @classmethod
+    def of(cls, shape: Shape) -> Self | None:
+        """Return the expert of a shape; None if it would be too large."""
+        if not fits(shape):
+            return None
+        cells = None if shape.now_size <= MANY_INPUTS else FEWER
+        with jax.enable_x64(False):
+            network = ModuleNetwork(shape.now_size, 1, cells=cells, key=jax.random.key(0))
+            network = jax.tree.map(np.asarray, network)
+        return cls(network, Readout(answer_of(shape)))
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -167,14 +178,3 @@ class Memory(AbstractExpert):
 
     def _filter(self) -> Kalman:
         return Kalman()
-
-
-def memory(shape: Shape) -> Memory | None:
-    """Return the expert of a shape; None if it would be too large."""
-    if not fits(shape):
-        return None
-    cells = None if shape.now_size <= MANY_INPUTS else FEWER
-    with jax.enable_x64(False):
-        network = ModuleNetwork(shape.now_size, 1, cells=cells, key=jax.random.key(0))
-        network = jax.tree.map(np.asarray, network)
-    return Memory(network, Readout(answer_of(shape)))

@@ -25,8 +25,9 @@ MAX_EVENTS = 3
 STEPS = 5
 """Number of thresholds of a number of the row, each with a soft step among the features."""
 
-LABELS = 400
-"""Number of labels that are remembered."""
+LABELS, CLASS_LABELS = 400, 24
+"""Number of labels that are remembered: numbers, among which a season is sought; and classes, at
+least."""
 
 MAX_ROW, PROJECTED_ROW = 96, 64
 """Number of inputs that are used as they are, and the size of a projection of more."""
@@ -210,6 +211,11 @@ class Shape:
     def depth(self) -> int:
         """Number of earlier rows and labels among the lags."""
         return self._depth(min(LAGS, self.most_features))
+
+    @property
+    def num_labels(self) -> int:
+        """Number of labels that are remembered."""
+        return max(CLASS_LABELS, self.depth) if self.classes else LABELS
 
     @property
     def short_depth(self) -> int:

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 from foretrace._types import Array, Bool, Float, Int
-from foretrace.stream.experts.shape import LABELS, Shape
+from foretrace.stream.experts.shape import Shape
 from foretrace.stream.model.moments import Moments, new_moments
 from foretrace.stream.model.of_members import in_slots
 from foretrace.stream.model.ordinary import BELIEVED, Ordinary, new_ordinary
@@ -156,7 +156,7 @@ class Arrivals:
             zero,
             zero,
             zero - 1,
-            jnp.zeros(LABELS if self.shape.waiting else 0, bool),
+            jnp.zeros(self.shape.num_labels if self.shape.waiting else 0, bool),
         )
 
     def begun(self, stream: Stream, is_new: Bool[Array, ""]) -> Stream:

@@ -21,7 +21,7 @@ from jax import lax
 
 from foretrace._types import Array, Bool, Float
 from foretrace.stream.experts.expert import Features
-from foretrace.stream.experts.shape import FOLDED, LABELS, STEPS, WIDE, Shape, category_codes, codes
+from foretrace.stream.experts.shape import FOLDED, STEPS, WIDE, Shape, category_codes, codes
 from foretrace.stream.model.events import (
     Events,
     event_features,
@@ -178,7 +178,7 @@ def new_past(shape: Shape) -> Past:
     empty = -1.0 if shape.classes else np.nan
     return Past(
         jnp.zeros((max(shape.depth, 1), shape.lagged_size)),
-        jnp.full(LABELS, empty),
+        jnp.full(shape.num_labels, empty),
         new_events(shape),
         jnp.full((shape.raw_depth, shape.num_raw), np.nan),
         jnp.zeros((), bool),
@@ -190,7 +190,7 @@ def new_seen(shape: Shape) -> Seen:
     lags = shape.size(shape.depth) - 1 - shape.row_size
     events = jnp.zeros(shape.events_size - shape.size(0))
     no = jnp.zeros((), bool)
-    inputs, labels = jnp.zeros(shape.network_inputs), jnp.zeros(LABELS)
+    inputs, labels = jnp.zeros(shape.network_inputs), jnp.zeros(shape.num_labels)
     return Seen(
         jnp.zeros(shape.row_size),
         jnp.zeros(lags),

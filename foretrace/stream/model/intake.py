@@ -10,6 +10,7 @@ import jax
 import numpy as np
 
 from foretrace._learner.packing import Packed
+from foretrace.stream.experts.by_name import Own
 from foretrace.stream.experts.shape import Shape
 from foretrace.stream.model.growth import grown
 from foretrace.stream.model.mixture import Mixture
@@ -86,6 +87,7 @@ class Intake(Learned):
         chunk: number of rows in a step.
         as_text: whether names are compared by their text, as a checkpoint holds them; a missing
             name is then "".
+        own: experts of a user's own.
 
     Attributes:
         units: mean and deviation of each column of numbers behind its last change.
@@ -109,6 +111,7 @@ class Intake(Learned):
         stops: bool = False,
         chunk: int = 1,
         as_text: bool = True,
+        own: Own = (),
     ):
         self.streams = streams
         self.room = WaitingRoom(shape.waiting)
@@ -121,6 +124,7 @@ class Intake(Learned):
         self.stops = stops
         self.chunk = chunk
         self.as_text = as_text
+        self.own = own
         self.parts = Parts()
         self.units, self.changes = {}, {}
         self.backend: Callable[[Mixture], Mixture] | None = None
@@ -135,7 +139,7 @@ class Intake(Learned):
     @cached_property
     def mixture(self) -> Mixture:
         """What predicts and learns."""
-        mixture = build_mixture(self.config, self.shape)
+        mixture = build_mixture(self.config, self.shape, self.own)
         return mixture if self.backend is None else self.backend(mixture)
 
     def use(self, backend: Callable[[Mixture], Mixture]) -> None:
@@ -153,7 +157,7 @@ class Intake(Learned):
         if classes > LIMITS["classes"]:
             return False
         try:
-            build_mixture(self.config, self._shape_for(classes))
+            build_mixture(self.config, self._shape_for(classes), self.own)
         except ValueError:
             return False
         return True

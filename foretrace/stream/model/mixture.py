@@ -17,7 +17,7 @@ from foretrace._compiler import plain_loops, unoptimised
 from foretrace._learner.learner import Learner
 from foretrace._learner.packing import Packed, Packing
 from foretrace._types import Array, Float
-from foretrace.stream.experts.by_name import EXPERTS
+from foretrace.stream.experts.by_name import EXPERTS, Own
 from foretrace.stream.experts.shape import Shape
 from foretrace.stream.model.arrivals import Outliers
 from foretrace.stream.model.features import Maps, maps
@@ -42,6 +42,7 @@ class Mixture:
         experts: names of the used groups of experts, among `EXPERTS`; the baselines are always
             used.
         network: learner of a recurrent network of the shape; None if it takes no part.
+        own: experts of a user's own.
 
     `like` holds the shapes and dtypes of a state.
 
@@ -50,14 +51,19 @@ class Mixture:
     """
 
     def __init__(
-        self, shape: Shape, experts: tuple[str, ...] = EXPERTS, network: Learner | None = None
+        self,
+        shape: Shape,
+        experts: tuple[str, ...] = EXPERTS,
+        network: Learner | None = None,
+        own: Own = (),
     ):
         self.shape = shape
         self.network = network
-        self.pure = pure = PureMixture(shape, experts, network)
+        self.pure = pure = PureMixture(shape, experts, network, own)
         self.scores, self.sums, self.names = pure.scores, pure.sums, pure.names
         self.experts, self.left_out = pure.experts, pure.left_out
-        self.groups = tuple(name for name in experts if name not in self.left_out)
+        wanted = *experts, *(name for name, _ in own)
+        self.groups = tuple(name for name in wanted if name not in self.left_out)
         self.intervals = pure.intervals
         with jax.enable_x64(True):
             self._maps = jax.device_put(maps(shape))

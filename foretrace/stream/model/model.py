@@ -13,6 +13,7 @@ from foretrace._learner.optimizer import adamw
 from foretrace._network import Network
 from foretrace._rule import HYBRID, rule
 from foretrace.losses import softmax_cross_entropy, squared_error
+from foretrace.stream.experts.by_name import Own
 from foretrace.stream.experts.shape import Shape
 from foretrace.stream.model.mixture import Mixture
 from foretrace.stream.model.model_config import ModelConfig
@@ -103,18 +104,19 @@ def build_learner(config: ModelConfig, shape: Shape) -> Learner:
     )
 
 
-def build_mixture(config: ModelConfig, shape: Shape) -> Mixture:
+def build_mixture(config: ModelConfig, shape: Shape, own: Own = ()) -> Mixture:
     """Return the mixture of a model; equal models share one, and with it their compiled programs.
 
     Args:
         config: options of the model, as `resolve` returns them.
         shape: shape of the stream, as `resolve` returns it.
+        own: experts of a user's own.
     """
-    return _mixture(config, shape, jnp.result_type(float))
+    return _mixture(config, shape, own, jnp.result_type(float))
 
 
 @functools.lru_cache(maxsize=16)
-def _mixture(config: ModelConfig, shape: Shape, dtype: Any) -> Mixture:
+def _mixture(config: ModelConfig, shape: Shape, own: Own, dtype: Any) -> Mixture:
     """Return a mixture; the last ones are kept, one for float32 and one for float64."""
     network = build_learner(config, shape) if config.has_network else None
-    return Mixture(shape, config.other_experts, network)
+    return Mixture(shape, config.other_experts, network, own)

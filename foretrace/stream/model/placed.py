@@ -9,7 +9,6 @@ import optax
 from jax import lax
 
 from foretrace._types import Array, Bool, Float, Int
-from foretrace.stream.experts.shape import LABELS
 from foretrace.stream.model.arrivals import Stream
 
 
@@ -29,16 +28,17 @@ def placed(
         value: the label, or the one before it where it is missing or not believed.
         is_own: whether it is the label itself.
     """
-    at, none = jnp.arange(LABELS, dtype=jnp.int32), jnp.zeros(LABELS, bool)
+    count = len(labels)
+    at, none = jnp.arange(count, dtype=jnp.int32), jnp.zeros(count, bool)
     newer = number - stream.latest
-    start = (LABELS - jnp.clip(newer, 0, LABELS)).astype(jnp.int32)[None]
-    before = jnp.concatenate([jnp.full(LABELS, labels[0]), labels])
-    moved = lax.dynamic_slice(before, start, (LABELS,))
-    there = lax.dynamic_slice(jnp.concatenate([none, stream.is_own]), start, (LABELS,))
-    place = jnp.clip(-newer, 0, LABELS).astype(jnp.int32)
+    start = (count - jnp.clip(newer, 0, count)).astype(jnp.int32)[None]
+    before = jnp.concatenate([jnp.full(count, labels[0]), labels])
+    moved = lax.dynamic_slice(before, start, (count,))
+    there = lax.dynamic_slice(jnp.concatenate([none, stream.is_own]), start, (count,))
+    place = jnp.clip(-newer, 0, count).astype(jnp.int32)
     # Later rows without a label of their own have this one, up to the next that has.
     next_own = jnp.where(there & (at < place), at, -1).max()
-    mine = is_own & (at > next_own) & (at <= place) & (place < LABELS)
+    mine = is_own & (at > next_own) & (at <= place) & (place < count)
     after = stream._replace(
         latest=jnp.maximum(stream.latest, number), is_own=there | (is_own & (at == place))
     )

@@ -22,7 +22,7 @@ import optax
 from foretrace._cells.parts import is_key
 from foretrace._learner.learner import Learner
 from foretrace._types import Array, Bool, Int
-from foretrace.stream.experts.by_name import experts_of
+from foretrace.stream.experts.by_name import Own, experts_of
 from foretrace.stream.experts.expert import Lesson
 from foretrace.stream.experts.shape import Shape
 from foretrace.stream.model.arrivals import Arrivals, Outliers, Told
@@ -55,12 +55,15 @@ class PureMixture:
         shape: sizes of the streams.
         experts: names of the used groups of experts; the baselines are always used.
         network: learner of a recurrent network of the shape; None if it takes no part.
+        own: experts of a user's own.
     """
 
-    def __init__(self, shape: Shape, experts: tuple[str, ...], network: Learner | None):
+    def __init__(
+        self, shape: Shape, experts: tuple[str, ...], network: Learner | None, own: Own = ()
+    ):
         self.shape = shape
         self.scores = OF_CLASSES if shape.classes else OF_NUMBERS
-        self.experts, self.left_out = experts_of(shape, experts, network)
+        self.experts, self.left_out = experts_of(shape, experts, network, own)
         self.names = names = tuple(name for expert in self.experts for name in expert.names)
         self.sums = sums_of(self.scores, names)
         count, baselines = len(names), len(self.experts[0].names)

@@ -11,6 +11,8 @@ import numpy as np
 from foretrace._cells.parts import is_key
 from foretrace._runs.signals import Uninterrupted
 from foretrace._runs.thread_lock import Lock, locked
+from foretrace.stream.experts.by_name import own_experts
+from foretrace.stream.experts.expert import AbstractExpert
 from foretrace.stream.model.intake import Intake, State, member_name
 from foretrace.stream.model.intervals import check_at_least
 from foretrace.stream.model.model import resolve, shape_of
@@ -54,6 +56,7 @@ class OnlineEstimator:
             `learn_one` gives the oldest row that was taken its label, or the row of an id.
         waiting: maximum number of rows that wait for their labels by an id: such a row is taken by
             the prediction that is asked for it. 0 if there are no ids.
+        experts: experts of a user's own by their names, beside those of the model.
         words: number of inputs of each feature that is a text in the first row; 0 takes it for a
             category.
         at_least: lower bound of predicted numbers and of the ends of their intervals.
@@ -78,6 +81,7 @@ class OnlineEstimator:
         words: int = WORDS,
         at_least: float | None = None,
         waiting: int = 0,
+        experts: Mapping[str, type[AbstractExpert]] | None = None,
     ) -> None:
         self._lock = Lock()
         # River clones an estimator by its signature: each argument has an attribute of its name.
@@ -92,6 +96,8 @@ class OnlineEstimator:
         self.words = words
         self.at_least = at_least
         self.waiting = waiting
+        self.experts = experts
+        self._own = own_experts(experts)
         self._check_options()
         # The line of the caller, also where a class has an initialiser of its own.
         level = 2 + (type(self).__init__ is not OnlineEstimator.__init__)
@@ -196,7 +202,8 @@ class OnlineEstimator:
         )
         table = SlotTable(shape.slots)
         streams = Streams(encoder, target, table, horizon=self._ahead)
-        return Intake(streams, *resolve(self._config, shape), member=self.member, as_text=False)
+        options: dict[str, Any] = {"member": self.member, "as_text": False, "own": self._own}
+        return Intake(streams, *resolve(self._config, shape), **options)
 
     def _width(self, columns: Sequence[Column]) -> int:
         """Return the number of inputs of a stream whose first row has these columns."""

@@ -2,13 +2,14 @@
 
 import copy
 from collections import deque
-from collections.abc import Collection, Hashable, Sequence
+from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from foretrace._runs.signals import Uninterrupted
 from foretrace._runs.thread_lock import locked
+from foretrace.stream.experts.expert import AbstractExpert
 from foretrace.stream.model.intervals import bounded, check_coverage
 from foretrace.stream.model.model_config import ModelConfig, Size
 from foretrace.stream.python.arrays import Row
@@ -44,6 +45,7 @@ class NextSteps(OnlineEstimator):
         at_least: float | None = None,
         known: Sequence[Hashable] | None = None,
         words: int = StreamConfig.words,
+        experts: Mapping[str, type[AbstractExpert]] | None = None,
     ):
         if isinstance(known, str):
             raise ValueError(f"known={known!r} must be a list of names, as [{known!r}]")
@@ -54,7 +56,8 @@ class NextSteps(OnlineEstimator):
             )
         self.horizon = horizon
         self.known = known
-        super().__init__(size, model, features, True, member, members, 0, words, at_least)
+        options = size, model, features, True, member, members, 0, words, at_least
+        super().__init__(*options, experts=experts)
 
     def _forget(self) -> None:
         super()._forget()

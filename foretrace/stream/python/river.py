@@ -17,12 +17,13 @@ change nothing, and threads may share a model.
 """
 
 import math
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self
 
 import numpy as np
 
 from foretrace._runs.thread_lock import locked
+from foretrace.stream.experts.expert import AbstractExpert
 from foretrace.stream.model.intervals import bounded, check_coverage
 from foretrace.stream.model.model_config import ModelConfig, Size
 from foretrace.stream.python.arrays import Row, array_rows, frame_rows, targets_of
@@ -157,6 +158,7 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
         waiting: maximum number of rows that wait for labels which come at any time, in any order:
             `predict_one(x, id="a1")` takes the row, `learn_one(None, y, id="a1")` gives its label.
             When full, the oldest row is dropped. 0 for none.
+        experts: experts of your own by their names, beside those of the model.
         words: number of inputs of each feature that is a text: whose value in the first row has
             eight words or more. 0 takes it for a category.
 
@@ -179,10 +181,11 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
         delay: int = 0,
         words: int = WORDS,
         waiting: int = 0,
+        experts: Mapping[str, type[AbstractExpert]] | None = None,
     ):
         self.classes = classes
         options = size, model, features, previous, member, members, delay, words
-        super().__init__(*options, waiting=waiting)
+        super().__init__(*options, waiting=waiting, experts=experts)
 
     _predicts_classes = True
 
@@ -242,6 +245,7 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
         waiting: maximum number of rows that wait for labels which come at any time, in any order:
             `predict_one(x, id="a1")` takes the row, `learn_one(None, y, id="a1")` gives its label.
             When full, the oldest row is dropped. 0 for none.
+        experts: experts of your own by their names, beside those of the model.
         words: number of inputs of each feature that is a text: whose value in the first row has
             eight words or more. 0 takes it for a category.
         at_least: lower bound of predictions and of the ends of their intervals, such as 0 for
@@ -331,6 +335,7 @@ class Forecaster(NextSteps, RiverForecaster):
             their values of the steps ahead as `xs`. A value is then learned `horizon` values later.
         words: number of inputs of each feature that is a text: whose value in the first row has
             eight words or more. 0 takes it for a category.
+        experts: experts of your own by their names, beside those of the model.
 
     >>> model = Forecaster(horizon=2, size="small", features=4)
     >>> for i in range(20):

@@ -6,6 +6,7 @@ from itertools import chain
 from statistics import pstdev
 from typing import Any
 
+from foretrace.stream.experts.by_name import Own
 from foretrace.stream.model.intake import Intake
 from foretrace.stream.model.model import resolve, shape_of
 from foretrace.stream.model.model_config import MOST
@@ -45,6 +46,7 @@ class Plan:
         classes: maximum number of classes; 0 if numbers are predicted.
         gaps: time column of each column that holds the time since the row before.
         spare: number of inputs for columns that appear later, as rows of JSON may have.
+        own: names of the experts of a user's own.
 
     Raises:
         ValueError: there are more columns or classes than a stream may have.
@@ -55,6 +57,7 @@ class Plan:
     classes: int
     gaps: dict[str, str] = dataclasses.field(default_factory=dict)
     spare: int = 0
+    own: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for name, count, most in (
@@ -260,13 +263,24 @@ def _check_numbers(config: StreamConfig, values: list[Any]) -> None:
         )
 
 
-def build(config: StreamConfig, plan: Plan) -> Intake:
+def build(config: StreamConfig, plan: Plan, own: Own = ()) -> Intake:
     """Return what turns rows into learning steps.
 
+    Args:
+        config: configuration of the run.
+        plan: decisions of its first rows.
+        own: experts of a user's own.
+
     Raises:
+        ValueError: the run has other experts of a user's own.
         ValueError: the inputs, or what waits for its labels, would fill the memory.
     """
     _check_sizes(config, plan)
+    if (names := tuple(name for name, _ in own)) != plan.own:
+        raise ValueError(
+            f"the run began with the experts {list(plan.own)} of its user's own, and is given "
+            f"{list(names)}: give their classes to ft.stream.run, as experts={{'mine': Mine}}"
+        )
     stops = config.outliers == "stop"
     options: dict[str, Any] = {"categories": config.categories, "hashed": config.words}
     without = [name for name, kind in config.kinds.items() if kind is None]
@@ -310,6 +324,7 @@ def build(config: StreamConfig, plan: Plan) -> Intake:
         reset=config.reset,
         stops=stops,
         chunk=config.chunk,
+        own=own,
     )
 
 

@@ -1,8 +1,9 @@
 """A run of `foretrace stream`: rows in, scores and checkpoints out, exactly resumable."""
 
+import dataclasses
 import os
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import chain, islice
@@ -19,6 +20,8 @@ from foretrace._runs.follow import Program, Result, Session
 from foretrace._runs.follow import follow as follow_program
 from foretrace._runs.machine import resident_mib
 from foretrace._runs.signals import Interrupted
+from foretrace.stream.experts.by_name import own_experts
+from foretrace.stream.experts.expert import AbstractExpert
 from foretrace.stream.model.intake import State
 from foretrace.stream.model.mixture import Mixture
 from foretrace.stream.model.state import Mixed, MixtureState, Report
@@ -122,6 +125,7 @@ class Learning(Program[State]):
         tensorboard: whether the metrics are also written for TensorBoard.
         on_prediction: function that is called with the prediction of each row.
         frame: frame of pandas whose rows are read. Default: the configuration's source.
+        experts: experts of a user's own by their names.
     """
 
     saved = StreamSaved
@@ -136,12 +140,14 @@ class Learning(Program[State]):
         tensorboard: bool = False,
         on_prediction: OnPrediction | None = None,
         frame: Any = None,
+        experts: Mapping[str, type[AbstractExpert]] | None = None,
     ):
         check_row_count(rows)
         super().__init__(session)
         self.config = config = session.config
         self.rows, self.tensorboard = rows, tensorboard
         self.on_prediction, self.frame = on_prediction, frame
+        self.own = own_experts(experts)
         self.target = SYMBOL if config.target is None else config.target
         self.monitors = Monitors(config.coverage)
         self.chunk: list[tuple[Row, Position]] = []  # read, but not learned yet
@@ -156,7 +162,10 @@ class Learning(Program[State]):
         self.source = open_source(config, self.frame)
         self.pipe = self.source.pipe
         self.plan, self.stream, self.warnings = open_rows(run, self.source, saved)
-        self.intake = build(config, self.plan)
+        if not (self.is_resumed or run.resumed):
+            names = tuple(name for name, _ in self.own)
+            self.plan = dataclasses.replace(self.plan, own=names)
+        self.intake = build(config, self.plan, self.own)
         also, mark = self.on_prediction, saved.predictions
         self.outlet = Outlet(config, self.intake.target, also, run.run, mark)
         if config.backend == "native":

@@ -12,7 +12,11 @@ from foretrace.stream.runs.predictions import OnPrediction
 from foretrace.stream.runs.run import StreamResult, follow
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     import pandas as pd
+
+    from foretrace.stream.experts.expert import AbstractExpert
 
 
 def run(
@@ -24,6 +28,7 @@ def run(
     tensorboard: bool = False,
     show_progress: bool = False,
     on_prediction: OnPrediction | None = None,
+    experts: "Mapping[str, type[AbstractExpert]] | None" = None,
     **options: Any,
 ) -> StreamResult:
     """Learn from a stream to its end, as `foretrace stream`: predict, score, then learn.
@@ -42,6 +47,8 @@ def run(
         on_prediction: function that is called with the prediction of each row, such as the `append`
             of a list: a dictionary with the columns of the table that `predictions` writes, and all
             `probabilities` of a class. After a kill, the rows since the checkpoint come again.
+        experts: experts of your own by their names, beside those of the model; with `resume`, the
+            same ones again.
         **options: fields of `StreamConfig`, such as `target`, for a path or a frame.
 
     Raises:
@@ -72,6 +79,7 @@ def run(
         tensorboard=tensorboard,
         show_progress=show_progress,
         on_prediction=on_prediction,
+        experts=experts,
         frame=source if is_frame else None,
     )
 
