@@ -6,6 +6,7 @@ import json
 import os
 import pkgutil
 import re
+import runpy
 import sys
 from pathlib import Path
 
@@ -114,7 +115,7 @@ def anchors(page):
     """Return the names of a page's headings, as the site makes them, and of the API on it."""
     slugify = pytest.importorskip("markdown").extensions.toc.slugify
     titles = re.findall(r"^#+ (.*)", prose(page), flags=re.MULTILINE)
-    names = re.findall(r"^::: (\S+)", prose(page), flags=re.MULTILINE)
+    names = re.findall(r'^<a id="(\S+)"></a>', TEXTS[page], flags=re.MULTILINE)
     return {*names, *(slugify(re.sub(r"[*`]", "", title), "-") for title in titles)}
 
 
@@ -150,6 +151,13 @@ def test_every_script_and_file_that_a_page_or_a_record_names_is_there(name):
 def test_pages_of_results_are_what_the_records_say(benchmark, name):
     pages = benchmark("pages.template")
     assert pages.filled(name) == TEXTS[pages.PAGES[name]], "python -m benchmarks.pages"
+
+
+@pytest.mark.parametrize("page", [page for page in TEXTS if page.startswith("docs/api/")])
+def test_pages_of_the_api_are_what_the_source_says(page):
+    written = runpy.run_path(str(ROOT / "scripts" / "api_pages.py"))["written"]
+    assert TEXTS[page].count("<!-- api: ") >= 8
+    assert written(TEXTS[page]) == TEXTS[page], "python scripts/api_pages.py"
 
 
 PARTS = [
