@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import re
 import typing
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -106,6 +107,24 @@ def _as_none(info: Any) -> PrimitiveConstructorSpec[Any] | None:
     )
 
 
+def _described(option: str, present: AbstractCellConfig) -> str:
+    """Return what an option does, the cells that have it, and its default for each."""
+    about, cells_of = "", dict[str, list[str]]()
+    for name in OPTIONS[option][1]:
+        kind = BY_NAME[name]
+        text = inspect.getdoc(kind.cell) or ""
+        found = re.search(rf"^    {option}: (.*?)(?=^    \w|\n\n|\Z)", text, re.M | re.DOTALL)
+        said, _, unset = " ".join(found[1].split() if found else ()).partition(" Default: ")
+        about = about or said.partition(". ")[0].rstrip(".")
+        value = getattr(present if type(present) is kind else kind(), option)
+        words = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        words = re.split(r"[.;:,](?= |$)", unset)[0] if value is None else words
+        cells_of.setdefault(words, []).append(name)
+    several = len(cells_of) > 1
+    defaults = (f"{one} for {', '.join(of)}" if several else one for one, of in cells_of.items())
+    return f"{about}; for {', '.join(OPTIONS[option][1])}. Default: {'; '.join(defaults)}."
+
+
 @FLAT.struct_rule
 def _as_options(info: Any) -> StructConstructorSpec | None:
     if not (isinstance(info.type, type) and issubclass(info.type, AbstractCellConfig)):
@@ -132,8 +151,8 @@ def _as_options(info: Any) -> StructConstructorSpec | None:
         (
             field("cell", CellName, command_name(info.default.cell), "recurrent layer of a block."),
             *(
-                field(name, _or_none(kind), _ABSENT, f"option of {', '.join(cells)}.")
-                for name, (kind, cells) in OPTIONS.items()
+                field(name, _or_none(kind), _ABSENT, _described(name, info.default))
+                for name, (kind, _) in OPTIONS.items()
             ),
         ),
     )

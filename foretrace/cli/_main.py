@@ -1,6 +1,7 @@
 """The `foretrace` command: what each of `_commands` does."""
 
 import contextlib
+import functools
 import importlib.metadata
 import logging
 import os
@@ -23,6 +24,7 @@ from foretrace._runs.follow import DivergenceError
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._check import check
 from foretrace.cli._export import write_graph
+from foretrace.cli._help import helped
 from foretrace.cli._options import COMMANDS, Subcommand
 from foretrace.cli._recorded import HELP, check_network, default_for, nearest
 from foretrace.cli._reproduce import _report, _reproduce
@@ -164,13 +166,15 @@ def _parse(arguments: list[str]) -> Subcommand:
     if name not in COMMANDS:
         raise ValueError(f"there is no command {name!r}; {nearest(name, COMMANDS)}")
     default, options = default_for(name, words)
+    parse = functools.partial(
+        tyro.cli,
+        COMMANDS[name] if default is None else type(default),
+        prog=" ".join(["foretrace", name, *words[: len(words) - len(options)]]),
+        args=options,
+        default=tyro.MISSING_NONPROP if default is None else default,
+    )
     with FLAT:
-        command = tyro.cli(
-            COMMANDS[name] if default is None else type(default),
-            prog=" ".join(["foretrace", name, *words[: len(words) - len(options)]]),
-            args=options,
-            default=tyro.MISSING_NONPROP if default is None else default,
-        )
+        command = helped(name, parse) if HELP & {*options} else parse()
     check_network(options, command)
     return command
 

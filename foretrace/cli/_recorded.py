@@ -74,7 +74,7 @@ def nearest(word: str, known: Iterable[str]) -> str:
 
 
 def _begun(command: str, words: list[str]) -> tuple[Any, list[str]]:
-    """Return the configuration that a run begins with, and the words behind its task."""
+    """Return the configuration that a run begins with, and the words after its task."""
     if command == "stream":
         # An example of a source lets the help be shown without one.
         return StreamConfig("FILE" if HELP & set(words) else tyro.MISSING_NONPROP), words
