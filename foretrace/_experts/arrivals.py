@@ -1,7 +1,7 @@
 """Rows and labels as they arrive: units of columns and target, last labels, late labels.
 
 A number becomes its distance from the running mean in running standard deviations, clipped, and
-behind it stands whether it is missing. A row's own label comes after its prediction; with a
+after it stands whether it is missing. A row's own label comes after its prediction; with a
 horizon, its number is known before the steps that follow it are predicted.
 """
 
@@ -20,7 +20,7 @@ from foretrace._types import Array, Bool, Float, Int
 
 
 class Row(NamedTuple):
-    """A row and the label with it, as experts and network take them.
+    """A row and its label, as experts and network read them.
 
     Args:
         last: last label that is believed when the row is predicted: a number, NaN if none is
@@ -60,7 +60,7 @@ class Row(NamedTuple):
 
 
 class Classes(NamedTuple):
-    """What is known of the classes.
+    """Statistics of the classes.
 
     Args:
         num_classes: number of classes seen so far.
@@ -74,7 +74,7 @@ class Classes(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """What is known of the labels of one stream.
+    """Statistics of the labels of one stream.
 
     Args:
         last: last known label; NaN before the first number, -1 before the first class.
@@ -92,7 +92,7 @@ class Stream(NamedTuple):
 
 
 class Arrived(NamedTuple):
-    """What is known of all streams beside what experts have learned.
+    """State of all streams, without the experts' own.
 
     Args:
         columns: moments of the numbers at their places in a row.
@@ -110,14 +110,14 @@ class Arrived(NamedTuple):
 
 
 class Outliers(NamedTuple):
-    """Which numbers of a row are outliers: of its columns, and the label with it."""
+    """Which columns of a row, and whether its label, are outliers."""
 
     columns: Bool[Array, "I"]
     label: Bool[Array, ""]
 
 
 class Arrivals:
-    """What turns raw rows into rows for the experts.
+    """Turns raw rows into rows for the experts.
 
     Args:
         shape: sizes of the streams.
@@ -127,7 +127,7 @@ class Arrivals:
         self.shape = shape
 
     def init(self) -> Arrived:
-        """Return what is known before the first row."""
+        """Return the state before the first row."""
         shape, zero = self.shape, jnp.zeros(())
         if shape.classes:
             target: Moments | Classes = Classes(zero, jnp.zeros(shape.outputs), zero - 1)
@@ -150,7 +150,7 @@ class Arrivals:
     def next(
         self, arrived: Arrived, raw: RawRow, *, learning: bool = True
     ) -> tuple[Row, Arrived, Outliers]:
-        """Return a row, what is known behind it, and which of its numbers are outliers.
+        """Return a row, the state after it, and which of its numbers are outliers.
 
         Args:
             arrived: what is known before it.
@@ -226,7 +226,7 @@ class Arrivals:
             doubts=doubts,
             recent=jnp.concatenate([stream.recent[1:], came[None]]),
         )
-        # With a horizon a row's own number is known before the steps behind it are predicted.
+        # With a horizon a row's own number is known before the steps after it are predicted.
         now, units, usual = (
             (after, learned, ordinary) if shape.horizon else (stream, moments, before)
         )

@@ -1,4 +1,4 @@
-"""The experts of a stream by their names, and those that would be too large for it."""
+"""The experts of a stream by name, and the ones that are too large for it."""
 
 from foretrace._experts.answer import Classes, answer_of
 from foretrace._experts.baselines import ClassBaselines, NumberBaselines
@@ -44,7 +44,7 @@ OF_CLASSES = ("contexts", "gradient")
 def experts_of(
     shape: Shape, wanted: tuple[str, ...], network: Learner | None = None
 ) -> tuple[tuple[AbstractExpert, ...], tuple[str, ...]]:
-    """Return the experts of a shape, and the names of left out groups.
+    """Return the experts for rows of this shape, and the names of omitted groups.
 
     The baselines come first. A group is left out if it would be too large.
 

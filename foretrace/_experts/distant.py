@@ -1,4 +1,4 @@
-"""Single values of long ago: the input and the lag are found by correlation with the errors.
+"""Single values from many rows ago, found by their correlation with the errors.
 
     C_jil <- C_jil + (e_j x_{t-l,i} - C_jil) / n         cross-covariance of errors and inputs
     |C_jil| > Z root mean square of e_j x_i / sqrt(n)    value i of l rows ago becomes a feature
@@ -67,7 +67,7 @@ class Found(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Earlier inputs of a stream, twice behind each other: any `REACH` in a row lie side by side.
+    """Earlier inputs of a stream, stored twice so that any `REACH` consecutive ones are adjacent.
 
     The inputs of the last row are written when the next one reads: nothing reads the array before
     they are written, so that it is written in place.
@@ -86,7 +86,7 @@ class Rows(NamedTuple):
 
 
 class Distant(AbstractExpert):
-    """One expert: least squares on the row and on values of long ago.
+    """One expert: least squares on the row and on values from many rows ago.
 
     Args:
         size: number of inputs of a row.
@@ -105,7 +105,7 @@ class Distant(AbstractExpert):
 
     @property
     def directions(self) -> Float[np.ndarray, "J O"]:
-        """Combinations of the errors that are correlated with the inputs: two for classes."""
+        """Combinations of errors that are correlated with the inputs; classes have two."""
         outputs = self.readout.answer.outputs
         if not self.readout.classes:
             return np.eye(1, outputs, dtype=np.float32)
@@ -138,7 +138,7 @@ class Distant(AbstractExpert):
         return self.readout.predict(readout, f, features)
 
     def move(self, state: Remembered, features: Features, has_row: Bool[Array, ""]) -> Rows:
-        """Return the inputs behind a row."""
+        """Return the stored inputs after a row."""
         before, x = state.carry, self._inputs(features)
         place = jnp.where(before.place + 1 == self.reach, 0, before.place + 1).astype(jnp.int32)
         squares = before.squares + (x * x - before.squares) * (2 / self.reach)
@@ -147,7 +147,7 @@ class Distant(AbstractExpert):
         return optax.tree.where(has_row, after, before._replace(values=after.values))
 
     def learn(self, state: Remembered, lesson: Lesson) -> Remembered:
-        """Return the state after a label, with the inputs behind its row."""
+        """Return the state after a label, and the stored inputs after its row."""
         now, carry, known = state.learned, state.carry, lesson.known
         f = self._features(now, carry, lesson.features)
         scores = self.readout.head.scores(now.readout.head, f)
@@ -183,7 +183,7 @@ class Distant(AbstractExpert):
         return Remembered(new, self.move(state, lesson.features, lesson.has_row), state.ahead)
 
     def _chosen(self, state: Found) -> tuple[Int[Array, "P"], Int[Array, "P"], Bool[Array, "P"]]:
-        """Return inputs and lags, outstanding ones replacing the weakest, and which are new."""
+        """Return the chosen inputs and lags, and which of them are new."""
         spread = jnp.sqrt(jnp.maximum(state.squares, 1e-12) / state.num_labels)
         found = (jnp.abs(state.cross) / spread[:, :, None]).max(axis=0)
         # A value that is a feature already is not chosen again.
@@ -203,7 +203,7 @@ class Distant(AbstractExpert):
         return inputs, lags, changed
 
     def _forgotten(self, head: HeadState, changed: Bool[Array, "P"]) -> HeadState:
-        """Return the least squares with nothing known of the values that are new."""
+        """Return the least squares, reset for the values that are new."""
         mine = jnp.concatenate([jnp.zeros(1 + self.size, bool), jnp.repeat(changed, len(STEPS))])
         P = jnp.where(mine[:, None] | mine[None], 0.0, head.covariance)
         prior = jnp.asarray(self.readout.head.prior, P.dtype)
@@ -214,7 +214,7 @@ class Distant(AbstractExpert):
         return features.now.astype(jnp.float32)
 
     def _values(self, carry: Rows) -> Float[Array, "I 2*L"]:
-        """Return the earlier inputs, those of the last row among them."""
+        """Return the earlier inputs, with the last row's."""
         values = carry.values
         for at in (carry.place, carry.place + self.reach):
             start = jnp.zeros((), jnp.int32), at
@@ -222,7 +222,7 @@ class Distant(AbstractExpert):
         return values
 
     def _features(self, state: Found, carry: Rows, features: Features) -> Float[Array, "F"]:
-        """Return the inputs of a row and the steps of the chosen values."""
+        """Return the features of a row: its inputs and the chosen earlier values."""
         values = self._values(carry)[state.inputs, carry.place + 1 + self.reach - state.lags]
         steps = jnp.tanh(3 * (values[:, None] - np.asarray([STEPS], np.float32)))
         steps = jnp.where((state.lags > 0)[:, None], steps, 0.0)
@@ -230,7 +230,7 @@ class Distant(AbstractExpert):
 
 
 def distant(shape: Shape) -> Distant | None:
-    """Return the expert of a shape; None if it would be too large."""
+    """Return the expert for rows of this shape; None if it would be too large."""
     if not fits(shape) or shape.slots * shape.now_size * REACH > MAX_VALUES:
         return None
     return Distant(shape.now_size, Readout(answer_of(shape)))

@@ -16,7 +16,7 @@ from foretrace._types import Array, Bool, Float, Int
 
 
 class Features(NamedTuple):
-    """What experts see of a row and of the past, computed once for each row.
+    """Features of a row and of the past, computed once for all experts.
 
     Args:
         row: inputs of the row, the last known label and a constant, or a random projection of them.
@@ -62,7 +62,7 @@ class Features(NamedTuple):
 
 
 class Lesson(NamedTuple):
-    """A row whose label has come; or none, where there is no label, or not even a row.
+    """A row whose label has arrived; it may be absent.
 
     Args:
         features: features of the row when it was predicted.
@@ -82,7 +82,7 @@ class Lesson(NamedTuple):
 
 
 class Remembered(NamedTuple):
-    """State of an expert with a memory of its own: each stream has a carry beside what is shared.
+    """State of an expert with a memory: shared parameters, and a carry for each stream.
 
     With late labels there are two carries, so that each label is learned with the memory of its
     row.
@@ -110,7 +110,7 @@ def counted(counts: Float[Array, "K"], more: Float[Array, "K"]) -> Float[Array, 
 
 
 class AbstractExpert(eqx.Module):
-    """Some experts of one kind, each of which predicts every output.
+    """A group of experts of one kind; each predicts every output.
 
     The state of those with a carry is `Remembered` everywhere but in `init`.
     """
@@ -122,10 +122,10 @@ class AbstractExpert(eqx.Module):
 
     @abc.abstractmethod
     def init(self) -> Any:
-        """Return what is learned before the first row, a tree of arrays."""
+        """Return the initial state, a tree of arrays."""
 
     def new_carry(self, learned: Any) -> Any:
-        """Return the carry of a stream before its first row; None if they have no memory.
+        """Return the initial carry of a stream; None for experts without memory.
 
         Args:
             learned: what is learned of all streams.
@@ -137,9 +137,9 @@ class AbstractExpert(eqx.Module):
         """Return each expert's prediction: numbers in standard deviations, or probabilities."""
 
     def move(self, state: Any, features: Features, has_row: Bool[Array, ""]) -> Any:
-        """Return the carry behind a row; as it was if there is no row."""
+        """Return the carry after a row; unchanged if there is no row."""
         return None
 
     @abc.abstractmethod
     def learn(self, state: Any, lesson: Lesson) -> Any:
-        """Return the state after a label, with the carry behind its row."""
+        """Return the state after a label, and the carry after its row."""

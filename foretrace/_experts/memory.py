@@ -101,12 +101,12 @@ class Memory(AbstractExpert):
         return self.readout.predict(learned.readout, f, features)
 
     def move(self, state: Remembered, features: Features, has_row: Bool[Array, ""]) -> Carry:
-        """Return states and sensitivities behind a row."""
+        """Return states and sensitivities after a row."""
         _, after = self._pass(state.learned.network, state.carry, features)
         return optax.tree.where(has_row, after, state.carry)
 
     def learn(self, state: Remembered, lesson: Lesson) -> Remembered:
-        """Return the state after a label, with the carry behind its row."""
+        """Return the state after a label, and the carry after its row."""
         now, carry, features = state.learned, state.carry, lesson.features
         head = self.readout.head
         outputs = self.readout.answer.outputs
@@ -150,7 +150,7 @@ class Memory(AbstractExpert):
     def _pass(
         self, network: Any, carry: Carry, features: Features
     ) -> tuple[Float[Array, "F"], Carry]:
-        """Return inputs and outputs of the modules at a row, and the carry behind it."""
+        """Return inputs and outputs of the modules at a row, and the carry after it."""
         x = features.now.astype(jnp.float32)
         f, after = run(network, carry, Data(x[None]), rule=ONLINE, readout=lambda f: f)
         assert after is not None
@@ -161,7 +161,7 @@ class Memory(AbstractExpert):
 
 
 def memory(shape: Shape) -> Memory | None:
-    """Return the expert of a shape; None if it would be too large."""
+    """Return the expert for rows of this shape; None if it would be too large."""
     if not fits(shape):
         return None
     cells = None if shape.now_size <= MANY_INPUTS else FEWER

@@ -93,7 +93,7 @@ class NumberWeights(NamedTuple):
 
 
 class NumberMixture(eqx.Module):
-    """The mixture of the head of this module.
+    """The mixture of this module's docstring.
 
     Args:
         experts: number of experts; the first ones are the baselines.
@@ -109,22 +109,22 @@ class NumberMixture(eqx.Module):
 
     @property
     def num_candidates(self) -> int:
-        """Number of predictions between which the top chooses, and its own."""
+        """Number of candidate predictions, plus the chosen one."""
         return self.baselines + 2 * len(RATES) * len(SHARES) + 1
 
     @property
     def late(self) -> Float[np.ndarray, "O"]:
-        """Number of labels that count as one at each step ahead."""
+        """Number of overlapping labels that count as one, at each step ahead."""
         return 1.0 + np.array(self.delays)
 
     @property
     def overlap(self) -> Float[np.ndarray, "O"]:
-        """Number of labels in a row whose errors overlap at each step ahead."""
+        """Number of consecutive labels whose errors overlap, at each step ahead."""
         return np.maximum(self.late - 1, 1.0)
 
     @property
     def settings(self) -> tuple[Float[np.ndarray, "O M"], Float[np.ndarray, "O M"]]:
-        """Rate and share of each combination, one way after the other, at each step ahead."""
+        """Rate and share of each combination at each step ahead."""
         rates, shares = (np.tile(values.ravel(), 2) for values in np.meshgrid(RATES, SHARES))
         late = self.late[:, None]
         both_ways = np.repeat(
@@ -153,7 +153,7 @@ class NumberMixture(eqx.Module):
         predicted: Float[Array, "E O"],
         moments: Float[Array, "2"],
     ) -> tuple[Float[Array, "O"], Float[Array, "T O"]]:
-        """Return the mixed prediction for each step ahead, and the candidates, the top's last.
+        """Return the mixed prediction for each step ahead, and the candidates, chosen one last.
 
         Args:
             state: present state.
@@ -170,7 +170,7 @@ class NumberMixture(eqx.Module):
         return mean + deviation * mixed, made.T
 
     def _reach(self, state: NumberWeights, deviation: Array) -> Float[Array, "O"]:
-        """Return the distance up to which a prediction moves a mean, in standard deviations."""
+        """Return the largest distance at which a prediction moves a mean, in deviations."""
         size = _scale(state.unit, state.recent)
         return jnp.where(state.num_labels > 0, _CLIP * size / deviation, jnp.inf)
 
@@ -204,7 +204,7 @@ class NumberMixture(eqx.Module):
         known: Bool[Array, "*O"],
         moments: Float[Array, "*O 2"],
     ) -> NumberWeights:
-        """Return the state after labels; as it was for a step ahead whose label is not known.
+        """Return the state after labels; unchanged for steps ahead whose label is unknown.
 
         Args:
             state: state before them.
@@ -261,7 +261,7 @@ class NumberMixture(eqx.Module):
     def _top(
         self, state: NumberWeights, missed: Float[Array, "O C"], unit: Float[Array, "O 1"]
     ) -> tuple[Float[Array, "O C"], Float[Array, "O"]]:
-        """Return the weights of the top after losses in units, and the gap."""
+        """Return the weights of the candidates after scaled losses, and the gap."""
         late, overlap = self.late[:, None], self.overlap[:, None]
         missed = jnp.minimum(missed, _CLIP * overlap)
         above = missed - missed.min(axis=1, keepdims=True)
@@ -281,7 +281,7 @@ class NumberMixture(eqx.Module):
 
 
 def _scale(unit: ErrorScale, recent: Float[Array, "O"]) -> Float[Array, "O"]:
-    """Return the scale of the error: far below its long mean once the last errors are.
+    """Return the scale of the error, which follows a fall of the last errors quickly.
 
     After a phase of huge errors, as before a relation is known, the long mean would hide for
     hundreds of rows which experts are right.
@@ -292,7 +292,7 @@ def _scale(unit: ErrorScale, recent: Float[Array, "O"]) -> Float[Array, "O"]:
 def _mean(
     weights: Float[Array, "O M E"], values: Float[Array, "O E"], reach: Float[Array, "O"]
 ) -> Float[Array, "O M"]:
-    """Return means of values, none of which counts as further from the middle than `reach`.
+    """Return means of values, clipped at a distance `reach` from the middle.
 
     Args:
         weights: weights of each mean.
@@ -320,7 +320,7 @@ def _prior(baselines: int, others: int) -> np.ndarray:
 def _shared(
     weights: Float[Array, "*A E"], losses: Array, share: np.ndarray, prior: np.ndarray
 ) -> Float[Array, "*A E"]:
-    """Return weights after losses, which are bounded, with a share given back to the prior."""
+    """Return weights after bounded losses, mixed with a share of the prior."""
     weights = weights * jnp.exp(-losses)
     total = weights @ np.ones(weights.shape[-1])  # a product is faster than a sum over few
     return ((1 - share) / total[..., None]) * weights + share * prior

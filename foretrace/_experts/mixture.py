@@ -122,7 +122,7 @@ S = TypeVar("S", bound=MixtureState | Packed)
 
 
 class Mixed(NamedTuple):
-    """Results of a step for each of its rows; None for what there is not.
+    """Results of a step for each of its rows; None for results that do not exist.
 
     Args:
         newest: prediction of the new row: numbers, or logarithms of probabilities.
@@ -141,12 +141,12 @@ class Mixed(NamedTuple):
 
     @property
     def told(self) -> Array | None:
-        """What the prediction is read with: its margins, or the number of classes."""
+        """The margins of the prediction, or the number of classes."""
         return self.num_classes if self.margins is None else self.margins
 
 
 class Report(NamedTuple):
-    """What a line of the record tells of a state.
+    """Values of a state for a line of the record.
 
     Args:
         total: sums over all rows by their names.
@@ -230,7 +230,7 @@ class Mixture:
 
     @property
     def reach(self) -> int:
-        """Number of rows that the lags reach back; 0 if no expert sees an earlier row as it is."""
+        """Number of earlier rows among the features; 0 if no expert reads an earlier row."""
         shape = self.shape
         if any(name in self.groups for name in ("lags", "wide", "gradient")):
             return shape.depth
@@ -283,7 +283,7 @@ class Mixture:
             return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), state)
 
     def step(self, state: S, rows: Any) -> tuple[S, Mixed]:
-        """Predict each row, and learn the row whose label came with it; `state` is donated.
+        """Predict each row, and learn from the row whose label arrived; `state` is donated.
 
         This and the other methods take a state as it is, or packed by `packing`, and return it
         likewise.
@@ -292,29 +292,29 @@ class Mixture:
             return self._step(state, self._maps, rows)
 
     def advance(self, state: S, rows: Any) -> tuple[S, Mixed]:
-        """Predict each row without learning: the past moves on; `state` is donated."""
+        """Predict each row without learning; the past advances; `state` is donated."""
         with jax.enable_x64(True):
             return self._advance(state, self._maps, rows)
 
     def predict(self, state: MixtureState | Packed, row: Any) -> Mixed:
-        """Return the prediction of a row if it came next; nothing changes."""
+        """Return the prediction of a row as if it were next; the state is unchanged."""
         with jax.enable_x64(True):
             return self._predict(state, self._maps, row)
 
     def outliers(self, state: MixtureState | Packed, rows: Any) -> Outliers:
-        """Return which numbers of rows are outliers; nothing changes."""
+        """Return which numbers of rows are outliers; the state is unchanged."""
         with jax.enable_x64(True):
             return jax.tree.map(np.asarray, self._outliers(state, rows))
 
     def report(self, state: MixtureState | Packed) -> Report:
-        """Return what a line of the record tells of a state."""
+        """Return a state's values for a line of the record."""
         with jax.enable_x64(True):
             sums, *parts = jax.tree.map(np.asarray, self._report(state))
         total, line, block = (dict(zip(self.sums, row, strict=True)) for row in sums.tolist())
         return Report(total, line, block, *parts)
 
     def ended(self, state: S, *, block: bool) -> S:
-        """Return a state whose sums since the last line begin again; `state` is donated.
+        """Return the state with the sums of a record line reset; `state` is donated.
 
         Args:
             state: the state.
@@ -326,14 +326,14 @@ class Mixture:
     def margins(
         self, state: MixtureState | Packed, coverage: float, slot: int = 0
     ) -> Float[np.ndarray, "2 O"]:
-        """Return the reach of a stream's intervals below and above numbers, by present errors."""
+        """Return a stream's present margins below and above predicted numbers."""
         with jax.enable_x64(True):
             return self.intervals.between(np.asarray(self._margins(state, slot)), coverage)
 
     def newest(
         self, state: MixtureState | Packed, slots: Sequence[int]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return predictions of the last waiting rows of streams, and the reach of their intervals.
+        """Return predictions of the last pending rows of streams, and their margins.
 
         Zeros without delay.
         """
@@ -341,7 +341,7 @@ class Mixture:
             return jax.tree.map(np.asarray, self._newest(state, np.array(slots, np.int32)))
 
     def traced_step(self, state: MixtureState, row: RawRow) -> tuple[MixtureState, Mixed]:
-        """Return the state after a row and the label with it, and the row's predictions.
+        """Return the state after a row and the label that came with it, and its prediction.
 
         For a program that is traced in float64.
         """
@@ -350,7 +350,7 @@ class Mixture:
         return state, jax.tree.map(lambda leaf: leaf[0], mixed)
 
     def traced_predict(self, state: MixtureState, row: RawRow, maps: Any = None) -> Mixed:
-        """Return the prediction of a row if it came next, as `traced_step`."""
+        """Return the prediction of a row as if it were next; traced."""
         arrived, _, _ = self.arrivals.next(state.arrived, row, learning=False)
         maps = self._maps if maps is None else maps
         carries = self._carries_of(state, state.carries, arrived)
@@ -394,7 +394,7 @@ class Mixture:
         return margins * read(state.of_members, slot).factor(state.intervals)
 
     def _of_member(self, state: MixtureState, row: Row) -> MixtureState:
-        """Return a state with what is known of the errors of a row's stream alone."""
+        """Return a state with the error statistics of a row's member."""
         if state.of_members is None:
             return state
         own = read(state.of_members, row.slot)
@@ -430,7 +430,7 @@ class Mixture:
 
         Returns:
             The predictions, which wait for the label; the row's features; the past in the slot of
-            its stream, and the past behind the row.
+            its stream, and the past after the row.
         """
         kept = read(state.pasts, row.slot)
         past = optax.tree.where(row.is_new, new_past(self.shape), kept)
@@ -505,7 +505,7 @@ class Mixture:
         turn: Int[Array, ""],
         ahead: tuple[Any, ...],
     ) -> tuple[MixtureState, tuple[Any, ...], dict[str, Any], Waiting]:
-        """Learn the row whose label came; return the next carries, the scores, and what waited.
+        """Learn from the row whose label arrived; return carries, scores, and the pending values.
 
         Args:
             maps: random matrices.
@@ -555,7 +555,7 @@ class Mixture:
         experts: tuple[Any, ...],
         has_row: Array,
     ) -> tuple[MixtureState, tuple[tuple[Any, ...], tuple[Any, ...]], dict[str, Any]]:
-        """Learn the label that came with a row; return the carries, and the scores.
+        """Learn from the label that arrived with a row; return carries and scores.
 
         Args:
             state: present state.
@@ -625,7 +625,7 @@ class Mixture:
     def _waited(
         self, rings: Any, slot: Int[Array, ""], turn: Int[Array, ""]
     ) -> tuple[Waiting, tuple[Array, ...] | None]:
-        """Return the oldest row that waits, and what each step ahead needs of the row it was for.
+        """Return the oldest pending row, and the values that each step ahead needs of its row.
 
         The latter is None if all labels of a row come together.
         """
@@ -645,7 +645,7 @@ class Mixture:
     def _weighed(
         self, state: MixtureState, row: Row, turn: Array, waited: tuple[Array, ...]
     ) -> MixtureState:
-        """Return the state after a row's number, another row's label at each step ahead."""
+        """Return the state after a number: for each step ahead, the label of an earlier row."""
         moments, num_labels, predicted, candidates = waited
         known = jnp.isfinite(row.came) & (row.slot < self.shape.slots)
         known = known & (jnp.asarray(self.shape.delays, jnp.int32) <= turn)
@@ -679,7 +679,7 @@ class Mixture:
 
 
 def network_in(state: MixtureState) -> NetworkState | None:
-    """Return what is learned of the recurrent network; None without one."""
+    """Return the state of the recurrent network; None without one."""
     return next((one for one in state.experts if isinstance(one, NetworkState)), None)
 
 
@@ -691,14 +691,14 @@ def with_network(state: MixtureState, **fields: Any) -> MixtureState:
 
 
 def num_bytes(tree: Any) -> int:
-    """Return the memory of the arrays of a tree, or of their shapes."""
+    """Return the number of bytes of the arrays of a tree, or of their shapes."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))
 
 
 def _with_carries(
     learned: tuple[Any, ...], carries: tuple[Any, ...], ahead: tuple[Any, ...] | None = None
 ) -> tuple[Any, ...]:
-    """Return the state of each expert as it takes it."""
+    """Return the state that each expert expects."""
     later = (None,) * len(carries) if ahead is None else ahead
     return tuple(
         one if carry is None else Remembered(one, carry, next_one)
@@ -707,7 +707,7 @@ def _with_carries(
 
 
 def _each(function: Any, state: Any, rows: Any) -> tuple[Any, Any]:
-    """Return the state behind some rows and each row's results; no loop for a single one."""
+    """Return the state after some rows, and each row's results."""
     if len(jax.tree.leaves(rows)[0]) > 1:
         return lax.scan(function, state, rows)
     state, one = function(state, jax.tree.map(lambda leaf: leaf[0], rows))
@@ -716,5 +716,5 @@ def _each(function: Any, state: Any, rows: Any) -> tuple[Any, Any]:
 
 @lru_cache(maxsize=16)
 def mixture(shape: Shape, experts: tuple[str, ...] = EXPERTS) -> Mixture:
-    """Return a shape's mixture without a network; equal shapes share one and its programs."""
+    """Return the mixture for a shape, without a network; equal shapes share one."""
     return Mixture(shape, experts)

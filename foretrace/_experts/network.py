@@ -1,4 +1,4 @@
-"""A recurrent network among the experts: predict now, learn when the label is there.
+"""A recurrent network as an expert: predict now, learn when the label arrives.
 
     outputs, carry' = network(carry, x)            x: the row and the last known label
     learner         = learn(late carry, x, y)      when the label of an earlier row has come
@@ -41,7 +41,7 @@ _NORMAL = 1.2533
 
 
 class Residuals(NamedTuple):
-    """Statistics of the residuals of numbers; they stay as they are where classes are predicted.
+    """Statistics of the residuals of numbers; unused for classes.
 
     Args:
         product: mean of the number at each step ahead times the last number.
@@ -57,7 +57,7 @@ class Residuals(NamedTuple):
 
 
 class Refusals(NamedTuple):
-    """Steps of the network that were refused, as loss or gradient was not finite.
+    """Steps of the network that were refused because loss or gradient was not finite.
 
     Args:
         total: their number.
@@ -71,7 +71,7 @@ class Refusals(NamedTuple):
 
 
 class NetworkState(NamedTuple):
-    """What is learned of all streams.
+    """State of the network that all streams share.
 
     Args:
         learner: network and optimiser; the carry is each stream's own.
@@ -131,12 +131,12 @@ class RecurrentNetwork(AbstractExpert):
         return self.read(state.learned.residuals, outputs.astype(features.row.dtype), features)
 
     def move(self, state: Remembered, features: Features, has_row: Bool[Array, ""]) -> Carry:
-        """Return the states behind a row; from this carry nothing is learned."""
+        """Return the states after a row, for prediction without learning."""
         _, after = self._ahead(state, features)
         return optax.tree.where(has_row, after, state.carry)
 
     def learn(self, state: Remembered, lesson: Lesson) -> Remembered:
-        """Return the state after a label, with the carry behind its row."""
+        """Return the state after a label, and the carry after its row."""
         now, features = state.learned, lesson.features
         target = self.target(now.residuals, lesson.label, features)
         with jax.enable_x64(self.x64):
@@ -161,7 +161,7 @@ class RecurrentNetwork(AbstractExpert):
     def read(
         self, residuals: Residuals, outputs: Float[Array, "O"], features: Features
     ) -> Float[Array, "E O"]:
-        """Return the prediction that outputs of the network stand for: the inverse of `target`."""
+        """Return the prediction that network outputs encode: the inverse of `target`."""
         if isinstance(self.answer, Classes):
             logits = jnp.clip(jnp.nan_to_num(outputs), -50.0, 50.0)
             return probabilities_of_seen(logits, features.num_classes)[None]
@@ -185,7 +185,7 @@ class RecurrentNetwork(AbstractExpert):
         return jnp.clip((label - base) / size, -_BOUND, _BOUND)
 
     def _ahead(self, state: Remembered, features: Features) -> tuple[Float[Array, "O"], Carry]:
-        """Return the outputs for a row, and the carry behind it."""
+        """Return the outputs for a row, and the carry after it."""
         with jax.enable_x64(self.x64):
             ready = state.learned.learner._replace(carry=state.carry)
             x = self._in_precision(features.inputs)[None]

@@ -1,4 +1,4 @@
-"""The ring of steps whose labels have not come: fixed memory, however many rows go by."""
+"""Ring buffer of steps whose labels are pending, in fixed memory."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ from foretrace._types import Array, Int
 
 
 class Ring:
-    """A ring buffer for `delay` pending steps, one beside the other for many streams.
+    """A ring buffer of `delay` pending steps, one for each stream.
 
     It has one place more than steps wait: the new step is written before the oldest one is read, at
     another place, so that the compiler need not copy the ring to keep what is still to be read.
@@ -33,21 +33,21 @@ class Ring:
         )
 
     def write(self, rings: Any, slots: tuple[Any, ...], turn: Int[Array, "*K"], step: Any) -> Any:
-        """Return the rings with a step at a turn, or with steps of some slots at their turns."""
+        """Return the rings after writing a step, or steps of some slots, at their positions."""
         return jax.tree.map(
             lambda leaf, new: leaf.at[*slots, turn % self.places].set(new), rings, step
         )
 
     def oldest(self, rings: Any, slots: tuple[Any, ...], turn: Int[Array, "*K"]) -> Any:
-        """Return the oldest step of a ring, or of some slots, after a write at a turn."""
+        """Return the oldest step of a ring, or of some slots, after a write at a position."""
         place = (turn + 1) % self.places
         return jax.tree.map(lambda leaf: leaf[*slots, place], rings)
 
     def newest(self, rings: Any, slots: Int[Array, "K"], turns: Int[Array, "K"]) -> Any:
-        """Return the step of each of some rings that was written last; zeros if none was."""
+        """Return the step written last in each ring; zeros if there is none."""
         return jax.tree.map(lambda leaf: leaf[slots, (turns - 1) % self.places], rings)
 
     def next_turn(self, turn: Int[Array, "*K"]) -> Int[Array, "*K"]:
-        """Return the turn after this one."""
+        """Return the next position of a ring."""
         last = 2 * self.places - 1
         return jnp.where(turn == last, self.places, turn + 1).astype(jnp.int32)

@@ -1,4 +1,4 @@
-"""Rows as the program of a stream takes them: one array in float64, one transfer to the device."""
+"""Rows packed as one float64 array, for one transfer to the device."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,12 +10,12 @@ from foretrace._types import Array, Float
 
 
 class RawRow(NamedTuple):
-    """A row as it came, words turned into numbers, and the label that came with it.
+    """A raw row as numbers, and the label that arrived with it.
 
     Args:
         x: values of the columns at their places: a number as it is, NaN where it is missing; the
             inputs of any other column.
-        is_number: which of these are numbers; behind each stands whether it is missing.
+        is_number: which of these are numbers; after each stands whether it is missing.
         y: label of the row `delay` rows before: a number, or the index of a class, -1 of one
             without room. NaN if there is none.
         slot: stream of the row; the number of slots for a row that is missing.

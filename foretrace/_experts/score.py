@@ -1,4 +1,4 @@
-"""Scores of a prediction once its label has come, beside those of baselines, and their sums."""
+"""Scores of predictions and baselines once a label arrives, and their sums."""
 
 import math
 
@@ -24,7 +24,7 @@ _BINS = 10
 
 
 def sums_of(scores: tuple[str, ...], experts: tuple[str, ...]) -> list[str]:
-    """Return the names of the sums over all rows whose label came, and that had an answer.
+    """Return the names of the sums over all rows that have a label and a prediction.
 
     Their number; their scores; right minus probability of the predicted class, in each bin of this
     probability; by how much the main score is better than that of each baseline, and its square;
@@ -40,7 +40,7 @@ def sums_of(scores: tuple[str, ...], experts: tuple[str, ...]) -> list[str]:
 
 
 def compared(scores: tuple[str, ...]) -> list[str]:
-    """Return the beginnings of the names of the baselines that are compared, by the main score."""
+    """Return the name prefixes of the baselines that are compared by the main score."""
     return [name for name in COMPARED if name + scores[0] in scores]
 
 
@@ -49,7 +49,7 @@ def of_row(
     scores: Float[Array, "S"],
     errors: Float[Array, "E"],
 ) -> Float[Array, "T"]:
-    """Return what a row adds to `sums_of`: zeros if it has no scores, which are then NaN.
+    """Return a row's contribution to `sums_of`: zeros if its scores are NaN.
 
     Args:
         names: names of the scores.
@@ -74,7 +74,7 @@ def score_class(
     num_classes: Float[Array, ""],
     baselines: Float[Array, "2"],
 ) -> Float[Array, "5"]:
-    """Return the scores `OF_CLASSES`; NaN before the first class: there was no answer.
+    """Return the scores `OF_CLASSES`; NaN before the first class, without a prediction.
 
     Args:
         index: index of the class, -1 without room: such a class is wrongly predicted. One that

@@ -116,7 +116,7 @@ class Kalman:
         head_variance: Float[Array, "B B"],
         known: Bool[Array, "B"],
     ) -> tuple[list[Float[Array, "M p"]], KalmanState]:
-        """Return the change of every node's parameters, and the state after a step.
+        """Return the update of every node's parameters, and the state after it.
 
         Args:
             state: covariances before the step.

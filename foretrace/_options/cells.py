@@ -43,7 +43,7 @@ class AbstractCellConfig:
         check_types(self)
 
     def factory(self) -> MakeCell:
-        """Return what makes the cell."""
+        """Return the function that makes the cell."""
         return self.cell.factory(**vars(self))
 
 
@@ -81,14 +81,14 @@ FLAT = ConstructorRegistry()
 
 
 class _Absent:
-    """What stands for an option that is not given, because None is a value of some options."""
+    """Marker of an option that is not given, because None is a value of some options."""
 
 
 _ABSENT = _Absent()
 
 
 def _or_none(kind: Any) -> Any:
-    """Return a type and None, as one that tells None from an option that is not given."""
+    """Return a type that tells None from an option that is not given."""
     members = typing.get_args(_Absent | kind)
     return typing.Union[tuple(member for member in members if member is not type(None))]  # noqa: UP007
 

@@ -45,7 +45,7 @@ _READER_LEFT = 141
 
 
 def run() -> NoReturn:
-    """Be the `foretrace` command: run the command line and end the process."""
+    """Run the command line as the `foretrace` command and end the process."""
     keep_compiled()
     end = _main(sys.argv[1:])
     if end.at_once:
@@ -105,7 +105,7 @@ def _main(arguments: list[str]) -> _End:
 
 
 def _done(arguments: list[str]) -> int:
-    """Show the help or the version that is asked for, or run the command; return the exit code.
+    """Show help or version, or run the command; return the exit code.
 
     Raises:
         ValueError: there is no such command, or no standard output.
@@ -157,7 +157,7 @@ def _run(command: Subcommand) -> int:
 
 
 def _parse(arguments: list[str]) -> Subcommand:
-    """Parse a command line, with the named task's, run's or checkpoint's defaults.
+    """Parse a command line, with the defaults of the named task, run or checkpoint.
 
     Raises:
         ValueError: there is no such command, task, run or checkpoint.
@@ -184,7 +184,7 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def _remove_unread(warning: str) -> str:
-    """Remove a compiled program that JAX cannot read, for JAX never writes over it; say so.
+    """Remove a compiled program that JAX cannot read, and never overwrites; report it.
 
     The warning of JAX names the program but not its file: others of this name are removed, too.
     """

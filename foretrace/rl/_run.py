@@ -1,4 +1,4 @@
-"""A run of an agent in a run directory that it can be resumed from exactly (`foretrace rl`)."""
+"""A run of an agent in a run directory, exactly resumable (`foretrace rl`)."""
 
 import dataclasses
 import os
@@ -137,7 +137,7 @@ class _Acting(Program[World]):
 
 
 def result_of(lines: list[dict[str, Any]], steps: int) -> dict[str, float]:
-    """Return the mean of a run's last tenth: returns over episodes, others over lines.
+    """Return the mean over a run's last tenth: of episodes for returns, of lines for others.
 
     >>> lines = [
     ...     {"step": s, "return": float(s), "episodes": s - 90.0, "reward": s / 2}

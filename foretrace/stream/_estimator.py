@@ -1,4 +1,4 @@
-"""Common part of river's estimators, without river: a model of the first row, and its state."""
+"""Common part of river's estimators, without river."""
 
 import copy
 import dataclasses
@@ -38,7 +38,7 @@ _LEAST = {"features": 0, "classes": 2, "members": 1, "horizon": 1, "delay": 0, "
 
 @dataclasses.dataclass
 class Asked(Awaited):
-    """A row that was taken, and waits for its label.
+    """A row that is pending until its label arrives.
 
     Args:
         x: the row, as the object that was given.
@@ -61,7 +61,7 @@ class Asked(Awaited):
 
 
 class OnlineEstimator:
-    """Learn row by row, from one stream or from many; the model is made when the first row comes.
+    """Learn row by row, from one or many streams; the first row creates the model.
 
     A row or target that is refused changes nothing. Several threads may share an estimator: each
     call is done as a whole, so that the result equals the calls in some order.
@@ -146,7 +146,7 @@ class OnlineEstimator:
 
     @locked
     def leave(self, name: Hashable) -> None:
-        """Forget a member: its slot is free, and if it comes again it is a new one.
+        """Forget a member and free its slot; if it returns, it is a new member.
 
         Raises:
             KeyError: there is no member of this name.
@@ -155,7 +155,7 @@ class OnlineEstimator:
 
     @locked
     def reset(self, name: Hashable) -> None:
-        """Let a member start anew with its next row, as if it had just joined.
+        """Restart a member with its next row, as if it had just joined.
 
         Raises:
             KeyError: there is no member of this name.
@@ -163,7 +163,7 @@ class OnlineEstimator:
         self._members(name).streams.table.reset(name)
 
     def _new_target(self, labels: Sequence[Any]) -> Target:
-        """Return a target that knows nothing yet.
+        """Return a new target.
 
         Args:
             labels: labels that are known to come.
@@ -176,7 +176,7 @@ class OnlineEstimator:
         self._state: State | None = None
 
     def _begun(self, x: Row, labels: Sequence[Any]) -> tuple[Intake, State]:
-        """Return intake and state; before the first learned row, new ones."""
+        """Return intake and state, which the first row creates."""
         if self._intake is not None and self._state is not None:
             return self._intake, self._state
         intake = self._new_intake(x, labels)
@@ -241,7 +241,7 @@ class OnlineEstimator:
         return jax.tree.map(lambda part: np.asarray(part)[0], Mixed(*mixed[:3]))
 
     def _take(self, x: Row, id: Hashable = None, labels: Sequence[Any] = ()) -> Asked:
-        """Take the next row, learn the row whose label is due, and return the taken row."""
+        """Add the next row, learn from the row whose label is due, and return the added row."""
         name = None if self.member is None else member_name(x, self.member)
         rows = self._waiting(name)
         if id is not None:
@@ -255,11 +255,11 @@ class OnlineEstimator:
         return row
 
     def _waiting(self, name: Hashable) -> deque[Asked]:
-        """Return a member's rows whose labels are not due."""
+        """Return a member's pending rows."""
         return deque() if self._intake is None else self._intake.streams.pending(name)
 
     def _label(self, x: Row, y: Any, id: Hashable) -> None:
-        """Give a row that was taken its label: the row of the id, or the oldest without a label.
+        """Give a pending row its label: the row with the id, or the oldest one without a label.
 
         Its values do not count: a pipeline has changed them by newer statistics.
 
@@ -292,7 +292,7 @@ class OnlineEstimator:
     def _learn_all(
         self, rows: Sequence[Row], targets: Sequence[Any], labels: Sequence[Any] = ()
     ) -> None:
-        """Learn from rows in their order; if one is refused, from none.
+        """Learn from rows in order; if one is refused, learn from none.
 
         Args:
             rows: features of the rows.
@@ -309,7 +309,7 @@ class OnlineEstimator:
         self._say_news()
 
     def _learn_row(self, x: Row, y: Any, id: Hashable) -> None:
-        """Learn from the next row and its label, or with a delay label a taken row."""
+        """Learn from the next row and its label; with a delay, label a pending row."""
         self._check([x], [y])
         if self.delay:
             self._label(x, y, id)
@@ -318,12 +318,12 @@ class OnlineEstimator:
         self._say_news()
 
     def _say_news(self, stacklevel: int = 5) -> None:
-        """Warn of values that could not be used for the first time; their rows are learned."""
+        """Warn once of values that could not be used; their rows are learned."""
         for news in [] if self._intake is None else self._intake.pop_news():
             warnings.warn(f"{type(self).__name__}: {news}", stacklevel=stacklevel)
 
     def _answer(self, x: Row, id: Hashable) -> Mixed | None:
-        """Return a row's prediction if it came next. None before learning.
+        """Return a row's prediction as if it were next; None before learning.
 
         With a delay the row is taken: it has come.
         """

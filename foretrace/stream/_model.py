@@ -46,7 +46,7 @@ def shape_of(encoder: Encoder, target: Target, *, previous: bool = True, **optio
 
 
 def resolve(config: ModelConfig, shape: Shape) -> tuple[ModelConfig, Shape]:
-    """Return the options of a model, with none left open, and the shape with what it needs.
+    """Return complete options of a model, and the shape that they need.
 
     Credit goes through all layers if memory allows: that is the exact gradient.
     """
@@ -64,7 +64,7 @@ def resolve(config: ModelConfig, shape: Shape) -> tuple[ModelConfig, Shape]:
 
 
 def _is_affordable(config: ModelConfig, shape: Shape) -> bool:
-    """Return whether sensitivities through all layers stay within the limits."""
+    """Return whether sensitivities through all layers are within the limits."""
     exact = HYBRID.with_depth(config.depth)
     carry = jax.eval_shape(
         lambda: init_carry(_network(config, dataclasses.replace(shape, has_network=True)), exact)
@@ -104,7 +104,7 @@ def build_learner(config: ModelConfig, shape: Shape) -> Learner:
 
 
 def build_mixture(config: ModelConfig, shape: Shape) -> Mixture:
-    """Return the mixture of a model; equal models share one, and with it their compiled programs.
+    """Return the mixture of a model; equal models share one and its compiled programs.
 
     Args:
         config: options of the model, as `resolve` returns them.
@@ -115,6 +115,6 @@ def build_mixture(config: ModelConfig, shape: Shape) -> Mixture:
 
 @functools.lru_cache(maxsize=16)
 def _mixture(config: ModelConfig, shape: Shape, dtype: Any) -> Mixture:
-    """Return a mixture; the last ones are kept, one for float32 and one for float64."""
+    """Return a mixture from a small cache, one for each precision."""
     network = build_learner(config, shape) if config.has_network else None
     return Mixture(shape, config.other_experts, network)

@@ -48,7 +48,7 @@ LABELS = "earlier labels"
 
 
 class RowEstimator(OnlineEstimator):
-    """What classifier and regressor have in common: each row has a label of its own."""
+    """Common part of classifier and regressor, whose rows have a label each."""
 
     predict_one: Any
 
@@ -74,7 +74,7 @@ class RowEstimator(OnlineEstimator):
 
     @locked
     def learn_many(self, X: "pd.DataFrame", y: Iterable[Any]) -> None:
-        """Learn from rows in their order, as `learn_one` does; if one is refused, from none.
+        """Learn from rows in order, as `learn_one` does; if one is refused, learn from none.
 
         Raises:
             ValueError: X and y do not fit each other, or a number is neither a number nor missing.
@@ -123,7 +123,7 @@ class RowEstimator(OnlineEstimator):
 
     @locked
     def predict(self, X: Any) -> np.ndarray:
-        """Return the prediction for rows of an array, each as if it came next."""
+        """Return the prediction for rows of an array, each as if it were next."""
         return np.asarray([self.predict_one(x) for x in array_rows(X)])
 
 
@@ -186,7 +186,7 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
 
     @locked
     def predict_proba_one(self, x: Row, id: Hashable = None, **_: Any) -> dict[Any, float]:
-        """Return the probability of every label seen so far, if this row came next.
+        """Return the probability of every label seen so far, as if this row were next.
 
         Args:
             x: features of the row.
@@ -202,7 +202,7 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
 
     @locked
     def predict_proba_many(self, X: "pd.DataFrame") -> "pd.DataFrame":
-        """Return the probabilities for rows, each as if it came next."""
+        """Return the probabilities for rows, each as if it were next."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -246,7 +246,7 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
 
     @locked
     def predict_one(self, x: Row, id: Hashable = None) -> float:
-        """Return the prediction if this row came next; 0 before anything was learned.
+        """Return the prediction as if this row were next; 0 before the first label.
 
         Args:
             x: features of the row.
@@ -286,7 +286,7 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
 
     @locked
     def predict_many(self, X: "pd.DataFrame") -> "pd.Series":
-        """Return the predictions for rows, each as if it came next."""
+        """Return the predictions for rows, each as if it were next."""
         import pandas as pd
 
         return pd.Series(
