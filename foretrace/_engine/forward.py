@@ -185,7 +185,7 @@ def _check_whole(carry: Carry | None) -> None:
 
 
 def _chunk(network: AbstractNetwork, data: Data) -> Chunk:
-    """Return a chunk with axes (time, streams), so that scans find their operands in place."""
+    """Return a chunk with the axis of time in front of the axis of streams, as scans need it."""
     # Inputs of another width, such as bfloat16, are computed with as the parameters are.
     xs, reset, key = data.xs.astype(network.dtype), data.reset, data.key
     batched = xs.ndim == 3

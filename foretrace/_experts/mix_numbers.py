@@ -114,12 +114,12 @@ class NumberMixture(eqx.Module):
 
     @property
     def late(self) -> Float[np.ndarray, "O"]:
-        """Number of overlapping labels that count as one, at each step ahead."""
+        """Number of successive labels that count as one, since their errors overlap."""
         return 1.0 + np.array(self.delays)
 
     @property
     def overlap(self) -> Float[np.ndarray, "O"]:
-        """Number of consecutive labels whose errors overlap, at each step ahead."""
+        """Number of consecutive labels whose errors overlap."""
         return np.maximum(self.late - 1, 1.0)
 
     @property
@@ -158,7 +158,7 @@ class NumberMixture(eqx.Module):
         Args:
             state: present state.
             predicted: predictions of the experts in standard deviations.
-            moments: mean and standard deviation of now.
+            moments: present mean and standard deviation.
         """
         mean, deviation = moments
         reach = self._reach(state, deviation)

@@ -102,7 +102,7 @@ class Shape:
 
     @property
     def network_inputs(self) -> int:
-        """Number of inputs of the network, of a row and of the last known label; 0 without one.
+        """Number of inputs of the network: a row and the last known label; 0 without a network.
 
         The expert for words also takes the inputs of a row.
         """

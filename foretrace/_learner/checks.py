@@ -65,7 +65,7 @@ def check_options(learner: Options) -> None:
 
 
 def warn_of_untrained(network: AbstractNetwork, rule: LearningRule) -> None:
-    """Warn of parameters that receive no gradient under a rule, at the caller's caller."""
+    """Warn of parameters that receive no gradient under a rule; names the caller's line."""
     if names := untrained_parameters(network, rule):
         warnings.warn(
             f"under {rule} the gradient of {', '.join(names)} is structurally zero: these "

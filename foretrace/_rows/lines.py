@@ -141,7 +141,7 @@ class Lines:
 
     All bytes of a file up to the offset are under a digest. A file that was replaced, cut or edited
     there is found when reading goes on: the bytes are read once more, a second for a gigabyte. The
-    bytes after the offset may have changed. Standard input comes only once and has no digest.
+    bytes after the offset may have changed. Standard input cannot be read again and has no digest.
 
     Args:
         path: path of the file, or "-" for standard input.

@@ -1,6 +1,6 @@
 """The kinds of run: how each is resumed, reported and checked.
 
-Every command that takes a run directory asks here.
+Every command that takes a run directory uses this table.
 """
 
 import shlex

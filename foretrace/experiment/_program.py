@@ -84,7 +84,7 @@ def drawing(
 ) -> Callable[[EvaluationSplit, Any, Any], Batch]:
     """Return the function `(split, seed, index) -> batch` for evaluation batches.
 
-    It is compiled by itself, so that what is done with a batch is compiled once for both splits.
+    It is compiled separately, so that programs that use a batch are compiled once for both splits.
     """
 
     def draw(split: EvaluationSplit, seed: Array, index: Array) -> Batch:

@@ -119,7 +119,7 @@ def _final(agent: Options, state: AgentState, transition: Transition) -> Final:
 def _left(state: AgentState, outcome: Outcome) -> AgentState:
     """Return the state after a refused step.
 
-    An end needs no further observation to be learned from; of the rest, the next one is missing.
+    The end of an episode can still be learned from; other outcomes lack the next observation.
     """
     left = outcome._replace(known=outcome.known & outcome.done)
     return state._replace(outcome=left, awaited=jnp.zeros_like(outcome.known))

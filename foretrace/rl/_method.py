@@ -12,7 +12,7 @@ class Method(Protocol):
 
     An action is a function of the outputs and of noise that is drawn before them. The network is
     therefore run and differentiated in one call. `ActorCritic`, `QLearning` and `ValuePrediction`
-    are methods. Any object with these functions is one; a subclass has those with an answer here.
+    are methods. Any object with these functions will do; a subclass inherits their defaults.
     """
 
     entropy: float = 0.0

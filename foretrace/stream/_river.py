@@ -61,8 +61,8 @@ class RowEstimator(OnlineEstimator):
     def learn_one(self, x: Row, y: Any, id: Hashable = None) -> None:
         """Learn from the next row and its label; with `delay`, from the row of `id` or the oldest.
 
-        A class is taken as it is, such as " " or "?", but None, NaN and "" are missing. Equal
-        labels are one class, which is predicted as it came first: 1, 1.0 and True.
+        A class may be any value, such as " " or "?", but None, NaN and "" are missing. Equal labels
+        (1, 1.0 and True) are one class, predicted in the form that came first.
 
         Raises:
             TypeError: the row is no dictionary, or the label or the id cannot be hashed; nothing
@@ -77,7 +77,7 @@ class RowEstimator(OnlineEstimator):
         """Learn from rows in order, as `learn_one` does; if one is refused, learn from none.
 
         Raises:
-            ValueError: X and y do not fit each other, or a number is neither a number nor missing.
+            ValueError: X and y differ in length, or a value is neither a number nor missing.
             TypeError: a label cannot be hashed.
         """
         self._learn_all(frame_rows(X), targets_of(y))
@@ -101,8 +101,8 @@ class RowEstimator(OnlineEstimator):
     def feature_importance(self, X: "pd.DataFrame", y: Iterable[Any]) -> dict[Hashable, float]:
         """Return the share of each feature, and of earlier labels, in the predictions.
 
-        It is the share in their squared change if values of the feature change places. Nothing is
-        learned; before anything was learned, there are no shares.
+        A share is measured by permuting the values of a feature: its part of the squared changes.
+        Nothing is learned; before the first label there are no shares.
 
         Args:
             X: two rows or more, which come next.
