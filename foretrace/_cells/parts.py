@@ -175,7 +175,7 @@ def by_gate(
 ) -> dict[str, Float[Array, "N ..."]]:
     """Return the weights of each gate as an array of its own, under the name of the gate.
 
-    In one array, gates would be taken apart at every step, and the derivative of that is padding:
+    One joint array would be split at every step, and the derivative of a split pads arrays:
     two to three times the time of a layer on a CPU (dev/log/2026-11.md).
     """
     return {name: weights[:, gate] for gate, name in enumerate(names)}

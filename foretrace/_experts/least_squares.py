@@ -143,7 +143,7 @@ class Recursion(eqx.Module):
             state: state before the row.
             errors: absolute errors of each set.
             powers: variance of each prediction, in variances of the noise: f P f.
-            priors: what it would be if no row had said anything.
+            priors: the variance of each prediction under the prior alone.
             taken: 1 if the label is known, else 0.
         """
         count, is_settled = state.num_labels + taken, state.num_labels >= 10

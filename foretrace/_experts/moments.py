@@ -70,7 +70,7 @@ class Moments(NamedTuple):
     Args:
         all: mean and variance.
         run: those of the present run.
-        excess: number of outliers in it, less the number of others.
+        excess: number of outliers in the present run minus the number of other values.
         first: first labels; None where outliers are not left out.
     """
 

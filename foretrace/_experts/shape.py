@@ -115,7 +115,8 @@ class Shape:
     def first_delay(self) -> int | None:
         """Number of rows after which the label of the first step ahead arrives.
 
-        That of each further step comes one row later. None if all labels of a row come together.
+        The label of each further step arrives one row later. None if all labels of a row arrive
+        together.
         """
         return None if self.classes or self.outputs == 1 else self.delay - self.outputs + 1
 

@@ -234,7 +234,7 @@ def sliced(
 
 
 def cut(value: Value, axis: int, start: int, size: int) -> Value:
-    """Return some elements along one axis, and all along the others."""
+    """Return a slice along one axis."""
     starts, sizes = [0] * len(value.shape), list(value.shape)
     starts[axis], sizes[axis] = start, size
     return sliced(value, tuple(starts), tuple(sizes), (1,) * len(sizes))

@@ -122,7 +122,7 @@ class Native:
     def state(self) -> LearnerState:
         """Return a copy of the state, with which `Learner.step` continues.
 
-        Its key is the given state's: a native step draws nothing.
+        Its PRNG key is unchanged, since a native step draws no random numbers.
         """
         return self._context.state()._replace(key=self._key)
 

@@ -55,7 +55,7 @@ class Ahead:
 
     @cached_property
     def places(self) -> dict[str, tuple[int, Hashable]]:
-        """Number of rows ahead, from 0, and column of each value that is added, by its name."""
+        """For each added value, by its name: number of rows ahead, from 0, and column."""
         pairs = product(range(self.horizon), self.columns)
         return {f"{name}+{k + 1}": (k, name) for k, name in pairs}
 

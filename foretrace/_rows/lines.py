@@ -137,7 +137,7 @@ class Lines:
 
     The present row began at the offset `row_began`.
 
-    `is_torn` says that the last line has no line break: whoever writes it may not be done with it.
+    `is_torn` says that the last line has no line break: it may still be incomplete.
 
     All bytes of a file up to the offset are under a digest. A file that was replaced, cut or edited
     there is found when reading goes on: the bytes are read once more, a second for a gigabyte. The

@@ -88,7 +88,7 @@ def _seen(line: dict[str, Any]) -> dict[str, Any]:
 def identity(experiment: str, scale: str, entry: str, purpose: str, config: Config) -> tuple:
     """Return the identity of a run: its purpose and its learning settings.
 
-    So a run stays the same run when a setting is added.
+    A new setting of this version does not change the identity of earlier runs.
     """
     learned = dataclasses.replace(config.unobserved(), task=config.task.with_data_dir(""))
     return experiment, scale, entry, purpose, learned

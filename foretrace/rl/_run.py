@@ -89,7 +89,7 @@ def _compiled(config: RLConfig) -> Any:
 
 
 class _Acting(Program[World]):
-    """The steps of an agent, one line of the record a block."""
+    """The steps of an agent; each block writes one line of the record."""
 
     def __init__(self, session: Session):
         super().__init__(session)

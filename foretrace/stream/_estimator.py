@@ -75,7 +75,7 @@ class OnlineEstimator:
         member: feature that names the member of a row; None if all rows belong to one stream.
         members: maximum number of members.
         delay: number of rows after which a label arrives. Without, `learn_one` takes a row with its
-            label. With a delay, a row is taken by the prediction that is asked for it, and
+            label. With a delay, a row is added by asking for its prediction, and
             `learn_one` gives the oldest row that was taken its label, or the row of an id.
         words: number of inputs of each feature that is a text in the first row; 0 takes it for a
             category.

@@ -111,7 +111,7 @@ def describe(config: StreamConfig, plan: Plan) -> list[str]:
 def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a line for each column of the first rows that looks like a mistake.
 
-    Numbers and dates may be written in a way that is not read. Classes that hardly repeat cannot be
+    Numbers and dates may have a format that is not read. Classes that hardly repeat cannot be
     learned. A class named "NA" may be a missing label.
     """
     lines = []

@@ -228,7 +228,7 @@ def _classes(config: StreamConfig, values: list[Any]) -> int:
     """Return the maximum number of classes; 0 if the target is a number.
 
     Raises:
-        ValueError: no row has a label that tells, or none is a number where numbers are to be
+        ValueError: no row has a usable label, or none is a number although numbers are to be
             predicted.
     """
     if config.task == "auto" and not config.horizon and all(is_missing(value) for value in values):
