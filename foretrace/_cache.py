@@ -1,4 +1,4 @@
-"""The user's cache: folders of what is costly to make, and the programs that commands compile.
+"""The user's cache: folders for results that are costly to compute, and for compiled programs.
 
 What is loaded as a program comes only from a folder to which nobody else can write.
 """
@@ -31,7 +31,7 @@ def cache_root() -> Path:
 
 
 def own_folder(name: str) -> Path:
-    """Return a folder in the cache directory to which nobody else can write.
+    """Return a folder in the cache directory that only this user can write to.
 
     Args:
         name: name of the folder.
@@ -49,14 +49,14 @@ def own_folder(name: str) -> Path:
 
 
 def is_own(found: os.stat_result) -> bool:
-    """Say whether nobody else can have written a file or to a folder; Windows does not say."""
+    """Return whether only this user can write a file or folder; always true on Windows."""
     return not hasattr(os, "getuid") or (
         found.st_uid == os.getuid() and not found.st_mode & (stat.S_IWGRP | stat.S_IWOTH)
     )
 
 
 def processor() -> str:
-    """Return what tells the processor's instructions, of which programs use all."""
+    """Return a text that identifies the instruction set, which compiled programs rely on."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -65,7 +65,7 @@ def processor() -> str:
 
 
 def keep_compiled() -> None:
-    """Let JAX keep the programs of this process and its children, and use those of earlier ones.
+    """Let JAX store compiled programs in the cache, for this process and for later ones.
 
     A cache that JAX was told of stays as it is; `JAX_ENABLE_COMPILATION_CACHE=0` switches it off.
     Without a folder to which nobody else can write, nothing is kept.
@@ -90,7 +90,7 @@ def keep_compiled() -> None:
 
 
 def _prune(folder: Path) -> None:
-    """Remove the oldest files of a folder until those that stay are not too large together."""
+    """Remove the oldest files of a folder until its total size is within the limit."""
     found = [(path, path.stat()) for path in folder.iterdir() if path.is_file()]
     size = sum(one.st_size for _, one in found)
     for path, one in sorted(found, key=lambda pair: pair[1].st_mtime):

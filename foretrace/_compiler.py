@@ -1,11 +1,11 @@
-"""Options of JAX's compiler for programs on a CPU; elsewhere its own are used."""
+"""Options of JAX's compiler for CPUs; other devices keep its defaults."""
 
 import jax
 from jaxlib.version import __version_info__
 
 
 def plain_loops() -> dict[str, bool]:
-    """Return the option of plain loops, which compile in 60 % of the time.
+    """Return the compiler option for plain loops, which compile in 60 % of the time.
 
     Versions from 0.11 on do not have it.
     """
@@ -14,6 +14,6 @@ def plain_loops() -> dict[str, bool]:
 
 
 def unoptimised() -> dict[str, bool | int]:
-    """Return options for a program that runs once: time to optimise it would be lost."""
+    """Return compiler options for a program that runs once and is not worth optimising."""
     quick = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else {}
     return plain_loops() | quick

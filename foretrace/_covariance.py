@@ -42,7 +42,7 @@ def whitened(C: Float[Array, "R R"], V: Float[Array, "... R"]) -> Float[Array, "
 def resolved(
     weights: Float[Array, "B"], variances: Float[Array, "B"], size: int
 ) -> Float[Array, "B"]:
-    """Return weights of rows, none so large that rounding hides what the rows leave of a variance.
+    """Return row weights, small enough that rounding does not hide the remaining variance.
 
     A row of weight w and variance g = f P f^T leaves at least 1 / (1 + w g) of each variance. Were
     that less than the rounding of P, the difference P - Y Y^T could be negative. Where g itself is
@@ -62,7 +62,7 @@ def resolved(
 def is_lost(
     P: Float[Array, "n n"], rows: Float[Array, "B n"], V: Float[Array, "n B"]
 ) -> Bool[Array, ""]:
-    """Return whether P cannot be a covariance: rounding has added up to a negative variance.
+    """Return whether rounding has made a variance negative, so that P is no covariance.
 
     By Cauchy and Schwarz `(P f)_i^2 <= P_ii f^T P f`. P may be off by some rounding errors of
     sqrt(P_ii P_jj) in each entry.
@@ -87,7 +87,7 @@ def reduced(
     least: Float[Array, "... n"] | float | None = None,
     known: Bool[Array, ""] | bool = True,
 ) -> Float[Array, "... n n"]:
-    """Return `P - Y Y^T`, exactly symmetric, with a diagonal raised against rounding.
+    """Return `P - Y Y^T`, exactly symmetric, with its diagonal raised to absorb rounding.
 
     Rounding changes an entry by a share of sqrt(P_ii P_jj). Without the raise it adds up over the
     labels, and a direction that is well known ends with a negative variance.

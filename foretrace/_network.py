@@ -144,7 +144,7 @@ class AbstractNetwork(eqx.Module):
 
     @property
     def in_front_of_cells(self) -> tuple[str, ...]:
-        """Paths of the parameters that act on the outputs through the memory of cells alone."""
+        """Paths of parameters that reach the outputs only through the memory of cells."""
         return ()
 
     def dropout_masks(self, key: PRNGKeyArray) -> Float[Array, "D 2 H"] | None:
@@ -292,7 +292,7 @@ class Network(AbstractNetwork):
 
 
 def run_once(function: Callable[[PRNGKeyArray], tuple], key: PRNGKeyArray) -> tuple:
-    """Run as one program without optimisation, 2 s for a network instead of 10 s."""
+    """Run as one unoptimised program, which takes 2 s for a network instead of 10 s."""
     try:
         return jax.jit(function, compiler_options={"xla_backend_optimization_level": 0})(key)
     except ValueError:
@@ -301,7 +301,7 @@ def run_once(function: Callable[[PRNGKeyArray], tuple], key: PRNGKeyArray) -> tu
 
 
 def check_network(owner: str, network: object) -> None:
-    """Raise a TypeError for another object, or for parameters too narrow to be summed over time.
+    """Raise a TypeError for another object, or for parameters in half precision.
 
     Args:
         owner: name of what takes the network, for the error message.

@@ -15,7 +15,7 @@ _LEAST = 1e-12
 
 
 class HeadState(NamedTuple):
-    """What least squares know.
+    """State of least squares.
 
     Args:
         covariance: inverse of the weighted second moments of the features, the constant in front.

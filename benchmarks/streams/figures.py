@@ -30,28 +30,31 @@ AGENTS = {
 }
 """Record, cell and colour of each line of its second panel, and the height of its label."""
 REACH = {
-    "mixture of experts (default)": ("foretrace stream, defaults", "tab:orange"),
+    "mixture of experts (default)": ("foretrace stream", "tab:orange"),
     "online": ("network, online rule", "tab:blue"),
-    "online, input gain x 10": ("the same, input gain × 10", "tab:cyan"),
+    "online, input gain x 10": ("network, online rule,\ninput gain × 10", "tab:cyan"),
     "rolling BPTT, the whole reach": ("BPTT, last 1,000 rows", "black"),
     "rolling BPTT, equal memory": ("BPTT, equal memory", "tab:gray"),
 }
 """Label and colour of the learners of a dependency many rows back that are drawn."""
-TO_THE_LEFT = (
-    "ONLINE",
-    "depth=2, groups=1, modules=8",
-    "depth=2, groups=1",
-    "depth=1",
-    "depth=4, groups=2",
-)
-"""Methods whose name stands on the left of their point, where there is room."""
-LEARNERS = {
-    "rule": "online rule, encoder trained",
-    "default": "online rule, the default",
-    "front held": "online rule, the default",
-    "full credit": "online rule, full credit depth",
-    "hybrid": "HYBRID",
+POINTS = {
+    "BPTT": "BPTT, whole sequences",
+    "BPTT, chunks of 8": "BPTT, chunks of 8",
+    "BPTT, window of 16": "BPTT, window of 16",
+    "BPTT, window of 24": "BPTT, window of 24: holds the gap",
+    "ONLINE": "online rule",
+    "ONLINE(depth=2, groups=1)": "credit depth 2 for the first group",
+    "ONLINE(depth=1)": "credit depth 1",
+    "ONLINE(depth=4, groups=2)": "credit depth 4\nfor two groups",
 }
+"""Name of each rule that is drawn by loss and memory."""
+LEARNERS = {
+    "rule": ("encoder trained", "tab:orange", 0.86),
+    "default": ("encoder frozen:\nthe default", "tab:blue", 0.97),
+    "front held": ("encoder frozen:\nthe default", "tab:blue", 0.97),
+    "full credit": ("full credit depth", "tab:green", 1.004),
+}
+"""Label and colour of each learner of a long run, and the height of its label."""
 
 
 def save(page, path, dpi=80):
@@ -70,78 +73,71 @@ def records_of(name, key, **where):
 def reach():
     """Draw accuracy over tenths of the labels, at the longest delay."""
     lines = records_of("reach", "delay", seed=0)
-    tasks = list(dict.fromkeys(cell["task"] for cell, _ in lines))
+    delay = f"{lines[0][0]['delay']:,}"
     page = Figure(figsize=(11, 3.6), layout="constrained")
-    panels = page.subplots(1, len(tasks), sharey=True)
-    for axes, task in zip(panels, tasks, strict=True):
+    panels = page.subplots(1, 3, sharey=True, gridspec_kw={"width_ratios": (1, 1, 1.5)})
+    for axes, task in zip(panels, ("copy", "xor", "select"), strict=True):
         found = {cell["way"]: found for cell, found in lines if cell["task"] == task}
         for way, (label, colour) in REACH.items():
             parts = found[way]["parts"]
-            places = range(10, 101, 10)
-            axes.plot(places, parts, color=colour, label=label, lw=2.5 if "default" in way else 1.5)
-        _chance(axes, 0.5)
-        title = f"{task}, {lines[0][0]['delay']:,} rows back"
-        axes.set(title=title, xlabel="labels seen, per cent", ylim=(0.35, 1.03))
+            wide = 2.5 if "default" in way else 1.5
+            axes.plot(range(10, 101, 10), parts, color=colour, lw=wide)
+            if task == "select":
+                _label(axes, label, (103, parts[-1] - 0.02 * ("\n" in label)), (0, 0), colour)
+        axes.axhline(0.5, color="0.4", linestyle=":")
+        axes.set(title=task, xlabel="labels seen, per cent", ylim=(0.35, 1.03))
+        axes.set_xticks(range(20, 101, 20))
         axes.grid(alpha=0.3)
+    panels[2].set_xlim(5, 165)
+    panels[0].text(98, 0.51, "chance", color="0.4", ha="right", va="bottom")
     panels[0].set_ylabel("accuracy of a tenth of the labels")
-    page.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=3)
+    page.suptitle(f"foretrace stream solves all three tasks whose cue is {delay} rows back")
     save(page, "docs/streams_compared/reach.png", dpi=100)
 
 
-def _chance(axes, value, name="chance"):
-    """Draw the score of a guess as a line."""
-    axes.axhline(value, color="0.4", linestyle=":", label=name)
-
-
 def forgetting():
-    """Draw accuracy over the longest runs' rows: learners in Python, and the command."""
-    page = Figure(figsize=(11, 3.4), layout="constrained")
-    first, second = page.subplots(1, 2, sharey=True)
+    """Draw accuracy over the rows of the longest run of a learner, by what it trains."""
+    page = Figure(figsize=(7.5, 3.4), layout="constrained")
+    axes = page.subplots()
     for cell, found in records_of("forgetting", "rows", layers=1, rate=1e-3):
-        _over_rows(first, cell, found["parts"][0], LEARNERS.get(cell["way"]))
-    for cell, found in records_of("forgetting", "rows"):
-        _over_rows(second, cell, found["parts"], cell.get("command"))
-    for axes, title in ((first, "a network of one layer, row by row"), (second, "the command")):
-        axes.set(xlabel="rows, thousands", title=title)
-        axes.grid(alpha=0.3)
-        axes.legend(loc="lower left")
-    first.set(ylabel="accuracy", ylim=(0.72, 1.01))
+        if cell["way"] in LEARNERS:
+            label, colour, height = LEARNERS[cell["way"]]
+            parts = found["parts"][0]
+            places = [cell["rows"] / 1000 * (i + 1) / len(parts) for i in range(len(parts))]
+            axes.plot(places, parts, color=colour)
+            _label(axes, label, (cell["rows"] / 1000 + 3, height), (0, 0), colour)
+    axes.set(title="The online rule forgets if the encoder is trained", xlabel="rows, thousands")
+    axes.set(ylabel="accuracy of 5,000 rows", ylim=(0.75, 1.02), xlim=(0, 290))
+    axes.set_xticks(range(0, 201, 50))
+    axes.grid(alpha=0.3)
     save(page, "docs/streaming/forgetting.png", dpi=100)
-
-
-def _over_rows(axes, cell, parts, label):
-    if label:
-        places = [cell["rows"] / 1000 * (i + 1) / len(parts) for i in range(len(parts))]
-        axes.plot(places, parts, label=label)
 
 
 def tradeoff():
     """Draw the loss at the end over the memory of a stream, one point for a method."""
-    page = Figure(figsize=(11, 6.5), layout="constrained")
+    page = Figure(figsize=(9, 5), layout="constrained")
     axes = page.subplots()
     for cell, found in records_of("credit", "steps"):
         name, losses = cell["rule"], np.array(found["losses"])
-        if "UORO" in name or "columns" in name or "layer after" in name:
-            continue  # removed from the package; results/credit.md has them with a dagger
+        if name not in POINTS:  # results/credit.md has them all
+            continue
         middle = np.exp(np.log(losses).mean())
         spread = [[middle - losses.min()], [losses.max() - middle]]
         colour = "tab:orange" if name.startswith("BPTT") else "tab:blue"
         if name == "BPTT":
             axes.axhline(middle, color=colour, linestyle=":")
-            name = "BPTT, whole sequences"
-            axes.text(0.01, middle, name, transform=axes.get_yaxis_transform(), va="bottom")
+            place = axes.get_yaxis_transform()
+            axes.text(0.01, middle, POINTS[name], transform=place, va="bottom", color=colour)
             continue
         axes.errorbar(found["carry"], middle, spread, fmt="o", color=colour, capsize=3)
-        name = name.replace("ONLINE(", "").rstrip(")").replace("=8, modules", "=8,\nmodules")
-        side = "left" if name in TO_THE_LEFT else "right"
-        place = (-7 if side == "left" else 7, 0)
-        words = {"textcoords": "offset points", "va": "center", "fontsize": 9}
-        ha = "right" if side == "left" else "left"
-        axes.annotate(name, (found["carry"], middle), place, ha=ha, **words)
+        _label(
+            axes, POINTS[name], (found["carry"], middle), (8, -9 * ("\n" in POINTS[name])), colour
+        )
     axes.set(xscale="log", yscale="log", xlabel="numbers carried for a stream", xlim=(150, 3e7))
-    axes.set_ylabel("final training loss, geometric mean and range of the seeds")
+    axes.set_ylabel("final training loss (mean and range of the seeds)")
+    axes.set_title("Copy: credit through layers closes the gap to BPTT, at a price in memory")
     axes.grid(alpha=0.3)
-    save(page, "results/credit/tradeoff.png")
+    save(page, "results/credit/tradeoff.png", dpi=100)
 
 
 def readme():

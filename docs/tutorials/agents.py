@@ -142,7 +142,7 @@ axes.axhline(4, color="0.5", linestyle=":", label="the best possible")
 axes.axhline(
     without_memory, color="0.5", linestyle="--", label="right half of the time"
 )
-axes.set(xlabel="step", ylabel="return, mean of 50 episodes", ylim=(-2, 4.3))
+axes.set(xlabel="step", ylabel="return, mean of 50 episodes", ylim=(0, 4.3))
 axes.legend(loc="lower right")
 axes.grid(alpha=0.3)
 print(f"{returns[-200:].mean():.2f} over the last 200 episodes")
@@ -172,32 +172,27 @@ def episode(network, north):
             return np.array(found), float(step.reward)
 
 
-figure, (path, values, turns) = plt.subplots(1, 3, figsize=(9, 2.8))
+figure, axes = plt.subplots(figsize=(7, 2.8))
 for north, colour in ((True, "C0"), (False, "C1")):
     found, reward = episode(learned.network, north)
     name = "goal in the " + ("north" if north else "south")
-    turn = 0.4 if found[-1, 2] > found[-1, 4] else -0.4
-    path.plot(
-        [*found[:, 0], maze.corridor],
-        [0.03 if north else -0.03] * len(found) + [turn],
-        colour,
-        marker="o",
-        ms=3,
+    preference = found[:, 2] - found[:, 4]
+    axes.plot(found[:, 0], preference, colour, marker="o", ms=3)
+    axes.annotate(
+        name, (maze.corridor + 0.1, preference[-1]), color=colour, va="center"
     )
-    values.plot(found[:, 1], colour, label=name)
-    turns.plot(found[:, 2] - found[:, 4], colour)
     print(f"{name}: {len(found)} steps, last reward {reward:.1f}")
-path.set(title="the way", xlabel="place", ylim=(-0.6, 0.6), yticks=[])
-values.set(title="value", xlabel="step")
-values.legend(fontsize=7)
-turns.set(title="log-odds of north against south", xlabel="step")
-turns.axhline(0, color="0.5", linestyle=":")
-figure.tight_layout()
+axes.axhline(0, color="0.5", linestyle=":")
+axes.set(
+    title="At the junction, the memory of the sign decides",
+    xlabel="place in the corridor",
+    ylabel="log-odds, north : south",
+    xlim=(-0.2, maze.corridor + 2),
+)
 
 # %% [markdown]
-# Both ways are the same until the junction, and there they part. The right panel shows the
-# preference between the two turns: at the junction, nothing but its memory of the sign tells the
-# two episodes apart.
+# Until the junction, the agent sees the same in both episodes and prefers neither turn for long. At
+# the junction, its memory of the sign alone tells the two episodes apart.
 #
 # Now try a longer corridor, another rule, or another cell: `foretrace rl t-maze
 # --environment.corridor 20` shows progress, keeps a record and a checkpoint, and continues with

@@ -87,7 +87,7 @@ axes.legend()
 # %% [markdown]
 # ## Answer for new rows
 #
-# `foretrace predict` goes on from the end of the run and writes one line for each row of another
+# `foretrace predict` continues from the end of the run and writes one line for each row of another
 # file. The column `fault` may be missing there. (Here the same file is used again.)
 
 # %%
@@ -97,7 +97,7 @@ print(Path("answers.csv").read_text())
 # %% [markdown]
 # ## Go on later
 #
-# Stop a run with Ctrl-C at any moment. `foretrace resume` goes on at the right row;
+# Stop a run with Ctrl-C at any moment. `foretrace resume` continues at the right row;
 # when the file has grown, at the new rows.
 #
 # Next: [all that a stream can do](../streams.md): labels that come late, forecasts, many sensors in

@@ -28,7 +28,7 @@ xs = (xs + random.normal(size=xs.shape)).astype(np.float32)
 figure, axes = plt.subplots(figsize=(7, 2.2))
 axes.plot(xs[0], label=["sensor 1", "sensor 2"])
 axes.set(xlabel="step", ylabel="reading", title=f"one sequence, class {ys[0]}")
-axes.legend(loc="lower right")
+axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 
 # %% [markdown]
 # ## In Python

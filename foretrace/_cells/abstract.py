@@ -65,7 +65,7 @@ class AbstractCell(eqx.Module):
 
     @classmethod
     def factory(cls, **options: Any) -> Callable[..., Self]:
-        """Return `make(input_size, *, key)`, with which a network builds this cell.
+        """Return `make(input_size, *, key)`, which a network calls to build this cell.
 
         >>> import foretrace as ft, jax
         >>> make = ft.LRU.factory(state_size=4)

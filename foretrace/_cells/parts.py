@@ -70,7 +70,7 @@ def _logarithms(owner: str, timescales: tuple[float, float]) -> tuple[float, flo
 
 
 def check_sizes(owner: str, **sizes: int) -> None:
-    """Raise an error that names the first size that is no whole number, or below one."""
+    """Raise an error that names the first size that is not a whole number of at least one."""
     for name, size in sizes.items():
         if isinstance(size, bool) or not isinstance(size, int | np.integer):
             raise TypeError(f"{owner}({name}={size!r:.80}) must be a whole number")
@@ -87,14 +87,14 @@ def check_numbers(owner: str, *, allow_zero: bool = False, **numbers: Any) -> No
 
 
 def checked_sizes(owner: str, input_size: int, state_size: int | None) -> tuple[int, int]:
-    """Return both sizes of a cell, which has by default as many modules as inputs."""
+    """Return both sizes of a cell. By default it has as many modules as inputs."""
     state_size = input_size if state_size is None else state_size
     check_sizes(owner, input_size=input_size, state_size=state_size)
     return input_size, state_size
 
 
 def check_key(owner: str, key: Any) -> None:
-    """Raise a TypeError unless `key` is a single PRNG key, new or raw. Traced keys pass."""
+    """Raise a TypeError unless `key` is one PRNG key, new or raw. Traced keys are accepted."""
     is_array = isinstance(key, jax.Array)
     new = is_array and is_key(key) and key.ndim == 0
     raw = is_array and key.dtype == jnp.uint32 and key.ndim == 1
@@ -175,7 +175,7 @@ def by_gate(
 ) -> dict[str, Float[Array, "N ..."]]:
     """Return the weights of each gate as an array of its own, under the name of the gate.
 
-    In one array, gates would be taken apart at every step, and the derivative of that is padding:
+    One joint array would be split at every step, and the derivative of a split pads arrays:
     two to three times the time of a layer on a CPU (dev/log/2026-11.md).
     """
     return {name: weights[:, gate] for gate, name in enumerate(names)}

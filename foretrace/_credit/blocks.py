@@ -1,4 +1,4 @@
-"""How a chunk advances the sensitivities to the layers below, in place.
+"""Advance the sensitivities to lower layers over a chunk, in place.
 
     e'[m][j]  =  (dh'/dh) e[m][j]  +  derivative of the chunk's last state by group j
 
@@ -41,7 +41,7 @@ def windows(m: int, depth: int, rule: LearningRule, groups: Groups) -> Iterator[
 
 
 def in_place(network: Network, rule: LearningRule, steps: int) -> bool:
-    """Return whether sensitivities are overwritten block by block, so that they are read first.
+    """Return whether sensitivities are overwritten block by block after they are read.
 
     Args:
         network: the network, or its shapes.
@@ -73,7 +73,7 @@ def advanced(
     features: int,
     accepted: bool | Bool[Array, ""] = True,
 ) -> list[Sensitivity]:
-    """Return the new sensitivities of a state to each of several trees of real parameters.
+    """Return the new sensitivities of a state to several trees of real parameters.
 
     Args:
         function: last state of the chunk as a function of the parameters.
@@ -133,7 +133,7 @@ def advanced(
 
 
 def _block_size(parameters: Any, state: Any, carried: int, features: int) -> int:
-    """Return how many modules are read at once: a divisor, so that all blocks have one shape.
+    """Return the number of modules in a block, a divisor, so that all blocks have one shape.
 
     Parameters and state may be their shapes.
     """

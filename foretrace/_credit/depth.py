@@ -56,7 +56,7 @@ from foretrace._types import Array, Bool, Float, Sensitivity, State, States, UIn
 
 
 class Passage(NamedTuple):
-    """Inputs of a chunk and, by recurrence, its intermediate values; not differentiated.
+    """Inputs of a chunk and the intermediate values of each recurrence; not differentiated.
 
     Args:
         rule: rule with credit in depth.
@@ -138,7 +138,7 @@ NEXT_EPISODE = 0x6E657874
 def _sampled_after(
     network: Network, rule: LearningRule, carry: Carry, reset: Bool[Array, "C"] | None
 ) -> tuple[UInt32[Array, "1 K"] | None, Modules | None]:
-    """Return key and modules after a chunk: new ones if another sequence began in it."""
+    """Return key and modules after a chunk; both are new if a sequence began in it."""
     if carry.key is None or reset is None:
         return carry.key, carry.modules
     key = jax.random.fold_in(jax.random.wrap_key_data(carry.key[0]), NEXT_EPISODE)
@@ -147,7 +147,7 @@ def _sampled_after(
 
 
 def _features(groups: Groups, passage: Passage) -> tuple[Float[Array, "C H"], Passage]:
-    """Return the features, with the derivative of every window, and the chunk's passage."""
+    """Return the features, differentiable in every window, and the chunk's passage."""
     rule, chunk = passage.rule, passage.chunk
     depth, credited = len(groups) - 1, num_credited_groups(groups, rule)
     reach = min(depth_of(rule).depth, depth)
@@ -175,7 +175,7 @@ def _only(groups: Groups, opened: range) -> Groups:
 
 
 def _outputs(groups: Groups, opened: range, m: int, passage: Passage) -> Float[Array, "C H"]:
-    """Return the outputs of block m as a function of the opened groups."""
+    """Return the outputs of block m as a function of the differentiated groups."""
     # One step up the window: x[m] = block m of (x[m-1], states of recurrence m).
     x, z = _inputs(groups, opened, m, passage)
     return groups[m].leave(x, z, _through(groups, opened, m, z, passage), passage.dropout_masks(m))
@@ -184,7 +184,7 @@ def _outputs(groups: Groups, opened: range, m: int, passage: Passage) -> Float[A
 def _inputs(
     groups: Groups, opened: range, m: int, passage: Passage
 ) -> tuple[Float[Array, "C H"], Float[Array, "C H"]]:
-    """Return the inputs of block m and of its recurrence as a function of the opened groups."""
+    """Return the inputs of block m and of its recurrence as a function of differentiated groups."""
     if m <= opened.start:
         # Below the window nothing is open: the values that the chunk went through.
         return passage.inputs[m]
@@ -197,7 +197,7 @@ def _inputs(
 def _through(
     groups: Groups, attached: range, m: int, z: Float[Array, "C H"], passage: Passage
 ) -> States:
-    """Return the states of recurrence m, open to its inputs and to the attached groups."""
+    """Return the states of recurrence m, differentiable in its inputs and attached groups."""
     cell, h = groups[m].block.cell, passage.h[m]
     theta = cell.coefficients()
     if passage.e is not None:
@@ -253,7 +253,7 @@ def _advance(groups: Groups, passage: Passage, accepted: bool | Bool[Array, ""])
 def _last_state(
     groups: Groups, opened: range, m: int, passage: Passage, parameters: Groups
 ) -> State:
-    """Return the last state of recurrence m as a function of the parameters of the opened groups.
+    """Return the last state of recurrence m as a function of the differentiated groups.
 
     Where modules see only themselves, without what goes through the state that the chunk began with
     (see `_state_jacobian_diagonal`).

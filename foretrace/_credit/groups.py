@@ -33,7 +33,7 @@ class InputGroup(NamedTuple):
 
 
 class BlockGroup(NamedTuple):
-    """Group j: block j but for a norm before its recurrence, and that norm of block j + 1."""
+    """Group j: block j without the norm before its recurrence, and that norm of block j + 1."""
 
     block: Block
     norm: LayerNorm | None
@@ -98,7 +98,7 @@ class DeepSensitivity(NamedTuple):
 
 
 def split(network: Network, rule: LearningRule) -> Groups:
-    """Return the parameters of a network but for the decoder, group by group."""
+    """Return the parameters of a network without its decoder, group by group."""
     # A norm in front of recurrence j + 1 acts behind recurrence j, so it belongs to group j.
     blocks, norms = network.blocks, None
     if not rule.trains_cells:
@@ -122,7 +122,7 @@ def depth_of(rule: LearningRule) -> Depth:
 def init_deep_sensitivity(
     network: Network, rule: LearningRule, own: Sensitivity
 ) -> DeepSensitivity:
-    """Return the sensitivities before the first step, zero, around those to the own coefficients.
+    """Return zero sensitivities to lower groups, with the given ones to own coefficients.
 
     Raises:
         ValueError: sampled modules for a dense cell, under a rule that carries each module's
@@ -150,7 +150,7 @@ def init_deep_sensitivity(
 
 
 def check_samples(network: Network, rule: LearningRule) -> None:
-    """Raise a ValueError for sampled modules if the carried derivatives are of a dense layer."""
+    """Raise a ValueError if modules of a dense layer are sampled."""
     if rule.samples and is_full(network.block(0).cell, rule):
         raise ValueError(
             f"{rule}: only a cell of independent modules can sample modules; set modules=0"

@@ -1,4 +1,4 @@
-"""Which modules of a recurrent layer carry sensitivities to the layers below, where not all do.
+"""Sampling of the modules that carry sensitivities to the layers below.
 
 M of N modules are sampled for each sequence, and the part of the gradient that module n brings
 counts 1 / p_n times, where p_n is the probability that it is sampled. So the gradient is unbiased

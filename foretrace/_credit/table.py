@@ -1,4 +1,4 @@
-"""What a rule asks of the network, of the carry and of the learner because of its credit."""
+"""Requirements of a rule's credit on network, carry and learner."""
 
 from typing import Any
 
@@ -10,7 +10,7 @@ from foretrace._types import Array, PyTree, Stack
 
 
 def check_rule(network: AbstractNetwork, rule: LearningRule, *, whole_sequences: bool) -> None:
-    """Raise a ValueError for a rule that does not fit a network or the way it is run.
+    """Raise a ValueError if a rule does not fit a network or how it is run.
 
     Args:
         network: the network.
@@ -28,12 +28,12 @@ def check_rule(network: AbstractNetwork, rule: LearningRule, *, whole_sequences:
 
 
 def advances_in_place(network: AbstractNetwork, rule: LearningRule, steps: int) -> bool:
-    """Return whether sensitivities are overwritten piece by piece, so that they are read first."""
+    """Return whether sensitivities are overwritten in place after they are read."""
     return rule.credit is not None and in_place(with_blocks(network, rule), rule, steps)
 
 
 def with_blocks(network: AbstractNetwork, rule: LearningRule) -> Network:
-    """Return the network, if it is one whose layers can be given credit.
+    """Return the network if its layers can receive credit; raise an error otherwise.
 
     Raises:
         ValueError: a network without blocks.
@@ -52,7 +52,7 @@ def own_sensitivity(e: PyTree[Array]) -> PyTree[Array]:
 
 
 def moved_from_below(moved: Stack, e: PyTree[Array], change: Any) -> Stack:
-    """Return changes of states, with those by the layers below added where a stream has them.
+    """Return changes of states, plus the changes that lower layers cause where a stream has them.
 
     Args:
         moved: changes of the states of one stream, by each layer's own coefficients.

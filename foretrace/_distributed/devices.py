@@ -100,7 +100,7 @@ class Devices:
         return jax.make_array_from_callback((self.number,), place, lambda _: mine)
 
     def check_agreed(self, what: str, value: int) -> None:
-        """Wait for all processes, and check that they have the same value.
+        """Wait for all processes and check that all have the same value.
 
         Args:
             what: name of the value, for the error.
@@ -150,7 +150,7 @@ class Steps:
         return self._program(state, at, self._devices.gather_flags(self._stop.asked))
 
     def look(self, row: Array) -> np.ndarray:
-        """Return the row that the function returned."""
+        """Return the row as NumPy values."""
         values = np.asarray(row)
         if not self._devices.several:
             return values
@@ -159,12 +159,12 @@ class Steps:
 
     @property
     def stopped(self) -> bool:
-        """Whether to stop; with several processes, as of the last row that `look` has read."""
+        """Whether to stop; with several processes, according to the last row that `look` read."""
         return self._agreed if self._devices.several else self._stop.asked
 
 
 def agreeing(function: Callable) -> Callable:
-    """Return a step that also takes all devices' stop flags, and appends their sum to its row."""
+    """Return a step that takes the stop flags of all devices and appends their sum to its row."""
 
     def step(state: Any, step: Array, asked: Array) -> tuple[Any, Array]:
         state, row = function(state, step)

@@ -11,11 +11,11 @@ import jax
 
 
 class LostProcessError(ConnectionError):
-    """Another process of this run is gone."""
+    """Another process of this run has ended."""
 
 
 def join() -> None:
-    """Meet the other processes of Slurm or Open MPI, before anything is computed.
+    """Connect to the other processes of Slurm or Open MPI before anything is computed.
 
     Raises:
         ValueError: no known cluster, or the others were not met.

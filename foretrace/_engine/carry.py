@@ -105,7 +105,7 @@ def cleared(carry: Carry) -> Carry:
 
 
 def is_finite(tree: PyTree[Array], *, of_streams: bool = False) -> Bool[Array, "*B"]:
-    """Return whether all floats of a tree are finite, if asked for each stream of a carry."""
+    """Return whether all floats of a tree are finite, optionally for each stream of a carry."""
     found = jnp.array(True)
     for leaf in jax.tree.leaves(tree):
         if jnp.issubdtype(leaf.dtype, jnp.inexact):
@@ -115,7 +115,7 @@ def is_finite(tree: PyTree[Array], *, of_streams: bool = False) -> Bool[Array, "
 
 
 def choose_carry(accepted: Bool[Array, "*B"], after: Carry, before: Carry) -> Carry:
-    """Return one carry or the other; with a condition for each stream, stream by stream."""
+    """Return one of two carries; a condition with one entry per stream chooses stream by stream."""
 
     def chosen(new: Array, old: Array) -> Array:
         return jnp.where(
@@ -128,7 +128,7 @@ def choose_carry(accepted: Bool[Array, "*B"], after: Carry, before: Carry) -> Ca
 
 
 def real_numbers(shapes: PyTree[jax.ShapeDtypeStruct]) -> int:
-    """Return how many real numbers arrays of these shapes hold; a complex one counts as two."""
+    """Return the number of real numbers in arrays of these shapes; a complex one counts twice."""
     leaves = jax.tree.leaves(shapes)
     return sum(
         leaf.size * (2 if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else 1) for leaf in leaves

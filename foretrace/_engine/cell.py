@@ -1,4 +1,4 @@
-"""One cell over a chunk of one stream: sensitivity attached before, advanced after."""
+"""Run one cell over a chunk of one stream, with its sensitivity attached and advanced."""
 
 import jax
 from jax import lax

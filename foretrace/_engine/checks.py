@@ -72,7 +72,7 @@ def check_chunk(
 
 
 def check_loss(loss: Any) -> None:
-    """Raise a TypeError for what cannot be called as a loss."""
+    """Raise a TypeError if the loss is not callable."""
     if not callable(loss):
         raise TypeError(
             f"loss={loss!r:.80} must be a function loss(output, y) of one step, such as "
@@ -100,7 +100,7 @@ def check_labels(
 
 
 def check_carry(network: AbstractNetwork, rule: LearningRule, carry: Carry | None, xs: Any) -> None:
-    """Raise an error for a carry that does not fit this network, rule and number of streams."""
+    """Raise an error if a carry does not fit the network, rule and number of streams."""
     if carry is None:
         return
     # Shapes say it all, and are found once: tracing would take longer than the call.

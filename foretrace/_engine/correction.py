@@ -1,4 +1,4 @@
-"""States after a change of parameters: the memory of the new parameters, to first order."""
+"""First-order correction of the states after the parameters change."""
 
 from functools import partial
 from typing import Any
@@ -45,7 +45,7 @@ def corrected(
 def _moved(
     cell: AbstractCell, change: AbstractCell, h: Stack, e: Sensitivity, *, batched: bool
 ) -> Stack:
-    """Return the change of the states of a layer by that of its own coefficients."""
+    """Return how the states of a layer change when its own coefficients change."""
     theta, d_theta = jax.jvp(lambda cell: cell.coefficients(), (cell,), (change,))
 
     def move(h: State, e: Sensitivity) -> State:

@@ -56,7 +56,7 @@ def weighted(data: Data, *, mean_loss: bool, last: bool) -> Data:
 
 
 def counts_any(mask: Mask | None) -> Bool[Array, ""]:
-    """Return whether any step of a chunk counts, in any stream."""
+    """Return whether a step of any stream counts."""
     # A sum of floats: of a batch that is spread over devices, it travels in the one exchange of the
     # gradient.
     return jnp.array(True) if mask is None else jnp.asarray(mask).astype(bool).sum(dtype=float) > 0

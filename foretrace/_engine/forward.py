@@ -96,7 +96,7 @@ def run(
     accepted: bool | Bool[Array, ""] = True,
     readout: Callable[[Array], Array] | None = None,
 ) -> tuple[Float[Array, "*B C O"], Carry | None]:
-    """Do what `forward` does, with options for training.
+    """Run `forward` without checks, with options for training.
 
     Args:
         network: network to run.
@@ -166,7 +166,7 @@ def run(
 
 
 def _keys(key: Keys, xs: Array) -> Keys:
-    """Return one key, or one for each stream."""
+    """Return one key, or one key for each stream."""
     if xs.ndim == 3 and isinstance(key, jax.Array) and key.ndim == 1 and key.dtype != jnp.uint32:
         if len(key) != len(xs):
             raise ValueError(
@@ -185,7 +185,7 @@ def _check_whole(carry: Carry | None) -> None:
 
 
 def _chunk(network: AbstractNetwork, data: Data) -> Chunk:
-    """Return a chunk with axes (time, streams), so that scans find their operands in place."""
+    """Return a chunk with the axis of time in front of the axis of streams, as scans need it."""
     # Inputs of another width, such as bfloat16, are computed with as the parameters are.
     xs, reset, key = data.xs.astype(network.dtype), data.reset, data.key
     batched = xs.ndim == 3

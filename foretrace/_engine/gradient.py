@@ -1,4 +1,4 @@
-"""The one gradient function: rule and chunk length say which gradient, at which memory."""
+"""The gradient of a chunk under a rule."""
 
 from collections.abc import Callable
 from functools import partial
@@ -172,7 +172,7 @@ def advance_in_place(
     rule: LearningRule,
     accepted: Bool[Array, ""],
 ) -> Carry:
-    """Return the carry after a chunk; new sensitivities replace the old ones block by block.
+    """Return the carry after a chunk, with sensitivities overwritten block by block.
 
     The chunk is run once more, which is nothing beside the traffic of such sensitivities.
 
@@ -214,7 +214,7 @@ def advance_late(
 
 
 def _true_after(tree: PyTree[Array]) -> Bool[Array, ""]:
-    """Return True, computed from all leaves of a tree in a way that XLA does not see through."""
+    """Return True, computed from all leaves of a tree so that XLA cannot simplify it."""
     total = sum(jnp.sum(leaf).astype(jnp.float32) for leaf in jax.tree.leaves(tree))
     # The sign of the sum, moved out at the right.
     sign = lax.shift_right_logical(lax.bitcast_convert_type(total, jnp.uint32), jnp.uint32(31))
@@ -259,7 +259,7 @@ def chunk_loss(
 
 
 def _checked(losses: Array, outputs: Array) -> Array:
-    """Return losses, which must be one real number for each step."""
+    """Return losses after checking that each step has one real number."""
     front = outputs.shape[:-1]
     if jnp.shape(losses) != front or not jnp.issubdtype(losses.dtype, jnp.floating):
         raise ValueError(
@@ -272,7 +272,7 @@ def _checked(losses: Array, outputs: Array) -> Array:
 def segmented_loss(
     network: AbstractNetwork, data: Data, *, rule: LearningRule, loss: Loss, segment: int
 ) -> tuple[Float[Array, ""], tuple[Float[Array, "*B C O"], None]]:
-    """Return what `chunk_loss` returns for a whole sequence, differentiated part by part.
+    """Return the result of `chunk_loss` for a whole sequence, differentiated in segments.
 
     The derivative passes from part to part by the states at their borders, as the rule says. Only
     these are kept; the backward pass computes each part again, for one forward pass more in all.

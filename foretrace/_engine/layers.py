@@ -35,10 +35,10 @@ def each_step_and_stream(function: Callable, batched: bool, flatten_batch: bool)
 
     Args:
         function: function of arrays without these axes.
-        batched: whether there is an axis of streams behind the axis of time.
+        batched: whether there is an axis of streams after the axis of time.
         flatten_batch: take both as one axis. Gradients of weights are products of two matrices
             then, without transposed copies: a tenth of a training step on a CPU. A compiler cannot
-            shard the streams over devices behind such an axis.
+            shard the streams over devices after such an axis.
     """
     if not batched:
         return jax.vmap(function)
@@ -65,7 +65,7 @@ def batch_of_one(
     carry: Carry | None,
     data: Data,
 ) -> tuple[Float[Array, "1 C O"], Carry | None]:
-    """Run the only stream of a batch without its axis, and put the axis back.
+    """Run a batch of one stream without the batch axis, then restore the axis.
 
     Axes of one element in the middle keep XLA on a CPU from its fast sums: nearly half of a step.
     """

@@ -1,4 +1,4 @@
-"""How much arithmetic a rule needs, counted in the program itself before any compiler sees it."""
+"""Number of arithmetic operations of a rule, counted in the traced program."""
 
 import math
 from typing import Any
@@ -60,7 +60,7 @@ def operation_count(
     *,
     whole_sequences: bool = False,
 ) -> float:
-    """Return how many arithmetic operations a time step of one stream takes, gradient included.
+    """Return the number of arithmetic operations of one stream's time step, with its gradient.
 
     Real operations, a multiplication and an addition being two; of complex numbers a product is six
     and a sum is two. Matrix products and elementwise functions count, also where they are repeated
@@ -105,7 +105,7 @@ def operation_count(
 
 
 def operations(function: Any, *arguments: Any) -> int:
-    """Return how many arithmetic operations a function takes, without the unused ones.
+    """Return the number of arithmetic operations of a function; unused ones are not counted.
 
     Raises:
         ValueError: it holds a loop whose number of turns is not known.
@@ -120,7 +120,7 @@ def _count(program: Any) -> int:
 
 
 def _branches(branches: Any, branches_platforms: Any = None, **_: Any) -> list[Any]:
-    """Return the branches that may run: on this platform, if they depend on it."""
+    """Return the branches that can run on this platform."""
     if branches_platforms is None:
         return list(branches)
     by_platform = {

@@ -1,4 +1,4 @@
-"""Gradient of a batch whose streams are sharded over devices: one exchange adds up the parts.
+"""Gradient of a batch sharded over devices: one exchange adds the parts.
 
 Left to the compiler, every parameter of every layer is exchanged on its own, in the middle of the
 backward pass. Each exchange waits for the slowest device: between two processes on one machine they
@@ -21,7 +21,7 @@ from foretrace._recurrence.chunk import Carry
 def evaluate_sharded(
     mesh: Mesh, network: AbstractNetwork, carry: Carry | None, data: Data, **options: Any
 ) -> Evaluation:
-    """Return what `evaluate` returns for a batch, but for rounding.
+    """Return the result of `evaluate` for a sharded batch; the two differ by rounding alone.
 
     Args:
         mesh: one-dimensional device mesh; its size divides the batch.

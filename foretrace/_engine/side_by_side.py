@@ -77,13 +77,13 @@ def _run_one(
 
 
 def _of_cell(carry: Carry, layer: int, place: int) -> Carry:
-    """Return the carry of one cell, without the axis in front."""
+    """Return the carry of one cell without its leading axis."""
     e = None if carry.e is None else carry.e[layer][place]
     return jax.tree.map(lambda leaf: leaf[0], Carry(carry.h[layer][place], e))
 
 
 def _gathered(carries: list[list[Carry | None]]) -> Carry:
-    """Return the carry of all cells, with an axis of one in front."""
+    """Return the carry of all cells with a leading axis of size one."""
 
     def each(name: str) -> Any:
         found = tuple(tuple(getattr(carry, name) for carry in layer) for layer in carries)

@@ -1,4 +1,4 @@
-"""Which parameters a rule cannot train, read from the trace of one layer, not from numbers."""
+"""Parameters that a rule cannot train, read from the trace of one layer."""
 
 from functools import partial
 

@@ -71,7 +71,7 @@ def export(
 
     In C, parameters and optimiser are fields of a context, which the functions `NAME_init`,
     `NAME_step`, `NAME_predict` and `NAME_reset` work on. NAME is the file's name, with `_model`
-    behind it where C has this name already, as in `exp.c`.
+    after it where C has this name already, as in `exp.c`.
 
     Three files are written: the graph at `path`, and beside it the initial state
     (`.state.safetensors`) and a header (`.header.json`). They hold data only; nothing is executed
@@ -237,7 +237,7 @@ def _graph(
 
 
 def _header(graph: Graph, format: str, state_file: str) -> dict[str, Any]:
-    """Return the names, shapes and dtypes of a graph, in the order of its arguments and results."""
+    """Return names, shapes and dtypes of a graph's arguments and results, in order."""
     invars, outvars = graph.closed.jaxpr.invars, graph.closed.jaxpr.outvars
 
     def described(names: list[str], variables: Any) -> list[dict[str, Any]]:

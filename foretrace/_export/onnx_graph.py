@@ -12,7 +12,7 @@ from foretrace._graph.real_valued import NotExportable
 
 
 class _Value(NamedTuple):
-    """Name in the graph and its shape, which may be repeated to the variable's shape."""
+    """Name in the graph, and a shape that is broadcast to the variable's shape."""
 
     name: str
     shape: tuple[int, ...]
@@ -87,7 +87,7 @@ class _Graph:
             )
 
     def read(self, atom: Any) -> str:
-        """Return the name of a value in its whole shape."""
+        """Return the name of a value, broadcast to its full shape."""
         value = self._value(atom)
         if value.shape == tuple(atom.aval.shape):
             return value.name
@@ -100,7 +100,7 @@ class _Graph:
         return self.values[atom]
 
     def _together(self, eqn: Any) -> list[_Value]:
-        """Return an elementwise operation's operands, repeated only where NumPy would not."""
+        """Return an elementwise operation's operands, repeated if broadcasting fails."""
         operands = [self._value(atom) for atom in eqn.invars]
         whole = tuple(eqn.outvars[0].aval.shape)
         if np.broadcast_shapes(*(value.shape for value in operands)) != whole:
@@ -111,7 +111,7 @@ class _Graph:
         return operands
 
     def _repeatable(self, eqn: Any) -> _Value:
-        """Return an array with axes of one element where it is repeated."""
+        """Return an array with axes of size one where it is repeated."""
         shape, axes = eqn.params["shape"], eqn.params["broadcast_dimensions"]
         known = self._value(eqn.invars[0])
         ones = [1] * len(shape)

@@ -1,4 +1,4 @@
-"""The nodes of an ONNX graph while it is written: names, constants, and no node twice."""
+"""Nodes of an ONNX graph under construction, without duplicates."""
 
 import importlib
 from typing import Any

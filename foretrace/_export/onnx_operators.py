@@ -86,7 +86,7 @@ ELEMENTWISE: dict[str, Callable[..., str]] = {
 
 
 def reshaped(nodes: Nodes, x: str, old: tuple[int, ...], new: tuple[int, ...]) -> str:
-    """Return an array in another shape; itself if that is its own."""
+    """Return an array in another shape; unchanged if the shape is equal."""
     if tuple(old) == tuple(new):
         return x
     # A size of zero would be taken for "as before"; credit in depth has arrays without elements.
@@ -163,7 +163,7 @@ def _dot_general(nodes: Nodes, eqn: Any, a: str, b: str) -> str:
 
 
 def _picking(eqn: Any) -> tuple[Picking, list[int]]:
-    """Return the axes of a gather or a scatter, and those that are picked from, in order."""
+    """Return the axes of a gather or scatter, and the indexed axes in order."""
     found, shape = picking(eqn), eqn.invars[0].aval.shape
     front = sorted({*found.batching, *found.index_map})
     if {*found.whole} & {*front} or any(found.sizes[axis] != shape[axis] for axis in found.whole):
@@ -172,7 +172,7 @@ def _picking(eqn: Any) -> tuple[Picking, list[int]]:
 
 
 def _positions(nodes: Nodes, eqn: Any, indices: str, pick: Picking, front: list[int]) -> str:
-    """Return each element's position on the indexed axes, as GatherND and ScatterND take it."""
+    """Return each element's position on the indexed axes, for GatherND and ScatterND."""
     shape = eqn.invars[1].aval.shape
     columns, wide = [], nodes.add("Cast", indices, to=nodes.dtype(np.int64))
     for axis in front:
@@ -211,7 +211,7 @@ def _scatter_add(nodes: Nodes, eqn: Any, x: str, indices: str, updates: str) -> 
 
 
 def _behind(elements: Any, pick: Picking) -> list[int]:
-    """Return the axes of elements, those of windows last."""
+    """Return the axes of elements, with window axes last."""
     axes = range(len(elements.aval.shape))
     return [*(axis for axis in axes if axis not in pick.window), *pick.window]
 

@@ -1,4 +1,4 @@
-"""What each operation on single elements is in C and in ONNX: one table."""
+"""One table of the elementwise operations in C and ONNX."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Which elements a gather reads and a scatter writes, in the terms of both."""
+"""The elements that a gather reads or a scatter writes."""
 
 from typing import Any, NamedTuple
 

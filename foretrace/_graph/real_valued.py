@@ -29,7 +29,7 @@ class Pair(NamedTuple):
 
 
 class NotExportable(ValueError):
-    """An operation that has no form in a plain graph of real numbers."""
+    """An operation that cannot be written as a plain graph of real numbers."""
 
 
 def real_valued(
@@ -181,7 +181,7 @@ def _padded(value: Array, filling: Array, padding_config: Sequence[tuple]) -> Ar
 
 
 def _lengthened(value: Array, filling: Array, axis: int, low: int, high: int) -> Array:
-    """Return an array with equal elements before and behind it along an axis."""
+    """Return an array with equal elements added at both ends of an axis."""
     parts = [
         lax.broadcast(filling, (*value.shape[:axis], int(size), *value.shape[axis + 1 :]))
         for size in (low, high)

@@ -45,7 +45,7 @@ class Graph(NamedTuple):
 
     @property
     def outputs(self) -> list[str]:
-        """Names of the results; the next state has the names of the state behind `NEXT`."""
+        """Names of the results; the next state's names have the prefix `NEXT`."""
         return [*self.results, *(NEXT + name for name in self.state)]
 
 
@@ -153,7 +153,7 @@ def traced_graph(
 
 
 def _real_arrays(name: str, leaf: Array) -> dict[str, Array]:
-    """Return an array by its name, a complex one as its two parts."""
+    """Return an array under its name; a complex one as its two parts."""
     is_complex = jnp.iscomplexobj(leaf)
     return {f"{name}.re": leaf.real, f"{name}.im": leaf.imag} if is_complex else {name: leaf}
 
@@ -164,7 +164,7 @@ def _shape_of(value: Any) -> jax.ShapeDtypeStruct:
 
 
 def _target(learner: Learner, dtype: Any) -> jax.ShapeDtypeStruct:
-    """Return the targets that the loss takes: as many numbers as there are outputs, or a class."""
+    """Return the target's shape for the loss: one number for each output, or a class."""
     output = jax.ShapeDtypeStruct((learner.network.output_size,), dtype)
     for target in (output, jax.ShapeDtypeStruct((), jnp.int32)):
         try:
@@ -187,7 +187,7 @@ def _check_network(network: AbstractNetwork) -> None:
 
 
 def check_learner(learner: Learner) -> None:
-    """Raise a ValueError that names what keeps the learning step from being a plain graph."""
+    """Raise a ValueError that names the reason why a learning step is no plain graph."""
     _check_network(learner.network)
     masks = jax.eval_shape(learner.network.dropout_masks, jax.random.key(0))
     for what, is_set in {

@@ -21,7 +21,7 @@ from foretrace.heads import LeastSquares
 
 
 def check_options(learner: Options) -> None:
-    """Raise a ValueError that names the option that is wrong, and what would be right."""
+    """Raise a ValueError that names the wrong option and the accepted values."""
     batch_size, mesh, rule = learner.batch_size, learner.mesh, learner.rule
     check_network("Learner", learner.network)
     if not all(callable(getattr(learner.optimizer, name, None)) for name in ("init", "update")):
@@ -65,7 +65,7 @@ def check_options(learner: Options) -> None:
 
 
 def warn_of_untrained(network: AbstractNetwork, rule: LearningRule) -> None:
-    """Warn the caller's caller of parameters that can receive no gradient under a rule."""
+    """Warn of parameters that receive no gradient under a rule; names the caller's line."""
     if names := untrained_parameters(network, rule):
         warnings.warn(
             f"under {rule} the gradient of {', '.join(names)} is structurally zero: these "
@@ -76,7 +76,7 @@ def warn_of_untrained(network: AbstractNetwork, rule: LearningRule) -> None:
 
 
 def _check_rows(learner: Options) -> None:
-    """Raise a ValueError for an option that has no meaning where every row is a step of its own."""
+    """Raise a ValueError for an option that has no effect in learning row by row."""
     owner = "ft.kalman" if isinstance(learner.optimizer, Kalman) else "a head by least squares"
     for name in ("accumulate", "whole_sequences", "mean_loss", "mesh"):
         if getattr(learner, name) not in (None, False):
@@ -97,7 +97,7 @@ def _check_rows(learner: Options) -> None:
 
 
 def _check_weights(mask: Any) -> None:
-    """Raise a ValueError for a negative weight, which no observation has. Traced arrays pass."""
+    """Raise a ValueError for a negative weight. Traced arrays are accepted."""
     if isinstance(mask, jax.core.Tracer):
         return
     negative = np.argwhere(np.asarray(mask, np.float64) < 0)
@@ -141,7 +141,7 @@ def check_call(
 
 
 def check_state(own: LearnerState, given: LearnerState) -> None:
-    """Raise a ValueError that names the first part of a state that differs from the learner's own.
+    """Raise a ValueError that names the first part of a state that does not fit the learner.
 
     It is called while a program is traced, once for each shape, so that a call pays nothing for it.
     """
@@ -161,7 +161,7 @@ def check_state(own: LearnerState, given: LearnerState) -> None:
 
 
 def _kinds(state: LearnerState) -> dict[str, str]:
-    """Return dtype and shape of each array by its name; PRNG keys of every kind are alike."""
+    """Return dtype and shape of each array by name; all kinds of PRNG keys count as equal."""
     name = partial(jax.tree_util.keystr, simple=True, separator=".")
     return {
         name(path): f"{'key' if is_key(leaf) else leaf.dtype}{list(leaf.shape)}"

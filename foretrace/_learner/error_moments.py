@@ -1,4 +1,4 @@
-"""Moments of the errors of predictions: their size, and how much of an error the next repeats."""
+"""Moments of prediction errors: their size and their correlation from row to row."""
 
 from typing import Any, NamedTuple
 
@@ -44,7 +44,7 @@ def init_errors(streams: int, outputs: int, dtype: Any = None) -> Errors:
 
 
 def clipped(errors: Errors, found: Float[Array, "B O"]) -> Float[Array, "B O"]:
-    """Return errors, clipped at three roots of the mean square of those before."""
+    """Return errors, clipped at three times the RMS of earlier errors."""
     limit = jnp.where(errors.num_labels < FIRST, jnp.inf, LARGEST * jnp.sqrt(variance(errors)))
     return jnp.clip(found, -limit, limit)
 
@@ -78,7 +78,7 @@ def variance(errors: Errors) -> Float[Array, ""]:
 
 
 def repetition(mean_square: Float[Array, "*O"], lagged: Float[Array, "*O"]) -> Float[Array, "*O"]:
-    """Return `(1 + rho) / (1 - rho)`: how many labels say as much as one independent label.
+    """Return `(1 + rho) / (1 - rho)`, the number of labels that equal one independent label.
 
     rho is the correlation of an error with the one before, in [0, 0.99].
 

@@ -1,4 +1,4 @@
-"""Train a network on arrays: shuffled batches, a validation share, early stopping."""
+"""Train a network on arrays, with shuffled batches, a validation share and early stopping."""
 
 import math
 import warnings
@@ -22,7 +22,7 @@ from foretrace._types import Array, Float, PRNGKeyArray
 
 
 class Fit(NamedTuple):
-    """What `fit` returns.
+    """Result of `fit`.
 
     Args:
         network: network of the epoch with the lowest validation loss, or of the last epoch without

@@ -1,4 +1,4 @@
-"""A watch over the loss of a stream: has learning lost a level that it had held for long?"""
+"""Detection of forgetting: the loss of a stream stays above a level that it had held."""
 
 import math
 import warnings
@@ -46,7 +46,7 @@ class LossWatch:
         return [self.least, [*self.means], [*self.lows], self.held, self.told, self._block]
 
     def restore(self, state: list[Any]) -> None:
-        """Restore what `to_json` returned."""
+        """Restore the state from the result of `to_json`."""
         self.least, means, lows, self.held, self.told, self._block = state
         self.means: deque[float] = deque(means, maxlen=HELD)
         self.lows: deque[float] = deque(lows, maxlen=HELD)

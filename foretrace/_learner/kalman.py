@@ -117,7 +117,7 @@ class Kalman:
         known: Bool[Array, "B"],
         late: Any = 0.0,
     ) -> tuple[list[Float[Array, "M p"]], KalmanState]:
-        """Return the change of every node's parameters, and the state after a step.
+        """Return the update of every node's parameters, and the state after it.
 
         Args:
             state: covariances before the step.

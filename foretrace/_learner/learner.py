@@ -192,7 +192,7 @@ class Learner(Options):
     def run(
         self, state: LearnerState, stream: Iterable[tuple[Any, Any]]
     ) -> Iterator[tuple[LearnerState, Info]]:
-        """Learn from each element of a stream in turn; give back what `step` returns.
+        """Learn from each element of a stream in turn; yield the results of `step`.
 
         Args:
             state: state from `init` or an earlier call.
@@ -249,7 +249,7 @@ class Learner(Options):
             state: state from `init` or `step`.
             x: inputs of the chunk.
             reset: booleans that say which steps start an episode.
-            sensitivity: True to advance the sensitivities, so that learning may go on behind it
+            sensitivity: True to advance the sensitivities, so that learning may continue after it
                 exactly. Without them a call costs only the forward pass; later gradients then lack
                 earlier steps.
 
@@ -282,7 +282,7 @@ class Learner(Options):
     def init_carry(
         self, network: AbstractNetwork, batch_size: int | None, key: PRNGKeyArray | None = None
     ) -> Carry:
-        """Return the carry of a stream before its first step, as this learner keeps it."""
+        """Return this learner's carry of a stream before its first step."""
         return init_carry(network, self.rule, batch_size, key=key)
 
     def _traced_step(
@@ -323,7 +323,7 @@ class Learner(Options):
         )
 
     def _ended(self, state: LearnerState, key: PRNGKeyArray) -> LearnerState:
-        """Return the state before the next sequence, whether or not the last one was refused."""
+        """Return the state before the next sequence, also after a refused one."""
         return state._replace(
             carry=self.fresh_carry(state.network, key),
             grads=jax.tree.map(jnp.zeros_like, state.grads),

@@ -49,7 +49,7 @@ class Classes:
 
 
 def measurement_of(loss: Any) -> Numbers | Classes:
-    """Return what predictions are under a loss.
+    """Return the kind of predictions of a loss.
 
     Raises:
         ValueError: a loss without errors that a second-order step or least squares could take.

@@ -2,7 +2,7 @@
 
 In a recurrent layer, a node is one module, with all parameters of its recurrence and of its own
 part of the readout. Elsewhere it is one unit: a row of a weight matrix with its bias. Nodes of
-equal shape lie behind each other, so that all of them are updated at once.
+equal shape lie one after another, so that all of them are updated at once.
 """
 
 import math
@@ -28,7 +28,7 @@ class NodeGroup(NamedTuple):
 
 
 def node_groups(network: PyTree, held: PyTree[bool]) -> tuple[NodeGroup, ...]:
-    """Return the nodes of a network, without the parameters that are held.
+    """Return the nodes of a network, without its frozen parameters.
 
     Args:
         network: network, or its shapes.
@@ -78,7 +78,7 @@ def scattered(
 
 
 def _node_of(network: PyTree, path: tuple, leaf: Any) -> tuple[Any, ...]:
-    """Return what identifies the nodes that a leaf belongs to, their leading axes last."""
+    """Return a key for the nodes that a leaf belongs to, and its order of axes."""
     # The blocks of a network are stacked.
     stacked = 1 if getattr(path[0], "name", None) == "blocks" else 0
     front = leaf.shape[: stacked + 1]

@@ -1,4 +1,4 @@
-"""The paper's optimiser from Optax parts, and a bound for any optimiser."""
+"""The paper's optimiser, built from Optax, with packed moments."""
 
 from functools import partial
 from typing import Any
@@ -109,7 +109,7 @@ def packing_of(params: Any) -> Packing:
 
 
 def _packed(inner: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Apply a transformation that does not look at the parameters, to packed updates."""
+    """Apply a transformation that does not read the parameters to packed updates."""
 
     def init(params: Any) -> Any:
         return inner.init(packing_of(params).pack(params))
@@ -123,7 +123,7 @@ def _packed(inner: optax.GradientTransformation) -> optax.GradientTransformation
 
 
 def _clipped(most: float) -> optax.GradientTransformation:
-    """Return Optax's `clip_by_global_norm` as one factor, without a pass over memory."""
+    """Return Optax's `clip_by_global_norm` as one factor, without another pass over memory."""
 
     def update(updates: Any, state: Any, params: Any = None) -> tuple[Any, Any]:
         factor = jnp.minimum(1, most / optax.tree.norm(updates))
@@ -133,7 +133,7 @@ def _clipped(most: float) -> optax.GradientTransformation:
 
 
 def schedule(learning_rate: float, *, steps: int | None, warmup_steps: int = 0) -> optax.Schedule:
-    """Return the rate after each number of updates: warm-up, then cosine, zero at `steps`.
+    """Return the learning rate as a function of the update: warm-up, then cosine to zero.
 
     Raises:
         ValueError: negative warm-up, or one that is not shorter than the run.
@@ -157,7 +157,7 @@ def schedule(learning_rate: float, *, steps: int | None, warmup_steps: int = 0) 
 
 
 def is_slow(params: AbstractNetwork, wanted: bool = True) -> PyTree[bool]:
-    """Return for every parameter of a network, or of a gradient, whether a cell calls it slow.
+    """Return for each parameter whether its cell marks it as slow.
 
     Args:
         params: network, or a gradient of it.

@@ -1,4 +1,4 @@
-"""Options of a learner, as its parts read them."""
+"""Options of a learner, shared by its parts."""
 
 from typing import Any
 
@@ -13,7 +13,7 @@ from foretrace.heads import LeastSquares
 
 
 class Options:
-    """Options of a learner, which `Learner` explains, and how it learns by them."""
+    """Options of a learner, documented in `Learner`."""
 
     network: Any
     rule: LearningRule
@@ -30,7 +30,7 @@ class Options:
 
     @property
     def learns_rows(self) -> bool:
-        """Whether every row is a step of its own."""
+        """Whether the learner learns row by row."""
         return self.head is not None or isinstance(self.optimizer, Kalman)
 
     def trains_encoder(self, steps: int) -> bool:

@@ -1,6 +1,6 @@
-"""A tree of arrays as few arrays: each argument of a compiled program costs about 1 us.
+"""Pack a tree into few arrays: each argument of a compiled program costs about 1 us.
 
-Small arrays lie behind each other in one vector for each dtype. Larger ones stay as they are, so
+Small arrays lie one after another in one vector for each dtype. Larger ones stay as they are, so
 that a program changes them in place. PRNG keys stay as they are too. An optimiser packs its moments
 in the same way, which spares dozens of small operations at each step of a small network.
 """
@@ -34,7 +34,7 @@ class Packed(NamedTuple):
 
 
 class Packing:
-    """Turn trees of one structure into few arrays and back, also inside of a compiled program.
+    """Pack trees of one structure into few arrays, and unpack them, also in compiled programs.
 
     Args:
         like: tree of arrays, or of their shapes.
@@ -71,7 +71,7 @@ class Packing:
         return Packed(tuple(large), tuple(vectors))
 
     def _split(self, leaves: list[Any]) -> list[list[Any]]:
-        """Return the leaves that stay as they are, and those that are put into vectors."""
+        """Return the leaves that are kept, and the ones that are joined to vectors."""
         pairs = [*zip(leaves, self._is_large, strict=True)]
         return [[leaf for leaf, large in pairs if large == wanted] for wanted in (True, False)]
 
@@ -89,7 +89,7 @@ class Packing:
         return jax.tree.unflatten(self._tree, leaves)
 
     def taking_packed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return a function that does the same, and whose first argument, a tree, may be packed."""
+        """Return the function with a first argument that may be a packed tree."""
 
         @functools.wraps(function)
         def taking(tree: Any, *more: Any) -> Any:
@@ -100,7 +100,7 @@ class Packing:
     def keeping_packed(
         self, function: Callable[..., tuple[Any, Any]]
     ) -> Callable[..., tuple[Any, Any]]:
-        """Return a function that does the same, and whose first argument, a tree, may be packed.
+        """Return the function with a first argument that may be a packed tree.
 
         If it gets the tree packed, it returns the next tree packed.
 
@@ -119,14 +119,14 @@ class Packing:
 
 
 def _behind(arrays: list[Array]) -> Array:
-    """Return arrays as one vector; outside of a program by NumPy, which has nothing to compile."""
+    """Return arrays as one vector; NumPy joins them outside of a compiled program."""
     if any(isinstance(array, jax.core.Tracer) for array in arrays):
         return jnp.concatenate([array.ravel() for array in arrays])
     return _copied(np.concatenate([np.ravel(array) for array in arrays]))
 
 
 def _part(vector: Array, first: int, end: int, shape: tuple[int, ...]) -> Array:
-    """Return a part of a vector in its shape."""
+    """Return a slice of a vector in its original shape."""
     if isinstance(vector, jax.core.Tracer):
         return vector[first:end].reshape(shape)
     return _copied(np.asarray(vector)[first:end].reshape(shape))

@@ -32,7 +32,7 @@ from foretrace.heads import HeadState
 
 
 class Seen(NamedTuple):
-    """What may be looked at after rows.
+    """Values of rows for inspection.
 
     Args:
         loss: weighted loss, the mean over streams.
@@ -47,7 +47,7 @@ class Seen(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """Values of a row between input and output, closed to the derivative.
+    """Intermediate values of a row, not differentiated.
 
     Args:
         features: features that were read.
@@ -69,7 +69,7 @@ class Passed(NamedTuple):
 
 
 class Rows:
-    """Learning row by row: predicted, then learned by a second-order step, least squares, or both.
+    """Learning row by row: a second-order step, least squares, or both.
 
     A row is a chunk of one step, whose mask holds weights: 0 without a label.
 
@@ -89,7 +89,7 @@ class Rows:
             self.optimizer = holding(self.optimizer, held)
 
     def init(self, network: AbstractNetwork) -> tuple[Any, HeadState | None, Errors]:
-        """Return the first states of optimiser and head, and moments of no errors."""
+        """Return the initial states of optimiser and head, and empty moments."""
         sizes = network.feature_size, self.output_size, network.dtype
         head = None if self.head is None else self.head.init(*sizes)
         errors = init_errors(self.batch_size or 1, self.output_size, network.dtype)
@@ -103,7 +103,7 @@ class Rows:
         return lambda f: self.measurement.outputs(scores(f), sharpness)
 
     def learn(self, state: LearnerState, data: Data, *, end: bool) -> tuple[Any, Info, bool]:
-        """Learn the rows of a chunk, one after the other; return what `Chunks.learn` returns."""
+        """Learn from the rows of a chunk in turn; return the results of `Chunks.learn`."""
         assert data.ys is not None, "rows are learned with their targets"
         # Targets that do not fit are the loss's own error.
         time, output = data.xs.ndim - 2, jax.ShapeDtypeStruct((self.output_size,), data.xs.dtype)
@@ -147,7 +147,7 @@ class Rows:
         return after, Info(losses.sum(), outputs, norm(gradient), norm(moved), kept), False
 
     def unlabelled_row(self, before: LearnerState, row: Data) -> tuple[LearnerState, Seen]:
-        """Move states and sensitivities over one row of every stream."""
+        """Advance states and sensitivities by one row of every stream, without learning."""
         read = self.read(before.network, before.head)
         outputs, after = run(before.network, before.carry, row, rule=self.rule, readout=read)
         none = jax.tree.map(jnp.zeros_like, self._parameters(before.network))
@@ -184,7 +184,7 @@ class Rows:
     def _differentiate(
         self, network: AbstractNetwork, head: HeadState | None, carry: Carry, row: Data
     ) -> tuple[PyTree[Array], Passed]:
-        """Return the Jacobian of the predictions of one stream, and what its row went through."""
+        """Return the Jacobian of one stream's predictions, and its row's values."""
         assert row.ys is not None and row.mask is not None
         measurement, y, weight = self.measurement, row.ys[0], row.mask[0]
 
@@ -209,14 +209,14 @@ class Rows:
         return jacobian, passed
 
     def _loss(self, outputs: Float[Array, "B O"], passed: Passed) -> Float[Array, ""]:
-        """Return the mean over streams of the weighted loss; without a label it may be anything."""
+        """Return the mean over streams of the weighted loss; undefined without a label."""
         losses = jax.vmap(self.loss)(outputs, passed.y)
         return jnp.where(passed.weight > 0, losses * passed.weight, 0.0).mean()
 
     def _first_order(
         self, before: LearnerState, jacobian: PyTree[Array], passed: Passed, found: Array
     ) -> tuple[LearnerState, Any]:
-        """Give an Optax optimiser the gradient of the loss, the head being a constant."""
+        """Update by an Optax optimiser, with the head held constant."""
         assert self.head is not None
         sharpness = self.head.sharpness
 
@@ -235,7 +235,7 @@ class Rows:
     def _second_order(
         self, before: LearnerState, jacobian: PyTree[Array], passed: Passed, found: Array
     ) -> tuple[LearnerState, Any]:
-        """Give the filter the Jacobian and the errors, each row times the root of its weight."""
+        """Update by the Kalman filter, with rows scaled by the root of their weight."""
         root = jnp.sqrt(passed.weight)
         nodes = [
             (jnp.expand_dims(root, (1, 2, 3)) * each).reshape(-1, *each.shape[2:])

@@ -11,7 +11,7 @@ from foretrace.heads import HeadState
 
 
 class LearnerState(NamedTuple):
-    """Everything that learning changes. `foretrace.save` writes it, and nothing else is needed.
+    """The complete state of learning, which `foretrace.save` writes.
 
     Args:
         network: network with its parameters.
@@ -42,7 +42,7 @@ class LearnerState(NamedTuple):
 
 
 class Info(NamedTuple):
-    """What may be looked at after a step; nothing of it is needed to go on.
+    """Measurements of a step; none is needed to continue.
 
     Args:
         loss: `sum_t mask_t * loss_t`, the sum over the steps of the call, averaged over streams;
@@ -66,7 +66,7 @@ class Info(NamedTuple):
 def choose(
     accepted: Bool[Array, ""], counted: Bool[Array, ""], after: LearnerState, before: LearnerState
 ) -> LearnerState:
-    """Return the next state, chosen leaf by leaf without a branch: a refused call leaves no trace.
+    """Return the new state, or the old one for a refused call, chosen leaf by leaf.
 
     Args:
         accepted: whether the call is accepted.

@@ -1,4 +1,4 @@
-"""Compile a C program once, with the machine's compiler or the wheel `ziglang`."""
+"""Compile a C program once, by the system's compiler or the wheel `ziglang`."""
 
 import atexit
 import contextlib
@@ -66,7 +66,7 @@ def find_compiler(required: bool = True) -> list[str]:
 
 
 def _command_in(given: str) -> list[str]:
-    """Return the command in the variable CC, its program by the whole path."""
+    """Return the command in the variable CC, with the full path of its program."""
     try:
         words = shlex.split(given)
     except ValueError:  # a quotation without an end
@@ -81,7 +81,7 @@ def _command_in(given: str) -> list[str]:
 
 
 def code_size(source: Path, compiler: list[str]) -> int | None:
-    """Return the bytes of code and constants of a C file, compiled for size. None if unknown.
+    """Return the size of code and constants of a C file, compiled for size; None if unknown.
 
     It is unknown without a compiler, or without the program `size` that comes with one.
     """
@@ -99,7 +99,7 @@ def code_size(source: Path, compiler: list[str]) -> int | None:
 
 
 def compiled(source: str, header: str, name: str) -> ctypes.CDLL:
-    """Return a loaded program, compiled unless its text was compiled before on such a machine.
+    """Return a loaded program; its text is compiled once for each kind of machine.
 
     Args:
         source: text of the C file.
@@ -161,7 +161,7 @@ def _private_folder(reason: str) -> Path:
 
 
 def _kept(folder: Path, key: str) -> Path | None:
-    """Return the program of a key that is whole and nobody else can have written. None if none.
+    """Return the stored program of a key if it is complete and safe; None otherwise.
 
     The name of a file ends with the digest of its bytes: a cut file would end the process.
     """

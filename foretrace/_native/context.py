@@ -55,7 +55,7 @@ class Context:
         return self._place(leaf).reshape(leaf.value.shape).copy()
 
     def _place(self, leaf: Leaf) -> np.ndarray:
-        """Return the present value of a state, as a view of the struct."""
+        """Return the present value of a state as a view into the struct."""
         array = np.ctypeslib.as_array(getattr(self._struct, leaf.field)).view(leaf.value.dtype)
         start = leaf.offset + (len(array) // 2 if leaf.twice and self._struct.now[0] else 0)
         return array[start : start + leaf.value.size]

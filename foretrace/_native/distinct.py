@@ -1,4 +1,4 @@
-"""A graph whose equations each compute something else."""
+"""Removal of repeated equations from a graph."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,7 +10,7 @@ from foretrace._graph.step import Graph
 
 
 def distinct(graph: Graph) -> Graph:
-    """Return a graph with repeated equations once, and without those that return an operand.
+    """Return a graph without repeated equations and without operations that do nothing.
 
     Other formats leave this to the programs that run them.
     """
@@ -40,7 +40,7 @@ def distinct(graph: Graph) -> Graph:
 
 
 def _alias(name: str, atoms: Sequence[Any]) -> Any:
-    """Return the operand that an operation returns as it is; None if it does something."""
+    """Return the operand if an operation does nothing to it; None otherwise."""
     if name == "select_n" and len({id(atom) for atom in atoms[1:]}) == 1:
         return atoms[1]
     if name == "and":

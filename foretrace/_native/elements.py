@@ -21,7 +21,7 @@ _HELPERS = {
 
 
 def suffix(dtype: Any) -> str:
-    """Return what the names of C functions end with for a floating-point type."""
+    """Return the suffix of C function names for a floating-point type."""
     return "f" if np.dtype(dtype) == np.float32 else ""
 
 
@@ -122,7 +122,7 @@ _OTHERS: dict[str, Callable[[Sequence[Expression], dict[str, Any], np.dtype], Ex
 
 
 def _known(name: str, operands: Sequence[Expression], out: np.dtype) -> Expression | None:
-    """Return what a sum with zero or a product with zero or one is; None for anything else."""
+    """Return the result of a sum with zero or a product with zero or one; None for others."""
     if not np.issubdtype(out, np.floating) or name not in ("add", "add_any", "sub", "mul", "neg"):
         return None
     numbers = [one.value if isinstance(one, Number) else None for one in operands]
@@ -140,7 +140,7 @@ def _known(name: str, operands: Sequence[Expression], out: np.dtype) -> Expressi
 def element(
     name: str, operands: Sequence[Expression], params: dict[str, Any], out: Any
 ) -> Expression:
-    """Return what an operation on single elements computes.
+    """Return the C expression of an elementwise operation.
 
     Raises:
         NotExportable: it is no such operation, or has no form in C for its type.

@@ -62,7 +62,7 @@ class Emitter:
         self._count = 0
 
     def scalar(self, array: Array) -> str | None:
-        """Return the name of a scratch array of one element, a variable. None for others."""
+        """Return the variable of a scratch array of one element; None for others."""
         if array.place != "scratch" or array.size != 1:
             return None
         if array not in self._names:
@@ -100,7 +100,7 @@ class Emitter:
     def _stored(
         self, group: Group, loop: Loop, names: list[str], known: dict[Load, str]
     ) -> list[str]:
-        """Return the statements that compute an element; what is read again becomes a variable."""
+        """Return the statements that compute an element; a value read again becomes a variable."""
         dtype = loop.target.array.dtype
         text = _as(dtype, self.text(loop.expression, names, known))
         inner = loop.target.array in group.inner
@@ -130,7 +130,7 @@ class Emitter:
         return block(names, loop.kept, body)
 
     def _adds_rows(self, loop: Loop) -> bool:
-        """Return whether rows are added up, whose elements lie beside each other."""
+        """Return whether a reduction adds contiguous rows."""
         if loop.combine != "sum" or not loop.kept:
             return False
         last, summed = len(loop.kept) - 1, len(loop.kept) + len(loop.reduced) - 1
@@ -144,7 +144,7 @@ class Emitter:
         )
 
     def _rows(self, loop: Loop, names: list[str], inner: list[str]) -> list[str]:
-        """Return loops that add up rows: a short one in variables, which stay in the registers."""
+        """Return loops that add rows; short rows are held in registers."""
         *outer, last = names
         size, kind = loop.kept[-1], c_type(loop.target.array.dtype)
         place = self.place(loop.target, names)
@@ -171,7 +171,7 @@ class Emitter:
         return [f"if ({inside}) {line}" if inside else line]
 
     def _places_of_largest(self, loop: Loop) -> list[str]:
-        """Return loops that keep the places of the largest elements, the first of equals first."""
+        """Return loops that find the places of the largest elements, ties in order."""
         *outer, count = loop.kept
         names, sign = _names("i", outer), ">" if loop.combine == "largest" else "<"
 
@@ -199,7 +199,7 @@ class Emitter:
     def place(
         self, load: Load, names: Sequence[str], known: Mapping[Load, str] = MappingProxyType({})
     ) -> str:
-        """Return an element of an array in C; loads that are known are variables."""
+        """Return an array element in C, or its variable."""
         scalar = self.scalar(load.array)
         if scalar is not None:
             return scalar
@@ -210,7 +210,7 @@ class Emitter:
         return f"{self.address(load.array)}[{index}]"
 
     def text(self, expression: Expression, names: Sequence[str], known: Mapping[Load, str]) -> str:
-        """Return an expression in C; loads that are known are variables."""
+        """Return an expression in C, with variables for loaded elements."""
         if isinstance(expression, Load):
             return known.get(expression) or self.place(expression, names, known)
         if isinstance(expression, Number):
@@ -235,7 +235,7 @@ def _read_by_others(group: Group, loop: Loop) -> bool:
 
 
 def _as(dtype: np.dtype, text: str) -> str:
-    """Return an expression in a type that C computes as int."""
+    """Return an expression, cast where C would compute it as int."""
     return f"({c_type(dtype)})({text})" if dtype.itemsize == 1 else text
 
 

@@ -1,4 +1,4 @@
-"""One element of an array as an expression of its index: what a loop of the C program computes.
+"""Expressions for one array element as a function of its index.
 
 An expression belongs to an index space, the shape of the array that it describes. Slicing,
 transposing, repeating or reshaping an array is then a change of strides of the loads in it, and
@@ -93,7 +93,7 @@ class Load(NamedTuple):
 
 
 class Number(NamedTuple):
-    """A number that is known now."""
+    """A constant."""
 
     value: Any
     dtype: np.dtype
@@ -127,7 +127,7 @@ Expression = Load | Number | Index | Apply
 
 
 class Value(NamedTuple):
-    """An array that is an expression of its index.
+    """An array given by an expression of its index.
 
     Args:
         expression: one element.
@@ -234,7 +234,7 @@ def sliced(
 
 
 def cut(value: Value, axis: int, start: int, size: int) -> Value:
-    """Return some elements along one axis, and all along the others."""
+    """Return a slice along one axis."""
     starts, sizes = [0] * len(value.shape), list(value.shape)
     starts[axis], sizes[axis] = start, size
     return sliced(value, tuple(starts), tuple(sizes), (1,) * len(sizes))
@@ -283,7 +283,7 @@ def _merged(strides: tuple[int, ...], sizes: tuple[int, ...]) -> int | None:
 
 
 def _groups(old: tuple[int, ...], new: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
-    """Return the smallest groups of old and new axes that hold the same elements."""
+    """Return the smallest groups of old and new axes with the same elements."""
     if 0 in old:
         return [(list(range(len(old))), list(range(len(new))))]
     groups, i, j = [], 0, 0

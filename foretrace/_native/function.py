@@ -66,7 +66,7 @@ class Layout:
         }
 
     def address(self, array: Array) -> str:
-        """Return the pointer to an array of the state: `k_` kept once, `s_` now, `n_` next."""
+        """Return the pointer to an array of the state: `k_` constant, `s_` present, `n_` next."""
         leaf = self._of[array]
         kind = "n" if array.place == "next" else "s" if leaf.twice else "k"
         return _moved(f"{kind}_{pool(array.dtype)}", leaf.offset)
@@ -100,7 +100,7 @@ def _makers(jaxpr: Any) -> dict[Any, Any]:
 
 
 def chosen(made: dict[Any, Any], flag: Any, old: Any, new: Any) -> Any:
-    """Return a state's value if the step counts. None if it does not stay as it is otherwise."""
+    """Return a state's new value if it is kept for refused steps; None otherwise."""
     eqn = _maker(made, new)
     if flag is None or eqn is None or eqn.primitive.name != "select_n" or len(eqn.invars) != 3:
         return None
@@ -219,7 +219,7 @@ def function(part: str, graph: Graph, layout: Layout, accepted: int | None = Non
 
 
 def _want(wanted: dict[Any, Array], made: dict[Any, Any], variable: Any, array: Array) -> None:
-    """Ask that a variable, or what it is only another shape of, is stored in an array."""
+    """Request that a variable, or the variable it reshapes, is stored in an array."""
     while (eqn := _maker(made, variable)) and eqn.primitive.name in (
         "reshape",
         "squeeze",
@@ -231,7 +231,7 @@ def _want(wanted: dict[Any, Array], made: dict[Any, Any], variable: Any, array: 
 
 
 def _read(loops: Sequence[Loop], later: Sequence[Array]) -> list[Loop]:
-    """Return the loops without those whose array nobody reads, as of a factor of zeros.
+    """Return the loops whose array is read.
 
     Args:
         loops: loops in their order.
@@ -246,7 +246,7 @@ def _read(loops: Sequence[Loop], later: Sequence[Array]) -> list[Loop]:
 
 
 def _late(lowering: Lowering, leaf: Leaf, value: Value) -> Loop:
-    """Return the loop that writes a state over its old value, after everything that reads it."""
+    """Return the loop that overwrites a state after its last reader."""
     reads_state = any(load.array.place == "state" for load in loads(value.expression))
     if cost(value.expression) or reads_state:
         # The place of the next value of a step is free while no step runs.

@@ -28,7 +28,7 @@ OF_STREAM = {
 
 
 def arguments(graph: Graph | None) -> dict[str, str]:
-    """Return the declaration of each argument of a function behind the context, by its name."""
+    """Return the declaration of each argument after the context, by name."""
     if graph is None:
         return {}
     results = zip(graph.results, graph.closed.jaxpr.outvars, strict=False)

@@ -8,7 +8,7 @@ from foretrace._native.expression import Number, Value, cut
 
 
 class Joined(NamedTuple):
-    """What `concatenate` and `pad` return, until someone needs it in one array.
+    """Result of `concatenate` or `pad` before it is stored in one array.
 
     Args:
         parts: arrays one after another.
@@ -21,7 +21,7 @@ class Joined(NamedTuple):
     shape: tuple[int, ...]
 
     def ends(self) -> list[int]:
-        """Return the place behind each part."""
+        """Return the end of each part."""
         return np.cumsum([part.shape[self.axis] for part in self.parts]).tolist()
 
     def has_zeros(self) -> bool:
@@ -29,7 +29,7 @@ class Joined(NamedTuple):
         return any(isinstance(p.expression, Number) and p.expression.value == 0 for p in self.parts)
 
     def part(self, start: int, size: int) -> Value | None:
-        """Return the elements from a place on, if they lie in one part."""
+        """Return the elements from a place on if they are in one part."""
         for one, end in zip(self.parts, self.ends(), strict=True):
             begin = end - one.shape[self.axis]
             if begin <= start and start + size <= end:

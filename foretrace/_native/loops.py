@@ -65,7 +65,7 @@ class Loop(NamedTuple):
 
 
 def simplified(loop: Loop) -> Loop:
-    """Return a loop without axes of one element, and with axes that follow one another as one."""
+    """Return a loop without axes of size one, with contiguous axes merged."""
     if loop.combine in ("running sum", "largest", "smallest"):
         return loop
     size = len(loop.kept)
@@ -90,7 +90,7 @@ def simplified(loop: Loop) -> Loop:
 
 
 def _groups(loop: Loop, axes: Any) -> list[list[int]]:
-    """Return the axes of more than one element, those together that can be one axis."""
+    """Return the axes of more than one element, grouped where they can be merged."""
     sizes = (*loop.kept, *loop.reduced)
     found: list[list[int]] = []
     for axis in axes:

@@ -1,4 +1,4 @@
-"""A traced step as loops: a value used once is computed in place, others in own loops.
+"""A traced step as loops: a value used once is inlined, other values get loops.
 
 view             slice, transpose, broadcast, reshape …    strides of loads, no code
 element          add, mul, exp …                           part of the loop that uses it
@@ -108,7 +108,7 @@ class Lowering:
         return Value(element(eqn.primitive.name, expressions, eqn.params, dtype), shape)
 
     def _of_parts(self, eqn: Any, read: Sequence[Value | Joined]) -> Joined | None:
-        """Return a function of joined arrays part by part, None where that saves no work."""
+        """Return a function of joined arrays, applied part by part; None if that saves no work."""
         out, name = eqn.outvars[0], eqn.primitive.name
         joined = [value for value in read if isinstance(value, Joined)]
         axis, ends = joined[0].axis, sorted({end for one in joined for end in one.ends()})
@@ -125,18 +125,18 @@ class Lowering:
         return Joined(tuple(parts), axis, out.aval.shape)
 
     def _spread(self, value: Value, shape: tuple[int, ...]) -> Value:
-        """Return a scalar, or an array with axes of one element, repeated in a shape."""
+        """Return a scalar, or an array with axes of size one, broadcast to a shape."""
         if value.shape == shape or isinstance(value.expression, Number):
             return Value(value.expression, shape)
         return self.repeated(value, shape, tuple(range(len(value.shape))))
 
     def repeated(self, value: Value, shape: tuple[int, ...], dimensions: tuple[int, ...]) -> Value:
-        """Return an array repeated along new axes, stored first if it costs something."""
+        """Return an array repeated along new axes; an expensive one is stored first."""
         times = math.prod(shape) // max(math.prod(value.shape), 1)
         return broadcast(self.cheap(value, times), shape, dimensions)
 
     def stored_if_needed(self, variable: Any, value: Value) -> Value:
-        """Return a value as it is if it is cheap or used once, else from an array."""
+        """Return a value inline if it is cheap or used once, else from a stored array."""
         if variable not in self.wanted and self.uses[variable] <= _worth(value):
             return value
         return self.stored(value, self.target(variable))
@@ -163,12 +163,12 @@ class Lowering:
         return Array(math.prod(value.shape), dtype_of(value.expression), "scratch")
 
     def add(self, loop: Loop) -> None:
-        """Append a loop, without axes that it does not need."""
+        """Append a simplified loop."""
         if loop.num_elements:
             self.loops.append(simplified(loop))
 
     def operand(self, atom: Any) -> Value | Joined:
-        """Return an operand as it is: one array, or joined parts."""
+        """Return an operand without storing it: one array, or joined parts."""
         return self.read(atom) if isinstance(atom, core.Literal) else self.values[atom]
 
     def read(self, atom: Any) -> Value:
@@ -199,7 +199,7 @@ class Lowering:
         return found
 
     def cheap(self, value: Value, times: int) -> Value:
-        """Return a value that may be read several times: stored, unless it costs little."""
+        """Return a value for several reads; an expensive one is stored."""
         return self.stored(value) if times > 1 and cost(value.expression) > 0 else value
 
 
@@ -214,7 +214,7 @@ def _part(value: Value | Joined, axis: int, start: int, end: int) -> Value:
 
 
 def _worth(value: Value) -> float:
-    """Return how often a value may be computed before it is cheaper to store it.
+    """Return the number of uses from which storing a value is cheaper.
 
     An outer product is read from two short arrays; stored, it would fill the memory.
     """
@@ -234,7 +234,7 @@ def _constant(value: np.ndarray) -> Value:
 
 
 def _uses(jaxpr: Any) -> Counter[Any]:
-    """Return how often each variable is computed if not stored; a view counts its readers."""
+    """Return the number of uses of each variable; a view counts its readers."""
     uses: Counter[Any] = Counter(
         atom for atom in jaxpr.outvars if not isinstance(atom, core.Literal)
     )

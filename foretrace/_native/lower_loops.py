@@ -92,7 +92,7 @@ def _dot_general(lowering: Lowering, eqn: Any) -> Value | Joined:
 
 
 def _rows_chosen(eqn: Any, a: Value, b: Value) -> Joined | None:
-    """Return the product with a known matrix of zeros and units: chosen rows, and zeros.
+    """Return the product with a constant matrix of zeros and ones as selected rows.
 
     The derivative of a real part is such a matrix. None for any other product.
     """
@@ -118,7 +118,7 @@ def _rows_chosen(eqn: Any, a: Value, b: Value) -> Joined | None:
 
 
 def _runs(matrix: np.ndarray) -> list[tuple[int | None, int]] | None:
-    """Return unit matrices' first columns (None for zeros) and rows. None for other matrices."""
+    """Return the unit blocks of a constant matrix; None if it has other blocks."""
     ones = [np.flatnonzero(row) for row in matrix]
     if any(
         len(at) > 1 or (len(at) and row[at[0]] != 1) for at, row in zip(ones, matrix, strict=True)
@@ -152,7 +152,7 @@ def _of_parts(lowering: Lowering, eqn: Any, joined: Joined, side: int) -> Joined
 
 
 def _sum_of_parts(lowering: Lowering, eqn: Any, joined: Joined, side: int) -> Value:
-    """Return the sum of products with each part of a matrix joined along a summed axis."""
+    """Return the sum of the products with each part of a joined matrix."""
     sums = eqn.params["dimension_numbers"][0]
     along = sums[1 - side][list(sums[side]).index(joined.axis)]
     atom, products = eqn.invars[1 - side], []

@@ -1,4 +1,4 @@
-"""Operations that only move elements."""
+"""Operations that move elements without computing."""
 
 from typing import Any
 

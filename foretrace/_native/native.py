@@ -72,7 +72,7 @@ class Native:
         )
 
     def step(self, x: Any, y: Any) -> NativeStep:
-        """Learn from a row and its target, (I,) and as the loss takes it.
+        """Learn from a row of shape (I,) and its target.
 
         Raises:
             TypeError, ValueError: an input or a target of another shape or type, or a label that is
@@ -86,7 +86,7 @@ class Native:
         return NativeStep(self._outputs.copy(), result.loss, bool(result.accepted))
 
     def _check_label(self, y: np.ndarray) -> None:
-        """Raise the error of `Learner.step` for a label that is no class, as it was given."""
+        """Raise the error of `Learner.step` for an invalid label."""
         network, loss = self._learner.network, self._learner.loss
         if y.dtype.kind not in "iu":
             if y.shape == self._y.shape and y.dtype.kind in "bf":
@@ -106,7 +106,7 @@ class Native:
             self._passed.add(number)
 
     def predict(self, x: Any) -> np.ndarray:
-        """Return the outputs for the next row and move on; sensitivities are advanced.
+        """Return the outputs for the next row and advance states and sensitivities.
 
         Raises:
             ValueError: an input of another shape.
@@ -122,7 +122,7 @@ class Native:
     def state(self) -> LearnerState:
         """Return a copy of the state, with which `Learner.step` continues.
 
-        Its key is the given state's: a native step draws nothing.
+        Its PRNG key is unchanged, since a native step draws no random numbers.
         """
         return self._context.state()._replace(key=self._key)
 

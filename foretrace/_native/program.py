@@ -184,7 +184,7 @@ def _used(definitions: list[tuple[str, str]], text: list[str]) -> list[str]:
 
 
 def _init(name: str, layout: Layout) -> list[str]:
-    """Return the first values of the states, and the function that begins with them."""
+    """Return the initial states, and the function that sets them."""
     numbers, lines = [], [f"void {name}_init({name} *ctx)", "{", "    memset(ctx, 0, sizeof *ctx);"]
     for place, leaf in enumerate(layout.leaves):
         first, to = f"initial{place}", f"ctx->{leaf.field} + {leaf.offset}"

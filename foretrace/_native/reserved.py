@@ -1,4 +1,4 @@
-"""Names that mean something in C already, so that no type of a program can have them."""
+"""Names that are reserved in C."""
 
 import re
 

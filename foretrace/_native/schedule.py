@@ -1,4 +1,4 @@
-"""Loops over the same range together, and memory for values that outlive one."""
+"""Fusion of loops over the same range, and memory for values that outlive one."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -14,7 +14,7 @@ MAX_TOGETHER = 32
 
 
 class Group(NamedTuple):
-    """Loops that run as one.
+    """Loops that are fused.
 
     Args:
         loops: the loops, in the order of their statements.
@@ -26,7 +26,7 @@ class Group(NamedTuple):
 
 
 def grouped(loops: Sequence[Loop], read_later: Iterable[Array] = ()) -> list[Group]:
-    """Return loops in groups that share a range and some arrays, in their order.
+    """Return loops in groups that share a range and arrays, in order.
 
     Args:
         loops: loops in an order in which they can run.
@@ -139,7 +139,7 @@ def _inner(
     readers: dict[Array, list[int]],
     writers: dict[Array, list[int]],
 ) -> Iterable[Array]:
-    """Yield the arrays that are written and read in a group alone, element by element."""
+    """Yield the arrays that are used inside one group alone, element by element."""
     members = set(group)
     if _extent(loops[group[0]]) is None:
         return

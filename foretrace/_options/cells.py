@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import re
 import typing
 from typing import Annotated, Any, ClassVar, Literal
 
@@ -42,7 +43,7 @@ class AbstractCellConfig:
         check_types(self)
 
     def factory(self) -> MakeCell:
-        """Return what makes the cell."""
+        """Return the function that makes the cell."""
         return self.cell.factory(**vars(self))
 
 
@@ -80,14 +81,14 @@ FLAT = ConstructorRegistry()
 
 
 class _Absent:
-    """What stands for an option that is not given, because None is a value of some options."""
+    """Marker of an option that is not given, because None is a value of some options."""
 
 
 _ABSENT = _Absent()
 
 
 def _or_none(kind: Any) -> Any:
-    """Return a type and None, as one that tells None from an option that is not given."""
+    """Return a type that tells None from an option that is not given."""
     members = typing.get_args(_Absent | kind)
     return typing.Union[tuple(member for member in members if member is not type(None))]  # noqa: UP007
 
@@ -104,6 +105,24 @@ def _as_none(info: Any) -> PrimitiveConstructorSpec[Any] | None:
         str_from_instance=lambda value: ["None"],
         choices=("None",),
     )
+
+
+def _described(option: str, present: AbstractCellConfig) -> str:
+    """Return what an option does, the cells that have it, and its default for each."""
+    about, cells_of = "", dict[str, list[str]]()
+    for name in OPTIONS[option][1]:
+        kind = BY_NAME[name]
+        text = inspect.getdoc(kind.cell) or ""
+        found = re.search(rf"^    {option}: (.*?)(?=^    \w|\n\n|\Z)", text, re.M | re.DOTALL)
+        said, _, unset = " ".join(found[1].split() if found else ()).partition(" Default: ")
+        about = about or said.partition(". ")[0].rstrip(".")
+        value = getattr(present if type(present) is kind else kind(), option)
+        words = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
+        words = re.split(r"[.;:,](?= |$)", unset)[0] if value is None else words
+        cells_of.setdefault(words, []).append(name)
+    several = len(cells_of) > 1
+    defaults = (f"{one} for {', '.join(of)}" if several else one for one, of in cells_of.items())
+    return f"{about}; for {', '.join(OPTIONS[option][1])}. Default: {'; '.join(defaults)}."
 
 
 @FLAT.struct_rule
@@ -132,8 +151,8 @@ def _as_options(info: Any) -> StructConstructorSpec | None:
         (
             field("cell", CellName, command_name(info.default.cell), "recurrent layer of a block."),
             *(
-                field(name, _or_none(kind), _ABSENT, f"option of {', '.join(cells)}.")
-                for name, (kind, cells) in OPTIONS.items()
+                field(name, _or_none(kind), _ABSENT, _described(name, info.default))
+                for name, (kind, _) in OPTIONS.items()
             ),
         ),
     )

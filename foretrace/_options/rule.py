@@ -1,4 +1,4 @@
-"""Marks on the fields of configurations that decide how the command line shows them."""
+"""Marks on configuration fields for the command line."""
 
 from typing import Annotated
 

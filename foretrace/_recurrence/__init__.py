@@ -1,1 +1,1 @@
-"""One layer through time: the linear scan, a chunk under a rule, the sensitivity it carries on."""
+"""One layer through time: linear scan, chunk under a rule, sensitivity."""

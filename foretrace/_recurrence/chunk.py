@@ -6,7 +6,7 @@ from foretrace._types import Array, Arrays, Bool, Float, Int, State, UInt32
 
 
 class Chunk(NamedTuple):
-    """What encoder and blocks are run with over a chunk.
+    """Inputs of encoder and blocks over a chunk.
 
     Args:
         xs: inputs of the network; in a batch of streams, time is the first axis and streams the

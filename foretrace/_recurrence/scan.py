@@ -46,7 +46,7 @@ def linear_scan(
 
 
 def kept(hs: Array) -> Array:
-    """Name what `jax.checkpoint` is to keep; complex numbers as pairs, since it keeps none."""
+    """Name a value for `jax.checkpoint` to save, complex numbers as pairs."""
     if jnp.iscomplexobj(hs):
         return lax.complex(checkpoint_name(hs.real, STATES), checkpoint_name(hs.imag, STATES))
     return checkpoint_name(hs, STATES)
@@ -61,7 +61,7 @@ def platform_method() -> Method:
 def linear_scan_given_states(
     a: Array, b: Array, h: Array, starts: Array | None, hs: Array
 ) -> Array:
-    """Return `hs`, the known result of `linear_scan(a, b, h, starts)`, with that scan's derivative.
+    """Return the known result `hs` of a `linear_scan`, with the derivative of the scan.
 
     With a cotangent δ_t the adjoint is `mu_t = δ_t + a_{t+1} * mu_{t+1}`; then `mu_t` goes to b_t
     and `mu_t * h_{t-1}` to a_t. Nothing of the forward scan is computed again.

@@ -1,4 +1,4 @@
-"""The sensitivity e = dh/dtheta of a layer's state: what makes the past count without storing it.
+"""The sensitivity e = dh/dtheta of a layer's state: the effect of the past without its storage.
 
 (The literature also calls it the eligibility trace.) One entry e[n, ...] for each coefficient
 theta[n, ...] is the derivative of module n's own state; a dense layer under `RTRL` carries the
@@ -20,7 +20,7 @@ from foretrace._types import Array, Bool, Inexact, Inputs, PyTree, Sensitivity, 
 
 
 def is_full(cell: AbstractCell, rule: LearningRule) -> bool:
-    """Return whether the rule needs each module's derivative by every coefficient."""
+    """Return whether a rule needs each module's derivative with respect to every coefficient."""
     return rule.others and not cell.independent
 
 
@@ -130,7 +130,7 @@ def advance(
 
 
 def one_leaf_cotangent(state: State, k: int, cotangent: Array) -> State:
-    """Return a cotangent of a state that is zero but for leaf k."""
+    """Return a cotangent that is zero except in leaf k."""
     leaves, structure = jax.tree.flatten(state)
     return structure.unflatten(
         [cotangent if i == k else jnp.zeros_like(leaf) for i, leaf in enumerate(leaves)]

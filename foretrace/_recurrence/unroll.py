@@ -109,7 +109,7 @@ def each_step(
 
 
 def past(cell: AbstractCell, hs: States, h: State, reset: Bool[Array, "C"] | None) -> States:
-    """Return the state before each step of a chunk, closed to the derivative."""
+    """Return the state before each step of a chunk, not differentiated."""
     hs, h, initial = lax.stop_gradient((hs, h, cell.init_state()))
     # (h, h_1, ..., h_{C-1})
     before = jax.tree.map(lambda first, rest: jnp.concatenate([first[None], rest[:-1]]), h, hs)

@@ -1,4 +1,4 @@
-"""A file that a run appends to, and that a resumed run cuts where the checkpoint was."""
+"""A file that a run appends to; a resumed run truncates it to its checkpoint."""
 
 import hashlib
 import os
@@ -22,7 +22,7 @@ class FileMark(NamedTuple):
     sha256: str
 
     def difference(self, path: Path) -> str | None:
-        """Return in which way a file is not the one of the checkpoint; None if it is."""
+        """Return how a file differs from its checkpoint; None if it does not."""
         size = path.stat().st_size if path.exists() else 0
         if size < self.size:
             return (
@@ -34,7 +34,7 @@ class FileMark(NamedTuple):
 
 
 def digest(path: Path, size: int) -> "hashlib._Hash":
-    """Return the SHA-256 of the first bytes of a file; of none if there is no file."""
+    """Return the SHA-256 of the first bytes of a file; of no bytes without a file."""
     found, left = hashlib.sha256(), size
     if size:
         with open(path, "rb") as file:
@@ -68,14 +68,14 @@ class AppendedFile:
             self._file.truncate(keep)
 
     def write(self, text: str) -> None:
-        """Append text; half of a pair of surrogates, which has no bytes, becomes an escape."""
+        """Append text; an unpaired surrogate, which UTF-8 cannot hold, is escaped."""
         data = text.encode("utf-8", "backslashreplace")
         self._file.write(data)
         self._size += len(data)
         self._digest.update(data)
 
     def flush(self) -> None:
-        """Let readers of the file see what was written."""
+        """Flush the text, so that readers see it."""
         self._file.flush()
 
     def mark(self) -> FileMark:
@@ -83,7 +83,7 @@ class AppendedFile:
         return FileMark(self._size, self._digest.hexdigest())
 
     def sync(self) -> None:
-        """Wait until the text is on the disk, since a checkpoint must not be ahead of it."""
+        """Wait until the text is on the disk, as the checkpoint must not be newer than it."""
         self._file.flush()
         os.fsync(self._file.fileno())
 

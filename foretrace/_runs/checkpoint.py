@@ -38,7 +38,7 @@ _EXTRA = "__extra__"
 
 
 class _Extra(NamedTuple):
-    """What stands beside the arrays."""
+    """Values beside the arrays."""
 
     format: int
     version: str
@@ -47,14 +47,14 @@ class _Extra(NamedTuple):
 
 
 class HasInit(Protocol):
-    """Owner of a state: a learner, or any object with an `init` that returns such a state."""
+    """A learner, or any object with an `init` that returns a state of the same structure."""
 
     def init(self) -> Any:
         """Return a state before its first step."""
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be read, or does not belong to the learner it is loaded for."""
+    """A checkpoint that cannot be read, or belongs to another learner."""
 
 
 def save(path: str | os.PathLike[str], state: Any, *, extra: dict[str, Any] | None = None) -> None:
@@ -119,7 +119,7 @@ def save(path: str | os.PathLike[str], state: Any, *, extra: dict[str, Any] | No
 
 
 def load(path: str | os.PathLike[str], learner: HasInit) -> Any:
-    """Read the state of a learner back; training goes on from it as if it had never stopped.
+    """Read the state of a learner; training continues as if it had never stopped.
 
     Args:
         path: file that `save` wrote.
@@ -167,7 +167,7 @@ def load(path: str | os.PathLike[str], learner: HasInit) -> Any:
 
 
 def read_extra(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return what `save` was given as `extra`.
+    """Return the value that `save` got as `extra`.
 
     Raises:
         FileNotFoundError: no such file.
@@ -178,7 +178,7 @@ def read_extra(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def restoring(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn what goes wrong while values of a checkpoint are put to use into one error.
+    """Turn errors in restoring a checkpoint into one error.
 
     Raises:
         CheckpointError: a value is missing, or this program has not written it.

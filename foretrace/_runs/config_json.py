@@ -31,7 +31,7 @@ _PLAIN = {
 
 
 def to_json(config: Any) -> Any:
-    """Return a configuration as JSON objects, each with its type; settings in its `unused` as null.
+    """Return a configuration as JSON objects with types; its `unused` settings are null.
 
     Lists, dictionaries and tuples are copied, and what they hold is written likewise.
 
@@ -98,7 +98,7 @@ def check_types(config: Any) -> None:
 
 
 def differences(a: Any, b: Any, place: str = "", *, but: Collection[str] = ()) -> list[str]:
-    """List the settings in which two configurations differ, as "place: a, b", but for some.
+    """List the settings in which two configurations differ, as "place: a, b".
 
     >>> from foretrace.experiment import Config
     >>> differences(Config(steps=3), Config(steps=4))

@@ -44,7 +44,7 @@ class RunError(ValueError):
 
 
 class TakenError(RunError):
-    """A directory for a new run that holds something already."""
+    """A directory for a new run that is not empty."""
 
 
 class Run(NamedTuple):
@@ -84,7 +84,7 @@ def default_path(task: str) -> Path:
 
 
 def digest(config: Any) -> str:
-    """Return a name of a configuration; another configuration has another one."""
+    """Return a digest that identifies a configuration."""
     return hashlib.sha256(repr(config).encode()).hexdigest()[:12]
 
 
@@ -94,7 +94,7 @@ def run_in(folder: Path, config: Any) -> Run:
 
 
 def create(path: str | os.PathLike[str], config: Any, **begun: Any) -> Run:
-    """Begin a run in a directory, which is made if it is not there.
+    """Begin a run in a directory, which is created if missing.
 
     Args:
         path: the directory; `check_free` says whether it holds other files.
@@ -152,7 +152,7 @@ def _unwritable(run: Run, error: OSError) -> RunError:
 def reopen(
     run: Run, config: Kind, *, may_change: Collection[str] = (), may_grow: Collection[str] = ()
 ) -> Kind:
-    """Go on with a run directory; return the recorded configuration.
+    """Continue in a run directory; return the recorded configuration.
 
     Args:
         run: files of the run.
@@ -200,7 +200,7 @@ def check_unchanged(
     plan: Any = None,
     may_change: Collection[str] = (),
 ) -> None:
-    """Check that the configuration of a run directory is the one that its checkpoint belongs to.
+    """Check that the configuration of a run directory belongs to its checkpoint.
 
     Args:
         run: files of the run.
@@ -250,7 +250,7 @@ def read_config_as(path: str | os.PathLike[str], kind: type[Kind]) -> Kind:
 
 
 def read_begun(run: Run, name: str) -> Any:
-    """Return what was recorded under a name when a run began, as JSON. None without it.
+    """Return the JSON recorded under a name when a run began; None if there is none.
 
     Raises:
         RunError: there is no run, or its configuration cannot be read.
@@ -268,7 +268,7 @@ def read_type(path: str | os.PathLike[str]) -> str:
 
 
 def changed_packages(path: str | os.PathLike[str]) -> list[str]:
-    """List the packages whose version is another one than when the run began."""
+    """List the packages whose version has changed since the run began."""
     then = _read(Run(Path(path))).get("surroundings", {}).get("packages", {})
     now = surroundings()["packages"]
     return [f"{name} {then[name]} -> {now[name]}" for name in then if then[name] != now.get(name)]

@@ -16,7 +16,7 @@ def for_terminal(text: str) -> str:
 
 
 def for_rich(text: str) -> str:
-    r"""Return a text that rich prints as it is, brackets among it.
+    r"""Return a text that rich prints unchanged, with its brackets.
 
     >>> for_rich("price [/kWh]")
     'price \\[/kWh]'
@@ -36,7 +36,7 @@ def for_plot(text: str) -> str:
 
 
 def for_markdown(text: str) -> str:
-    r"""Return a text that is no HTML in a page of Markdown.
+    r"""Return a text that Markdown does not read as HTML.
 
     >>> for_markdown("<script>a & b")
     '&lt;script&gt;a &amp; b'

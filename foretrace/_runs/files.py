@@ -20,7 +20,7 @@ _ABANDONED = 3600.0
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file so that there is the old one or the new one at any moment, whatever happens.
+    """Write a file atomically: at any moment there is either the old one or the new one.
 
     Temporary files that processes left beside it when they were killed are removed an hour later.
 
@@ -32,7 +32,7 @@ def write_atomically(path: Path, data: bytes) -> None:
 
 
 def create_atomically(path: Path, data: bytes) -> None:
-    """Write a new file so that a reader who finds it finds all of it.
+    """Write a new file so that readers never see a part of it.
 
     Its temporary file is in the same folder, which may be a mount point; `is_temporary` tells it
     from others.
@@ -46,7 +46,7 @@ def create_atomically(path: Path, data: bytes) -> None:
 
 
 def appearing(path: Path) -> contextlib.AbstractContextManager[TextIO]:
-    """Yield a new text file, which gets its name when the block ends without an error.
+    """Yield a new text file, which is renamed when the block ends without an error.
 
     Raises:
         FileExistsError: there is such a file; it stays as it is.
@@ -57,7 +57,7 @@ def appearing(path: Path) -> contextlib.AbstractContextManager[TextIO]:
 
 @contextlib.contextmanager
 def _becoming(path: Path, how: str, mode: str, **options: Any) -> Iterator[Any]:
-    """Yield a temporary file, which gets its name by a function of `os` when it is on the disk."""
+    """Yield a temporary file; once on the disk, it is renamed or linked."""
     temporary = _temporary(path)
     _remove_abandoned(path)
     try:
@@ -79,18 +79,18 @@ def _becoming(path: Path, how: str, mode: str, **options: Any) -> Iterator[Any]:
 
 
 def _temporary(path: Path) -> Path:
-    """Return where a thread writes a file before it is whole."""
+    """Return the temporary path at which a thread writes a file."""
     writer = f"{socket.gethostname()}-{os.getpid()}.{threading.get_ident()}"
     return path.with_name(f".{path.name}.{writer}{_TEMPORARY}")
 
 
 def is_temporary(file: Path, path: Path) -> bool:
-    """Say whether a file is a temporary one of a path."""
+    """Return whether a file is a temporary file of a path."""
     return file.name.startswith(f".{path.name}.") and file.name.endswith(_TEMPORARY)
 
 
 def _sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk; Windows does not open folders."""
+    """Wait until the names in a folder are on the disk; does nothing on Windows."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -101,7 +101,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def _remove_abandoned(path: Path) -> None:
-    """Remove temporary files of a path that nobody has written to for an hour."""
+    """Remove temporary files of a path that are older than an hour."""
     for file in path.parent.iterdir():
         with contextlib.suppress(FileNotFoundError):  # another process has just finished it
             if is_temporary(file, path) and time.time() - file.stat().st_mtime > _ABANDONED:
@@ -130,12 +130,12 @@ def not_through_links(path: str, flags: int) -> int:
 
 
 class LockedError(ValueError):
-    """Another process is at work there."""
+    """Another process uses the folder."""
 
 
 @contextlib.contextmanager
 def locked(folder: str | os.PathLike[str], name: str = LOCK_FILE) -> Iterator[None]:
-    """Hold a lock of a folder, which the system releases when the process ends in whatever way.
+    """Hold a lock of a folder; the system releases it when the process ends.
 
     Where the system knows no such locks (Windows, some network file systems), nothing is locked.
 

@@ -36,7 +36,7 @@ IN_FLIGHT = 2
 
 
 class DivergenceError(RuntimeError):
-    """Training produces nothing but NaN or infinity."""
+    """Training produces only NaN or infinity."""
 
 
 class Schedule(NamedTuple):
@@ -52,11 +52,11 @@ class Schedule(NamedTuple):
     last: int
 
     def is_due(self, step: int, every: int | None) -> bool:
-        """Say whether a step is one of these; never if the interval is None."""
+        """Return whether something is due at a step; never if the interval is None."""
         return every is not None and (step % every == 0 or step == self.last)
 
     def steps_until_due(self, step: int, *every: int | None) -> int:
-        """Return the number of steps to the next one of these, of the nearest of some intervals.
+        """Return the number of steps until the next due step of several intervals.
 
         >>> Schedule(10).steps_until_due(8, 4), Schedule(10).steps_until_due(4, None, 4)
         (2, 4)
@@ -136,22 +136,22 @@ class Program(Generic[State]):
         self.session = session
 
     def restore(self, saved: Any) -> None:
-        """Take the values beside the state: those of the class, or of a checkpoint."""
+        """Set the values beside the state, from the class or a checkpoint."""
 
     def init(self) -> State:
         """Return the state before the first step."""
         raise NotImplementedError
 
     def recorded(self) -> dict[str, Any]:
-        """Return what a new run records beside its configuration, as for `create`."""
+        """Return additional records of a new run, as for `create`."""
         return {}
 
     def begun(self) -> None:
-        """Take the state where the blocks need it; the run is in its directory now."""
+        """Receive the state; the run directory now exists."""
 
     @property
     def ended(self) -> bool:
-        """Whether there is no block any more."""
+        """Whether all blocks are done."""
         return self.step == self.session.config.steps
 
     @property
@@ -164,7 +164,7 @@ class Program(Generic[State]):
         raise NotImplementedError
 
     def kept(self, last: bool) -> tuple[State, dict[str, Any]]:
-        """Return what is saved: the state, and the values beside it.
+        """Return the values to save: the state, and the values beside it.
 
         Args:
             last: whether no block follows.
@@ -232,9 +232,9 @@ class Program(Generic[State]):
         self._saved_step, self._saved_at = self.step, time.monotonic()
 
     def save_if_due(self) -> float | None:
-        """Write a checkpoint if it is due; return the seconds until one is, None if all is saved.
+        """Write a checkpoint if due; return the seconds until the next, None if all is saved.
 
-        It is due where a multiple of `checkpoint_every` lies behind the last one, or where
+        It is due where a multiple of `checkpoint_every` lies after the last one, or where
         `save_seconds` have passed. A block that waits for its data calls this meanwhile.
         """
         if self.step == self._saved_step:
@@ -247,7 +247,7 @@ class Program(Generic[State]):
         return None
 
     def check_refused(self, in_a_row: int, step: int, advice: str) -> None:
-        """Check how many steps in a row were refused because loss or gradient was not finite.
+        """Check the number of consecutive refused steps, whose loss or gradient was not finite.
 
         Args:
             in_a_row: their number.
@@ -343,7 +343,7 @@ def follow(
 
 
 def _save_after_error(work: Program[Any]) -> None:
-    """Save the state of a program so that only steps of the last block are done again."""
+    """Save the state after an error, so that only the last block is repeated."""
     try:
         work.save(last=True)
     except Exception as error:  # the first error is the one to tell

@@ -14,7 +14,7 @@ import jax
 
 
 def resident_mib() -> float:
-    """Return the memory that the process holds now, or its maximum on other systems."""
+    """Return the present memory of the process; outside of Linux, its maximum."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         size = pages * os.sysconf("SC_PAGE_SIZE")
@@ -24,7 +24,7 @@ def resident_mib() -> float:
 
 
 def peak_bytes() -> int:
-    """Return the largest memory of this process so far; systems count it in different units."""
+    """Return the largest memory of this process so far, in bytes."""
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
         1 if sys.platform == "darwin" else 1024
     )

@@ -1,4 +1,4 @@
-"""Many runs in a folder, each attempted by whichever process is free, until it has its result."""
+"""Many runs in a folder, shared by several processes."""
 
 import contextlib
 import time
@@ -19,7 +19,7 @@ _GROWTH = 1024.0
 
 
 def many(left: Callable[[], Sequence[Job]], attempt: Callable[[Job], Any], stop: Stop) -> None:
-    """Attempt runs until none is left, those that other processes lose included, or to a stop.
+    """Attempt runs, also abandoned ones of other processes, until none is left or a stop.
 
     Args:
         left: function that returns the runs without a result, as far as they are known by now.

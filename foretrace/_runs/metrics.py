@@ -1,4 +1,4 @@
-"""The record of a run: one JSON object a line, appended, readable at any moment."""
+"""The record of a run: one JSON object a line, readable while the run continues."""
 
 import json
 import os

@@ -75,7 +75,7 @@ class ProgressBar:
             self._bar.update(step - self._bar.n)
 
     def compiling(self) -> None:
-        """Report once that the next step is compiled, which shows nothing for a while."""
+        """Report once that the next step is being compiled."""
         if not self._compiling:
             self._compiling = True
             self.say("compiling …")

@@ -1,4 +1,4 @@
-"""What is saved of a run beside its state, and what is recorded of it."""
+"""Saved values of a run beside its state, and its records."""
 
 import dataclasses
 import os
@@ -15,7 +15,7 @@ Config = TypeVar("Config")
 
 
 class RunKind(NamedTuple, Generic[Config]):
-    """Common parts of the runs of one class of configurations.
+    """Properties shared by the runs of one configuration class.
 
     Args:
         config: class of the configuration.
@@ -30,7 +30,7 @@ class RunKind(NamedTuple, Generic[Config]):
 
 @dataclasses.dataclass(frozen=True)
 class Saved:
-    """Values of a checkpoint beside the state; a kind of run with more has a subclass.
+    """Values of a checkpoint beside the state; kinds of runs add more in subclasses.
 
     Args:
         config: configuration of the run, as JSON.
@@ -97,11 +97,11 @@ def read_run(
 
 
 def steps_of(config: Any) -> int | None:
-    """Return the number of steps of a run; None if its data decide."""
+    """Return the number of steps of a run; None if its data determine it."""
     return getattr(config, "steps", None)
 
 
 def find_result(run: Run, step: int) -> dict[str, Any] | None:
-    """Return the line of a record that holds the result of a step; None if there is none."""
+    """Return the record line with the result of a step; None if there is none."""
     lines = read_metrics(run.metrics) if run.metrics.exists() else []
     return next((line for line in lines if (line["kind"], line["step"]) == ("result", step)), None)

@@ -16,11 +16,11 @@ _STOPPING, _RAISING = (
 
 
 class Interrupted(Exception):
-    """A stop request came while the program waited for data."""
+    """A stop request arrived while the program waited for data."""
 
 
 class _Handlers:
-    """Handlers of signals in place of earlier ones, which come back; in the main thread alone."""
+    """Temporary signal handlers, in the main thread alone."""
 
     def __init__(self) -> None:
         self._before: dict[int, Any] = {}
@@ -79,7 +79,7 @@ class Stop(_Handlers):
 
 
 class Uninterrupted(_Handlers):
-    """Put off Ctrl-C and other signals with a handler in Python until the end of the block.
+    """Delay Ctrl-C and other signals until the end of the block.
 
     Several changes are then made as a whole: a state that is donated to a program is replaced by
     the new one. Outside the main thread nothing is put off, because no signal is handled there.

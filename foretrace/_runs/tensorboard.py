@@ -24,7 +24,7 @@ class Board:
         self._writer = Writer(str(path))
 
     def write(self, step: int, values: dict[str, Any], place: str = "") -> None:
-        """Write the numbers among the values; numbers in dictionaries under their names."""
+        """Write the numeric values; numbers in dictionaries under joined names."""
         for name, value in values.items():
             if isinstance(value, dict):
                 self.write(step, value, f"{place}{name}/")

@@ -9,7 +9,7 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Lock(type(threading.RLock())):  # type: ignore[misc]
-    """Lock that its thread may take again. A copy or a pickle is a new, free lock.
+    """Reentrant lock. A copy or a pickle is a new, free lock.
 
     A subclass of the built-in lock: `with` takes it before Python handles a signal, so Ctrl-C
     leaves it free.

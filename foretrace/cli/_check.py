@@ -1,4 +1,4 @@
-"""What `foretrace check` does: say whether a run directory is whole."""
+"""What `foretrace check` does: check whether a run directory is complete."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -15,7 +15,7 @@ from foretrace.paper._records import RECORDS_FILE, read_records
 
 
 def check(command: Check) -> int:
-    """Print a line for each file of a run; return the exit code, 1 if one is not whole."""
+    """Print a line for each file of a run; return the exit code, 1 if a file is damaged."""
     damaged = 0
     for path, state, is_whole in _found(command.run_dir):
         damaged += not is_whole
@@ -26,7 +26,7 @@ def check(command: Check) -> int:
 
 
 def findings(folder: Path) -> Iterator[tuple[str, str, bool]]:
-    """Yield the name of each file of a run, the finding, and whether the file is whole.
+    """Yield the name of each file of a run, the finding, and whether the file is intact.
 
     Raises:
         RunError: there is no run.

@@ -1,6 +1,6 @@
 """The kinds of run: how each is resumed, reported and checked.
 
-Every command that takes a run directory asks here.
+Every command that takes a run directory uses this table.
 """
 
 import shlex
@@ -27,7 +27,7 @@ from foretrace.sweep._config import Sweep as SweepConfig
 
 
 class Known(NamedTuple):
-    """A kind of run; functions get its directory.
+    """A kind of run; its functions take the run directory.
 
     Args:
         command: class of the command that begins and resumes it.
@@ -43,7 +43,7 @@ class Known(NamedTuple):
 
 
 def _of_run(table: Callable[[Path], Any], figure: Callable[[Path], Any]) -> Callable[[Path], None]:
-    """Return what reports a run: its table, its figure, and its files."""
+    """Return the function that reports a run: table, figure and files."""
 
     def report(folder: Path) -> None:
         show(table(folder))
@@ -92,7 +92,7 @@ def known_in(path: Path) -> Known:
 
 
 def again(folder: Path, **given: Any) -> str:
-    """Return the command line that goes on with a run.
+    """Return the command line that continues a run.
 
     Args:
         folder: directory of the run.
@@ -113,7 +113,7 @@ def stopped(place: str, line: str) -> int:
 
 
 def show(table: Any) -> None:
-    """Print a table by `print`: rich itself would end the process where the reader left."""
+    """Print a table by `print`; rich would end the process on a closed pipe."""
     from rich.console import Console
 
     console = Console()

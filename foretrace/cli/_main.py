@@ -1,6 +1,7 @@
 """The `foretrace` command: what each of `_commands` does."""
 
 import contextlib
+import functools
 import importlib.metadata
 import logging
 import os
@@ -23,6 +24,7 @@ from foretrace._runs.follow import DivergenceError
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._check import check
 from foretrace.cli._export import write_graph
+from foretrace.cli._help import helped
 from foretrace.cli._options import COMMANDS, Subcommand
 from foretrace.cli._recorded import HELP, check_network, default_for, nearest
 from foretrace.cli._reproduce import _report, _reproduce
@@ -43,7 +45,7 @@ _READER_LEFT = 141
 
 
 def run() -> NoReturn:
-    """Be the `foretrace` command: run the command line and end the process."""
+    """Run the command line as the `foretrace` command and end the process."""
     keep_compiled()
     end = _main(sys.argv[1:])
     if end.at_once:
@@ -103,7 +105,7 @@ def _main(arguments: list[str]) -> _End:
 
 
 def _done(arguments: list[str]) -> int:
-    """Show the help or the version that is asked for, or run the command; return the exit code.
+    """Show help or version, or run the command; return the exit code.
 
     Raises:
         ValueError: there is no such command, or no standard output.
@@ -155,7 +157,7 @@ def _run(command: Subcommand) -> int:
 
 
 def _parse(arguments: list[str]) -> Subcommand:
-    """Parse a command line, with the named task's, run's or checkpoint's defaults.
+    """Parse a command line, with the defaults of the named task, run or checkpoint.
 
     Raises:
         ValueError: there is no such command, task, run or checkpoint.
@@ -164,13 +166,15 @@ def _parse(arguments: list[str]) -> Subcommand:
     if name not in COMMANDS:
         raise ValueError(f"there is no command {name!r}; {nearest(name, COMMANDS)}")
     default, options = default_for(name, words)
+    parse = functools.partial(
+        tyro.cli,
+        COMMANDS[name] if default is None else type(default),
+        prog=" ".join(["foretrace", name, *words[: len(words) - len(options)]]),
+        args=options,
+        default=tyro.MISSING_NONPROP if default is None else default,
+    )
     with FLAT:
-        command = tyro.cli(
-            COMMANDS[name] if default is None else type(default),
-            prog=" ".join(["foretrace", name, *words[: len(words) - len(options)]]),
-            args=options,
-            default=tyro.MISSING_NONPROP if default is None else default,
-        )
+        command = helped(name, parse) if HELP & {*options} else parse()
     check_network(options, command)
     return command
 
@@ -180,7 +184,7 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def _remove_unread(warning: str) -> str:
-    """Remove a compiled program that JAX cannot read, for JAX never writes over it; say so.
+    """Remove a compiled program that JAX cannot read, and never overwrites; report it.
 
     The warning of JAX names the program but not its file: others of this name are removed, too.
     """

@@ -99,9 +99,9 @@ class Stream:
     """Learn from a stream row by row, and score every prediction before its label is known.
 
     Columns, scaling and classes are taken from the first rows and grow with the stream. Scores
-    stand beside baselines: no change, and the most frequent class or the mean. A run is saved on a
-    schedule, on Ctrl-C and on SIGTERM; `foretrace resume` goes on exactly, at the right row of a
-    file; of a pipe, with the rows that come then.
+    stand beside simple baselines: the last value, the most frequent class, the mean. A run is saved
+    on a schedule, on Ctrl-C and on SIGTERM. `foretrace resume` continues it: in a file at the next
+    row, in a pipe with the next row that arrives.
 
     Args:
         config: configuration of the stream and of its model.
@@ -109,7 +109,7 @@ class Stream:
         resume: whether the run is there already.
         rows: number of rows after which to stop. Default: none, the stream decides.
         tensorboard: also write the metrics for TensorBoard into the run directory.
-        forecast: print the next --horizon values behind the last row, with intervals, as CSV; the
+        forecast: print the --horizon values that follow the last row, with intervals, as CSV; the
             report then goes to standard error.
     """
 

@@ -36,7 +36,7 @@ _TASKS: dict[str, Mapping[Any, Any]] = {"train": TASKS, "rl": RL_TASKS}
 
 
 def default_for(command: str, words: list[str]) -> tuple[Subcommand | None, list[str]]:
-    """Return the defaults of a command, None without any, and the words that are its options.
+    """Return the defaults of a command, or None, and its option words.
 
     Raises:
         ValueError: there is no such task, or a run that cannot be read.
@@ -67,14 +67,14 @@ def default_for(command: str, words: list[str]) -> tuple[Subcommand | None, list
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a hint for a word that is none of some known ones."""
+    """Return a hint for an unknown word."""
     known = list(known)
     near = difflib.get_close_matches(word, known, 1)
     return f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
 
 
 def _begun(command: str, words: list[str]) -> tuple[Any, list[str]]:
-    """Return the configuration that a run begins with, and the words behind its task."""
+    """Return the initial configuration of a run, and the words after its task."""
     if command == "stream":
         # An example of a source lets the help be shown without one.
         return StreamConfig("FILE" if HELP & set(words) else tyro.MISSING_NONPROP), words
@@ -90,7 +90,7 @@ def _begun(command: str, words: list[str]) -> tuple[Any, list[str]]:
 
 
 def check_network(words: list[str], command: Subcommand) -> None:
-    """Check that no option of a network is given to an agent that has none, not even its default.
+    """Check that no network option is given to an agent without a network.
 
     Raises:
         ValueError: there is one.

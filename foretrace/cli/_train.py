@@ -75,7 +75,7 @@ def _align(command: Align) -> int:
 
 
 def _network_in(run_dir: Path, asked: Config) -> Network:
-    """Return the network of a run, read by the learner that wrote it."""
+    """Return the network of a run's checkpoint."""
     config = experiment.read_config(run_dir)
     changed = [
         *differences(config.task, asked.task, "task"),
@@ -90,6 +90,6 @@ def _network_in(run_dir: Path, asked: Config) -> Network:
 
 
 def _pinned(config: Config) -> Config:
-    """Return a configuration whose own file, if any, is named by full path and digest."""
+    """Return a configuration that names its data file by full path and digest."""
     own = config.task
     return dataclasses.replace(config, task=own.pinned() if isinstance(own, OwnSequences) else own)

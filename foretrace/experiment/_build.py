@@ -71,7 +71,7 @@ def build(
 
 
 def _check(config: Config, *, scheduled: bool) -> None:
-    """Make the checks that need no data, so that they fail at once.
+    """Make the checks that need no data first.
 
     Raises:
         ValueError: a warm-up that is not shorter than the run, or samples of credit in a run of

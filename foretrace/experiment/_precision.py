@@ -10,7 +10,7 @@ _NAMES = {"float32": "highest", "tensorfloat32": "tensorfloat32", "bfloat16": "B
 
 
 def matrix_products(precision: MatmulPrecision | None) -> contextlib.AbstractContextManager:
-    """Return a context in which programs are compiled with rounded operands of matrix products.
+    """Return a context that compiles matrix products with rounded operands.
 
         float32         23 bits behind the leading one, not rounded
         tensorfloat32   10 bits

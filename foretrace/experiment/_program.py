@@ -29,7 +29,7 @@ from foretrace.tasks import Batch, EvaluationSplit
 
 
 class At(NamedTuple):
-    """Values of a run that a compiled training step takes.
+    """Values of a run that are arguments of the compiled training step.
 
     Args:
         step: number of steps done.
@@ -46,7 +46,7 @@ class At(NamedTuple):
 def programs(
     config: Config, devices: Devices
 ) -> tuple[Callable[..., tuple[LearnerState, Array]], Callable[..., Batch], Callable[..., _Tally]]:
-    """Return the programs of runs that differ in seed, rate and recorded values alone.
+    """Return the programs shared by runs that differ in seed, rate and records alone.
 
     They are compiled once a process.
 
@@ -82,9 +82,9 @@ def _unchanged(batch: Batch) -> Batch:
 def drawing(
     config: Config, shard: Callable[[Batch], Batch] = _unchanged
 ) -> Callable[[EvaluationSplit, Any, Any], Batch]:
-    """Return `(split, seed, index) -> batch` of an evaluation, for a `shared` configuration.
+    """Return the function `(split, seed, index) -> batch` for evaluation batches.
 
-    It is compiled by itself, so that what is done with a batch is compiled once for both splits.
+    It is compiled separately, so that programs that use a batch are compiled once for both splits.
     """
 
     def draw(split: EvaluationSplit, seed: Array, index: Array) -> Batch:
@@ -124,7 +124,7 @@ def learn(
 def _learn_in_chunks(
     chunk: int, learner: Learner, state: LearnerState, batch: Batch
 ) -> tuple[LearnerState, Info]:
-    """Accumulate over equal chunks in a scan, and update with the rest of at most one chunk."""
+    """Accumulate gradients over equal chunks in a scan, and update with the last chunk."""
     size, length = batch.mask.shape
     whole = (length - 1) // chunk
 
@@ -176,7 +176,7 @@ def tally_batch(
 
 
 def evaluation_batches(config: Config, split: EvaluationSplit, sequences: int) -> int:
-    """Return the number of batches for a number of sequences, or for all if the split has fewer."""
+    """Return the number of batches for a number of sequences, at most the whole split."""
     wanted = -(-sequences // config.batch_size)
     most = config.task.evaluation_steps(split, config.batch_size)
     return wanted if most is None else min(wanted, most)

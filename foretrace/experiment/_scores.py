@@ -44,7 +44,7 @@ class StepMetrics(NamedTuple):
 
 
 def selected_by(task: Task, scores: Scores) -> float:
-    """Return the score that networks are chosen by on validation; a larger one is better.
+    """Return the validation score that selects networks; larger is better.
 
     Only the class of a sequence counts; recalled bits saturate, their loss does not.
     """
@@ -52,7 +52,7 @@ def selected_by(task: Task, scores: Scores) -> float:
 
 
 class _Tally(NamedTuple):
-    """Sums over sequences, so that batches that are not equally full can be added up."""
+    """Sums over sequences, for batches of different sizes."""
 
     loss: Float[Array, ""]
     accuracy: Float[Array, ""]

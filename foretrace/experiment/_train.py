@@ -136,7 +136,7 @@ def train(
 
 
 def _extension(before: Config, config: Config) -> str:
-    """Return what more steps mean for a run that has done some."""
+    """Return a sentence about the effect of extending a run."""
     text = f"the run is extended from {before.steps} to {config.steps} steps"
     if config.optimizer.schedule == "constant":
         return f"{text}; it ends as if it had had them from the beginning"
@@ -291,7 +291,7 @@ class _Training(Program[LearnerState]):
         self.window.clear()
 
     def _is_measured(self) -> bool:
-        """Make the measurements that are due and missing; return False if a stop comes first."""
+        """Make the measurements that are due; return False after a stop request."""
         if not self.measured and not self.learn.stopped:
             self.measured = self._measure(self.state.network, self.step)
         return self.measured

@@ -1,4 +1,4 @@
-"""The paper's experiments as data, and what reproduces them."""
+"""The paper's experiments as data, and their reproduction."""
 
 from foretrace.paper._catalogue import NAMES as NAMES
 from foretrace.paper._catalogue import Name as Name

@@ -43,7 +43,7 @@ def scales(name: str) -> tuple[Scale, ...]:
 
 
 def _tiny(whole: Experiment) -> Experiment:
-    """Return three entries spread over an experiment, as runs that only show that it works."""
+    """Return three entries of an experiment, for short runs that test it."""
     chosen = whole.entries[:: math.ceil(len(whole.entries) / 3)]
     entries = tuple(
         dataclasses.replace(entry, config=_shrunk(entry.config), rates=entry.rates[:2])

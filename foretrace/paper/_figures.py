@@ -11,22 +11,27 @@ from foretrace.paper._tables import ExperimentResults
 
 def png(found: ExperimentResults) -> bytes:
     """Return a figure of the paper: the cosine with BPTT and the loss over training."""
-    page = new_page(10, 3.9)
+    page = new_page(11, 3.9)
     cosine, loss = page.subplots(1, 2)
+    ends: dict[str, tuple[float, str]] = {}
     for number, cell in enumerate(cell for cell in found.cells if cell.records):
         for record in cell.records:
-            label = cell.entry.row if record is cell.records[0] else None
             steps = [point["step"] for point in record["curve"]]
             aligned = list(map(_mean_over_layers, record["curve"]))
-            cosine.plot(steps, aligned, color=f"C{number}", label=label)
+            cosine.plot(steps, aligned, color=f"C{number}")
             losses = [point["training_loss"] for point in record["curve"]]
-            loss.plot(steps, losses, color=f"C{number}", label=label)
-    cosine.set(title="cosine with BPTT, mean over layers", xlabel="step")
-    cosine.set_ylim(min(0.0, *cosine.get_ylim()), 1.03)
-    loss.set(title="training loss", xlabel="step", yscale="log")
+            loss.plot(steps, losses, color=f"C{number}")
+            ends[cell.entry.row.replace("lam", "λ")] = (losses[-1], f"C{number}")
+    cosine.set(title="gradient: cosine with BPTT, mean over layers", xlabel="step")
+    cosine.set(ylabel="cosine", ylim=(min(0.0, *cosine.get_ylim()), 1.03))
+    loss.set(title="training loss", xlabel="step", ylabel="loss", yscale="log")
     for axes in (cosine, loss):
         axes.grid(alpha=0.3)
-    loss.legend(loc="upper right")
+    height = -math.inf
+    for name, (end, colour) in sorted(ends.items(), key=lambda one: one[1]):
+        place = loss.transAxes.inverted().transform(loss.transData.transform((0, end)))[1]
+        height = max(place, height + 0.07)
+        loss.text(1.02, height, name, color=colour, va="center", transform=loss.transAxes)
     page.suptitle(f"{found.experiment.title}, scale {found.experiment.scale}")
     return page_as_png(page)
 

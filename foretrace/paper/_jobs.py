@@ -25,7 +25,7 @@ class Job(NamedTuple):
 
     @property
     def title(self) -> str:
-        """What is run."""
+        """Title of the run."""
         rate = self.config.optimizer.learning_rate
         return f"{self.entry.name}: {self.purpose}, seed {self.config.seed}, rate {rate:g}"
 
@@ -59,12 +59,12 @@ def _job(entry: Entry, purpose: Purpose, config: Config, seed: int, rate: float)
 
 
 def identity_in(experiment: Experiment, job: Job) -> tuple:
-    """Return what makes a run of an experiment the same run as a recorded one."""
+    """Return the identity of a run, by which its record is found."""
     return identity(experiment.name, experiment.scale, job.entry.name, job.purpose, job.config)
 
 
 def left(experiment: Experiment, entry: Entry, records: Sequence[dict[str, Any]]) -> list[Job]:
-    """Return the runs of an entry that come next: those that its records lack.
+    """Return the next runs of an entry: the ones without a record.
 
     The reported runs come when the search is complete.
     """

@@ -31,7 +31,7 @@ def read_records(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
 
 
 def append_record(folder: str | os.PathLike[str], record: dict[str, Any]) -> None:
-    """Append a finished run and wait for the disk. A torn line of an earlier attempt is cut off.
+    """Append a finished run and wait for the disk; an incomplete last line is removed.
 
     Raises:
         OSError: the file cannot be written.
@@ -75,7 +75,7 @@ def record_of(
 
 
 def _seen(line: dict[str, Any]) -> dict[str, Any]:
-    """Return what a line of a run says about a point of its curve."""
+    """Return the point of a curve that a line of a run holds."""
     if line["kind"] == "train":
         return {"training_loss": line["loss"], "refused": line["refused"]}
     if line["kind"] == "validation":
@@ -86,9 +86,9 @@ def _seen(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def identity(experiment: str, scale: str, entry: str, purpose: str, config: Config) -> tuple:
-    """Return what makes two runs the same run: their purpose, and the settings of what is learned.
+    """Return the identity of a run: its purpose and its learning settings.
 
-    So a run stays the same run when a setting is added.
+    A new setting of this version does not change the identity of earlier runs.
     """
     learned = dataclasses.replace(config.unobserved(), task=config.task.with_data_dir(""))
     return experiment, scale, entry, purpose, learned

@@ -43,7 +43,7 @@ class Cell(NamedTuple):
 
     @property
     def diverged(self) -> int:
-        """Number of runs whose score is no number."""
+        """Number of runs whose score is NaN."""
         return len(self.records) - len(self.values)
 
 

@@ -38,7 +38,7 @@ RANGES = {name: row for names, row in _RANGES.items() for name in names.split()}
 
 
 def check_ranges(owner: object, form: str = "") -> None:
-    """Check the options of an object whose names are in `RANGES`, in this form of a message.
+    """Check the options of an object that are in `RANGES`.
 
     None as the default has no range.
 
@@ -64,7 +64,7 @@ def check_range(name: str, value: Any, form: str) -> None:
 
 
 def check_options(agent: Any) -> None:
-    """Raise an error that names the option that is wrong, and what would be right."""
+    """Raise an error that names the wrong option and the accepted values."""
     name = type(agent).__name__
     check_network(name, agent.network)
     if agent.network.cumulative_mean:
@@ -102,7 +102,7 @@ def _actions(count: int | None, size: int | None) -> str:
 
 
 def check_evaluation(agent: Any, environment: Any, episodes: Any, most_steps: Any) -> None:
-    """Raise an error that names an unfit argument of an evaluation, and a fit one."""
+    """Raise an error that names the wrong argument of an evaluation and the accepted values."""
     check_range("episodes", episodes, "evaluate({})")
     if most_steps is not None:
         check_range("most_steps", most_steps, "evaluate({})")
@@ -156,7 +156,7 @@ def check_array(
 
 
 def _as_array(name: str, value: Any, dtype: Any) -> np.ndarray:
-    """Return what is given as an array, numbers in a precision."""
+    """Return a value as an array, floats in one precision."""
     try:
         array = np.asarray(value)
         if dtype is bool:

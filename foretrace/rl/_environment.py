@@ -13,7 +13,7 @@ from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 
 
 class TimeStep(NamedTuple):
-    """What follows an action.
+    """Result of an action.
 
     Args:
         observation: observation of the state that follows; the last one of the episode where it has
@@ -35,7 +35,7 @@ class TimeStep(NamedTuple):
     def of(
         cls, observation: Array, reward: Any, terminated: Any = False, truncated: Any = False
     ) -> "TimeStep":
-        """Return what follows, in the precision of the observation and with a discount of 1."""
+        """Return a time step with a discount of 1, in the precision of the observation."""
         number, flag = (partial(jnp.asarray, dtype=dtype) for dtype in (observation.dtype, bool))
         return cls(observation, number(reward), flag(terminated), flag(truncated), number(1))
 
@@ -63,13 +63,13 @@ class Environment(Protocol):
         """Begin an episode; return its state and first observation."""
 
     def step(self, state: Any, action: Int[Array, ""], key: PRNGKeyArray) -> tuple[Any, TimeStep]:
-        """Act; return the state and what follows."""
+        """Take an action; return the state and the time step."""
 
 
 def step_or_reset(
     environment: Environment, state: Any, action: Int[Array, ""], key: PRNGKeyArray
 ) -> tuple[Any, TimeStep, Float[Array, "I"]]:
-    """Act, and begin the next episode where this one has ended.
+    """Take an action, and begin a new episode where this one ended.
 
     Args:
         environment: environment to act in.
@@ -102,7 +102,7 @@ def step_or_reset(
 
 
 def each_environment(environment: Environment, function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a function of a batch of environments: side by side, or in turn in Python."""
+    """Return a function of a batch of environments, vectorised or one by one in Python."""
     if _in_python(environment):
         return lambda *batches: lax.map(lambda now: function(*now), batches)
     return jax.vmap(function)
@@ -113,7 +113,7 @@ def _in_python(environment: Environment) -> bool:
 
 
 def check_environment(environment: Environment) -> None:
-    """Check that an environment has the interface of `Environment`, by tracing it; nothing is run.
+    """Check by tracing that an environment has the interface of `Environment`.
 
     What its numbers are is not checked here: a run refuses and counts steps whose reward or
     observation is not finite.

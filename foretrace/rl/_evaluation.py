@@ -55,7 +55,7 @@ def play(
     limit: Int[Array, ""],
     key: PRNGKeyArray,
 ) -> _Play:
-    """Act until each environment has ended its wanted episodes, or for `limit` steps."""
+    """Act until each environment has finished its episodes, or for `limit` steps."""
     streams = wanted.size
     reset_key, key = jax.random.split(key)
 
@@ -103,7 +103,7 @@ def play(
 
 
 def episodes_of(played: _Play, wanted: np.ndarray, limit: int) -> Episodes:
-    """Return the episodes, environment after environment.
+    """Return the episodes, ordered by environment.
 
     Raises:
         ValueError: too few of them ended, or something was NaN or infinite.

@@ -15,7 +15,7 @@ from foretrace.rl._live import Live, SpacedTask, Spaces, made
 
 
 class GymnasiumState(NamedTuple):
-    """Episode of an environment: what brings another one to the same place.
+    """Episode of an environment: seed and actions that reproduce it.
 
     Args:
         seed: seed of the reset.
@@ -55,7 +55,7 @@ class AbstractGymnasium(SpacedTask):
     def step(
         self, state: GymnasiumState, action: Array, key: PRNGKeyArray
     ) -> tuple[GymnasiumState, TimeStep]:
-        """Act; the environment's random numbers follow from the seed of the episode."""
+        """Take an action; random numbers follow from the episode's seed."""
         live, flag = self._live, jax.ShapeDtypeStruct((), jnp.bool_)
         number = jax.ShapeDtypeStruct((), live.seen.dtype)
         found = jax.pure_callback(live.step, (live.seen, number, flag, flag), *state, action)
@@ -96,7 +96,7 @@ class Gymnasium(AbstractGymnasium):
 
 
 class Wrapped(AbstractGymnasium):
-    """Environment of gymnasium that exists already. Each further one of a batch is a deep copy.
+    """An existing environment of gymnasium. Further ones of a batch are deep copies.
 
     Args:
         environment: environment of gymnasium.
@@ -107,7 +107,7 @@ class Wrapped(AbstractGymnasium):
 
 
 def as_environment(environment: Any) -> Any:
-    """Return an environment of gymnasium, or its id, as an `Environment`; any other as it is."""
+    """Return an environment of gymnasium, or its id, as an `Environment`; others unchanged."""
     if isinstance(environment, str):
         return Gymnasium(environment)
     return Wrapped(environment) if hasattr(environment, "observation_space") else environment

@@ -95,7 +95,7 @@ def learn_and_act(
 def _outcome(
     agent: Options, state: AgentState, transition: Transition
 ) -> tuple[Outcome, Bool[Array, ""]]:
-    """Return what there is to learn from, and whether its numbers are finite."""
+    """Return the outcome to learn from, and whether its numbers are finite."""
     given = Outcome.of(transition, agent.discount, _final(agent, state, transition))
     fine = is_finite((given.reward, given.discount, given.final))
     return state.outcome.followed_by(given, state.awaited & fine), fine
@@ -119,7 +119,7 @@ def _final(agent: Options, state: AgentState, transition: Transition) -> Final:
 def _left(state: AgentState, outcome: Outcome) -> AgentState:
     """Return the state after a refused step.
 
-    An end needs no further observation to be learned from; of the rest, the next one is missing.
+    The end of an episode can still be learned from; other outcomes lack the next observation.
     """
     left = outcome._replace(known=outcome.known & outcome.done)
     return state._replace(outcome=left, awaited=jnp.zeros_like(outcome.known))
@@ -147,7 +147,7 @@ def noise_of(agent: Options, state: AgentState, key: PRNGKeyArray) -> Float[Arra
 def _with_following(
     agent: Options, outcome: Outcome, state: AgentState, x: Array, noise: Array
 ) -> Outcome:
-    """Return the outcome with the value of what follows, whether or not the episode was cut."""
+    """Return the outcome with the value of the next state, also for truncated episodes."""
 
     def chosen(last: Array, following: Array) -> Array:
         return jnp.where(along(outcome.truncated, following), last, following)
@@ -157,7 +157,7 @@ def _with_following(
 
 
 def _next(agent: Options, state: AgentState, x: Array, noise: Array) -> Final:
-    """Return the value of the next inputs; nothing is learned from them or carried on."""
+    """Return the value of the next inputs, without learning or advancing the carry."""
 
     def of_stream(carry: Carry, x: Array, noise: Array) -> Final:
         before = Carry(carry.h, None)
@@ -235,7 +235,7 @@ def inputs_of(observations: Moments | None, observation: Array) -> Array:
 
 
 def _only(function: Callable, in_axes: tuple[int, ...], out_axes: Any) -> Callable:
-    """Return `jax.vmap(function)` for one stream, without its axis: it slows XLA down on a CPU."""
+    """Return `jax.vmap(function)`; a single stream runs without its axis, which is faster."""
 
     def each_leaf(change: Callable[..., Array], axis: int, part: Any) -> Any:
         return jax.tree.map(partial(change, axis=axis), part)

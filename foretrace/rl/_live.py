@@ -1,4 +1,4 @@
-"""Environments of gymnasium within episodes, and their checks."""
+"""Running environments of gymnasium, and their checks."""
 
 import contextlib
 import importlib
@@ -58,7 +58,7 @@ class Live:
             return self._begun(int(seed))[1]
 
     def step(self, seed: Any, step: Any, actions: Any, action: Any) -> tuple[np.ndarray, ...]:
-        """Return what follows an action at a place of an episode."""
+        """Return the result of an action at a place of an episode."""
         with _noted():
             environment, before = self._at(int(seed), np.asarray(actions)[: int(step)])
             action = np.asarray(action, self.action.dtype)
@@ -73,7 +73,7 @@ class Live:
             return self._flat(observation), reward, terminated, np.asarray(truncated)
 
     def _at(self, seed: int, actions: np.ndarray) -> _Episode:
-        """Return an environment at a place of an episode, if needed by repeating its actions."""
+        """Return an environment at a place of an episode; its actions are repeated if needed."""
         found = self._episodes.get(seed)
         if found is not None and found.actions == actions.tobytes():
             self._episodes.move_to_end(seed)
@@ -100,7 +100,7 @@ class Live:
 
 @contextlib.contextmanager
 def _noted() -> Iterator[None]:
-    """Keep an error, which a compiled program would report as text alone."""
+    """Store an error, since compiled programs report only its text."""
     try:
         yield
     except Exception as error:
@@ -164,7 +164,7 @@ class Spaces(NamedTuple):
 
 
 def spaces_of(seen: Any, taken: Any) -> Spaces:
-    """Return what the spaces of observations and actions say, of gymnasium or gymnax.
+    """Return sizes and bounds from the observation and action spaces of gymnasium or gymnax.
 
     Raises:
         ValueError: observations or actions of several parts.
@@ -214,7 +214,7 @@ def begun(environment: Any, **options: Any) -> Any:
 
 
 def acted(environment: Any, action: Any) -> tuple[Any, ...]:
-    """Take an action; return what follows, a reward in an array of one number as that number."""
+    """Take an action; return its result, with the reward as a number."""
     expected = "observation, reward, terminated, truncated, info"
     given = _parts("step", environment.step(taken(environment, action)), expected)
     observation, reward, *others = given
@@ -223,7 +223,7 @@ def acted(environment: Any, action: Any) -> tuple[Any, ...]:
 
 
 def _parts(function: str, given: Any, expected: str) -> Any:
-    """Return an environment's result if it has the parts that gymnasium defines."""
+    """Return an environment's result after checking its parts."""
     count = len(expected.split(", "))
     if not isinstance(given, tuple) or len(given) != count:
         what = f"{len(given)} values" if isinstance(given, tuple) else f"a {type(given).__name__}"
@@ -235,7 +235,7 @@ def _parts(function: str, given: Any, expected: str) -> Any:
 
 
 def taken(environment: Any, action: Any) -> Any:
-    """Return an action as an environment takes it: an integer, or numbers within their bounds."""
+    """Return an action for an environment: an integer, or numbers clipped to the bounds."""
     space = environment.action_space
     if getattr(space, "n", None) is not None:
         return int(action) + int(getattr(space, "start", 0))

@@ -21,7 +21,7 @@ LARGEST = 10.0
 
 
 class LSTDState(NamedTuple):
-    """What least squares know, about P parameters of a decoder.
+    """State of least squares for P parameters of a decoder.
 
     Args:
         equations: weighted sum of `z (d, reward)^T` over the steps up to the last solution.
@@ -92,7 +92,7 @@ class LSTD(Update):
         check_ranges(self)
 
     def check(self, name: str, agent: Any) -> None:
-        """Raise a ValueError if least squares cannot learn, or would not use, what an agent has."""
+        """Raise a ValueError if least squares do not fit an agent's options."""
         method, decoder = type(agent.method), agent.network.decoder
         learns_value = getattr(method, "objective", None) is Method.objective
         if agent.method.entropy or not learns_value:
@@ -118,7 +118,7 @@ class LSTD(Update):
         return network.decoder
 
     def init(self, network: Any, front: tuple[int, ...]) -> LSTDState:
-        """Return the state before the first step, for streams of a shape in front."""
+        """Return the state before the first step, for streams with these leading axes."""
         flat, decoder = ravel_pytree(network.decoder)[0], network.decoder
         none = jax.tree.map(lambda leaf: jnp.zeros(front + leaf.shape, leaf.dtype), decoder)
         equations = jnp.zeros((flat.size, flat.size + 1), flat.dtype)
@@ -169,7 +169,7 @@ class LSTD(Update):
 def _bounded(
     size: Float[Array, ""], rewards: Float[Array, "B"]
 ) -> tuple[Float[Array, "B"], Float[Array, ""]]:
-    """Return rewards as they count, and the root of the sum of squares with them.
+    """Return bounded rewards, and the updated root of their sum of squares.
 
     No square is forgotten. Else rewards far apart would fall below the bound for ever.
     """

@@ -1,4 +1,4 @@
-"""Partial observability: an environment of which the agent sees less."""
+"""Partial observability: an environment with hidden observations."""
 
 import dataclasses
 from typing import Any, ClassVar
@@ -56,7 +56,7 @@ class Masked:
 
     @property
     def observation_size(self) -> int:
-        """Number of elements that are left."""
+        """Number of visible elements."""
         return self.environment.observation_size - len(self.hide)
 
     def reset(self, key: PRNGKeyArray) -> tuple[Any, Float[Array, "I"]]:

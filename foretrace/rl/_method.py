@@ -8,11 +8,11 @@ from foretrace._types import Array, Bool, Float, PRNGKeyArray
 
 
 class Method(Protocol):
-    """A way of learning as a value: functions of one stream and one step, and their options.
+    """A method of learning: functions of one stream and one step, with options.
 
     An action is a function of the outputs and of noise that is drawn before them. The network is
     therefore run and differentiated in one call. `ActorCritic`, `QLearning` and `ValuePrediction`
-    are methods. Any object with these functions is one; a subclass has those with an answer here.
+    are methods. Any object with these functions will do; a subclass inherits their defaults.
     """
 
     entropy: float = 0.0
@@ -27,11 +27,11 @@ class Method(Protocol):
     def noise(
         self, key: PRNGKeyArray, step: Array, outputs: int, dtype: jnp.dtype
     ) -> Float[Array, "K"]:
-        """Draw the random part of the choice of an action. Default: a zero."""
+        """Draw the random part of an action's choice. Default: zero."""
         return jnp.zeros(1, dtype)
 
     def action(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Array:
-        """Return the action, for a noise of zeros the one that seems best. Default: the value."""
+        """Return an action; noise of zeros gives the greedy one. Default: the value."""
         return self.value(output, noise)
 
     def objective(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Float[Array, ""]:

@@ -1,4 +1,4 @@
-"""Metrics of a run of an agent; a new one is a title here, and a number in `counted`."""
+"""Metrics of an agent's run. To add one, add a title here and a number in `counted`."""
 
 from functools import partial
 from typing import Any

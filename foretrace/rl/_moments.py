@@ -27,7 +27,7 @@ class Moments(NamedTuple):
 
     @classmethod
     def zero(cls, shape: tuple[int, ...], dtype: jnp.dtype) -> "Moments":
-        """Return the moments of no rows."""
+        """Return empty moments."""
         return cls(jnp.zeros((), dtype), jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
 
     def including(self, more: Float[Array, "..."]) -> "Moments":
@@ -67,7 +67,7 @@ class Moments(NamedTuple):
         return jnp.where(self.rows > 1, self.squares / jnp.maximum(self.rows - 1, 1), 1.0)
 
     def normalised(self, row: Float[Array, "*B I"]) -> Float[Array, "*B I"]:
-        """Return rows less the mean, divided by the standard deviation."""
+        """Return rows minus the mean, divided by the standard deviation."""
         return (row - self.mean) / jnp.sqrt(self.variance + 1e-8)
 
 

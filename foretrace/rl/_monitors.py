@@ -1,4 +1,4 @@
-"""Values that a run watches beside its score: the memory's reach, and inactive modules."""
+"""Monitored values of a run: reach of the memory, and inactive modules."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ SQUARINGS = 16
 
 
 def dead(network: AbstractNetwork, moved: Any) -> Float[Array, ""]:
-    """Return the share of modules of which no number of the state has moved in any stream.
+    """Return the share of modules whose state has not changed in any stream.
 
     Args:
         network: network.
@@ -28,7 +28,7 @@ def dead(network: AbstractNetwork, moved: Any) -> Float[Array, ""]:
 
 
 def untrained(before: AbstractNetwork, after: AbstractNetwork) -> Float[Array, ""]:
-    """Return the share of modules of the recurrent layers whose coefficients did not change."""
+    """Return the share of recurrent modules whose coefficients have not changed."""
     old, new = (network.each_cell(lambda cell: cell.coefficients()) for network in (before, after))
     return _share_without(
         after.each_cell(lambda _, part: _any_of_module(part, 0), has_moved(old, new))
@@ -80,7 +80,7 @@ def _radius(cell: AbstractCell, h: State) -> Float[Array, ""]:
 
 
 def _any_of_module(moved: Any, axis: int) -> Bool[Array, "N"]:
-    """Return whether any number of a module moved; the leaves of a cell have this module axis."""
+    """Return whether any number of a module changed, along the cell's module axis."""
     parts = [jnp.moveaxis(leaf, axis, 0) for leaf in jax.tree.leaves(moved)]
     return jnp.stack([part.reshape(len(part), -1).any(1) for part in parts]).any(0)
 

@@ -1,4 +1,4 @@
-"""Options of an agent, as its parts read them."""
+"""Options of an agent, shared by its parts."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from foretrace.rl._update import Update
 
 
 class Options:
-    """Options of an agent, which `Agent` explains, and its gradient under them."""
+    """Options of an agent, documented in `Agent`, and its gradient."""
 
     network: Any
     method: Method

@@ -33,7 +33,7 @@ from foretrace.rl._value_prediction import ValuePrediction
 
 
 class World(NamedTuple):
-    """Agent and environments between two steps: all that a checkpoint holds.
+    """Agent and environments between two steps: the content of a checkpoint.
 
     Args:
         agent: state of the agent.

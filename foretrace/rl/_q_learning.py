@@ -13,7 +13,7 @@ from foretrace.rl._method import Method
 
 @dataclasses.dataclass(frozen=True)
 class QLearning(Method):
-    """Learn the values of actions, and take the best action, or at times a random one.
+    """Learn the values of actions; take the best action, or sometimes a random one.
 
         Q(lambda)        delta = reward + discount * max_a q(s', a) - q(s, a)
         SARSA(lambda)    delta = reward + discount * q(s', a') - q(s, a) with the next action a'

@@ -52,7 +52,7 @@ class _Deck(Task):
         return after, TimeStep.of(self._seen(after), reward / steps, end)
 
     def _asked(self, step: Int[Array, ""]) -> tuple[Int[Array, ""], int]:
-        """Return the place of the card that is asked for, and the number of steps that ask.
+        """Return the place of the card to name, and the number of steps with a question.
 
         The place is negative where no card is asked for.
         """

@@ -1,4 +1,4 @@
-"""A run of an agent in a run directory that it can be resumed from exactly (`foretrace rl`)."""
+"""A run of an agent in a run directory, exactly resumable (`foretrace rl`)."""
 
 import dataclasses
 import os
@@ -89,7 +89,7 @@ def _compiled(config: RLConfig) -> Any:
 
 
 class _Acting(Program[World]):
-    """The steps of an agent, one line of the record a block."""
+    """The steps of an agent; each block writes one line of the record."""
 
     def __init__(self, session: Session):
         super().__init__(session)
@@ -137,7 +137,7 @@ class _Acting(Program[World]):
 
 
 def result_of(lines: list[dict[str, Any]], steps: int) -> dict[str, float]:
-    """Return the mean of a run's last tenth: returns over episodes, others over lines.
+    """Return the mean over a run's last tenth: of episodes for returns, of lines for others.
 
     >>> lines = [
     ...     {"step": s, "return": float(s), "episodes": s - 90.0, "reward": s / 2}

@@ -11,7 +11,7 @@ from foretrace.rl._transition import Outcome
 
 
 class AgentInfo(NamedTuple):
-    """What may be looked at after a step; nothing of it is needed to go on.
+    """Measurements of a step; none is needed to continue.
 
     Args:
         td_error: temporal-difference error of each stream; 0 where there was nothing to learn from.
@@ -34,7 +34,7 @@ class AgentInfo(NamedTuple):
 
 
 class AgentState(NamedTuple):
-    """Everything that learning changes. `foretrace.save` writes it, and nothing else is needed.
+    """The complete state of learning, which `foretrace.save` writes.
 
     Args:
         network: network with its parameters.

@@ -61,7 +61,7 @@ class TraceConditioning(Task):
     def step(
         self, state: Int[Array, ""], action: Int[Array, ""], key: PRNGKeyArray
     ) -> tuple[Int[Array, ""], TimeStep]:
-        """Go on by a step; the action does nothing."""
+        """Advance by a step; the action has no effect."""
         state, observation = self._observed(jnp.where(state == 0, self._drawn(key), state - 1), key)
         return state, TimeStep.of(observation, observation[1])
 

@@ -1,4 +1,4 @@
-"""How a step reaches an agent: `Transition`; and the outcome of an action that is learned from."""
+"""`Transition`, the input of an agent's step, and the outcome that it learns from."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -58,7 +58,7 @@ class Final(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """What followed the last action, as it is learned from.
+    """Outcome of the last action, to learn from.
 
     Args:
         reward: reward, before any scaling.
@@ -78,7 +78,7 @@ class Outcome(NamedTuple):
 
     @classmethod
     def of(cls, transition: Transition, discount: float, final: Final) -> "Outcome":
-        """Return the outcome that a checked transition tells of."""
+        """Return the outcome of a checked transition."""
         factor = transition.discount * discount
         return cls(
             reward=transition.reward,
@@ -103,7 +103,7 @@ class Outcome(NamedTuple):
 
 
 def along(weights: Array, leaf: Array) -> Array:
-    """Return one weight for each stream in the shape that multiplies a leaf."""
+    """Return one weight for each stream, broadcastable to a leaf."""
     return weights.reshape(weights.shape + (1,) * (leaf.ndim - weights.ndim))
 
 

@@ -1,4 +1,4 @@
-"""How an agent's parameters change by what a step has taught: `Update`, and those of Optax."""
+"""Updates of an agent's parameters: `Update`, and Optax's optimisers."""
 
 import dataclasses
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -13,7 +13,7 @@ from foretrace.rl._transition import Outcome, along
 
 
 class Change(NamedTuple):
-    """New parameters, and how large the step to them was.
+    """New parameters, and the size of the step.
 
     Args:
         network: network with these parameters.
@@ -29,7 +29,7 @@ class Change(NamedTuple):
 
 
 class Update(Protocol):
-    """A way to change parameters by temporal-difference errors and traces, as a value.
+    """A way to update parameters by temporal-difference errors and traces.
 
     `ObGD`, `LSTD` and, for an optimiser of Optax, `Descent` are updates. What one needs beside
     error and trace is in the outcome, by name.
@@ -39,11 +39,11 @@ class Update(Protocol):
     """Whether it asks for `following`, the gradient of the value of what follows."""
 
     def check(self, name: str, agent: Any) -> None:
-        """Raise a ValueError if the agent of this name has options that do not fit."""
+        """Raise a ValueError if an agent's options do not fit this update."""
         return
 
     def trained(self, network: Any) -> Any:
-        """Return the part of a network that is trained, or of a tree in its structure."""
+        """Return the trained part of a network, or of a tree of the same structure."""
         return network
 
     def init(self, network: Any, front: tuple[int, ...]) -> Any:
@@ -70,7 +70,7 @@ class Update(Protocol):
         """
 
     def remembering(self, state: Any, gradient: Any) -> Any:
-        """Return the state with the gradient of each stream's newest step. Default: without."""
+        """Return the state with the gradient of each stream's newest step. Default: unchanged."""
         return state
 
 

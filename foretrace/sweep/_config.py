@@ -1,4 +1,4 @@
-"""A sweep as typed data: one configuration, what of it is searched, and which score counts."""
+"""A sweep as typed data: a configuration, searched options, and a score."""
 
 import dataclasses
 import math
@@ -85,7 +85,7 @@ class Sweep:
         return found
 
     def check(self) -> None:
-        """Make sure that every single value makes a run; nothing is computed.
+        """Check that every searched value makes a valid run.
 
         Raises:
             ValueError: nothing to search, or a value that makes no network.

@@ -1,4 +1,4 @@
-"""The commands whose runs a sweep compares, with the properties it needs of each."""
+"""The commands whose runs a sweep can compare, and their properties."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple

@@ -1,4 +1,4 @@
-"""The trials of a sweep in words and as a table."""
+"""The trials of a sweep as lines and as a table."""
 
 import math
 import statistics
@@ -10,7 +10,7 @@ from foretrace.sweep._config import Sweep
 
 
 def assigned(values: Mapping[str, Any]) -> str:
-    """Return options with their values, numbers with four digits.
+    """Return options with their values as text, numbers with four digits.
 
     >>> assigned({"optimizer.learning-rate": 0.00123456, "rule": "bptt"})
     'optimizer.learning-rate=0.001235, rule=bptt'

@@ -147,7 +147,7 @@ def study(folder: str | os.PathLike[str], *, begin: bool = False) -> "optuna.Stu
 
 
 class _JournalLock:
-    """Lock under which Optuna appends to a journal; a line torn by a kill is cut before that."""
+    """Lock of Optuna's journal, which first removes an incomplete last line."""
 
     def __init__(self, path: Path):
         self._path, self._lock = path, library().storages.journal.JournalFileSymlinkLock(str(path))
@@ -171,7 +171,7 @@ def unfinished(trials: "optuna.Study", sweep: Sweep) -> list[int]:
 
 
 def work(trials: "optuna.Study", folder: Path, say: bool = True, show: bool = False) -> None:
-    """Run trials until none is unfinished, those that other processes lose included, or to Ctrl-C.
+    """Run trials, also abandoned ones of other processes, until all are done or Ctrl-C.
 
     Args:
         trials: study of the sweep.
@@ -191,7 +191,7 @@ def work(trials: "optuna.Study", folder: Path, say: bool = True, show: bool = Fa
 
 
 def _attempt(trials: "optuna.Study", number: int, sweep: Sweep, folder: Path, show: bool) -> str:
-    """Run a trial; return a line about its result, empty if it has got none here.
+    """Run a trial; return a line about its result, empty if it has none.
 
     Raises:
         LockedError: another process has it.
@@ -231,7 +231,7 @@ def _attempt(trials: "optuna.Study", number: int, sweep: Sweep, folder: Path, sh
 
 
 def _sampler(sweep: Sweep, number: int) -> Any:
-    """Return what draws the values of a trial."""
+    """Return the sampler of a trial's values."""
     samplers = library().samplers
     if sweep.grid:
         return samplers.GridSampler({option: d.choices for option, d in sweep.dimensions.items()})

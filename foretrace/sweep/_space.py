@@ -1,4 +1,4 @@
-"""Searched options of a command, each with some values or a range."""
+"""Searched options of a command, each with values or a range."""
 
 import contextlib
 import functools
@@ -19,7 +19,7 @@ Value = str | int | float
 
 
 def library() -> Any:
-    """Return Optuna, without its messages.
+    """Import Optuna with its messages disabled.
 
     Raises:
         ValueError: it is not installed.
@@ -69,7 +69,7 @@ def ends_of(distribution: Any) -> Sequence[Value]:
 
 
 def applied(config: Any, values: Mapping[str, Value]) -> Any:
-    """Return a configuration with other values of some options, as the command would read them.
+    """Return a configuration with changed options, parsed as on the command line.
 
     Raises:
         ValueError: an option that is none of this configuration's, or a value that it refuses.
@@ -99,7 +99,7 @@ def _parsed(config: Any, arguments: tuple[str, ...]) -> Any:
 
 
 def _complaint(said: str) -> str:
-    """Return tyro's message about an option without its frame and its added help."""
+    """Return tyro's error message without its frame and help."""
     parts = [" ".join(part.split()).strip("│ ") for part in re.split(r"[-─]{9,}", said)[1:]]
     added = ("For full helptext", "Argument helptext")
     text = "; ".join(part for part in parts if part and not part.startswith(added))

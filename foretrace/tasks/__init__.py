@@ -81,7 +81,7 @@ class Task(Protocol):
         index: int | Int[Array, ""],
         size: int,
     ) -> Batch:
-        """Return batch `index` of a split; rows without any valid step only fill it up."""
+        """Return batch `index` of a split; rows without valid steps are padding."""
 
     def evaluation_steps(self, split: EvaluationSplit, size: int) -> int | None:
         """Return the number of batches of a split; None if it has no end."""

@@ -28,12 +28,12 @@ class AbstractDrawnTask(Task, abc.ABC):
 
     @property
     def labels(self) -> Labels:
-        """Something at single steps."""
+        """Labels of single steps."""
         return "step"
 
     @property
     def provenance(self) -> str:
-        """Whether the sequences are fresh."""
+        """Whether sequences are drawn for every step."""
         return "fresh sequences" if self.samples is None else f"{self.samples} sequences drawn once"
 
     def with_data_dir(self, data_dir: str) -> Self:
@@ -83,11 +83,11 @@ class AbstractDrawnTask(Task, abc.ABC):
         return self.draw(jax.random.fold_in(_key(seed, purpose), index), size)
 
     def evaluation_steps(self, split: EvaluationSplit, size: int) -> None:
-        """Return None: there is no end."""
+        """Return None: the split has no end."""
         return None
 
     def _check(self, **least: int) -> None:
-        """Raise ValueError if a field is below its least value, or there are no samples."""
+        """Raise a ValueError if a field is below its smallest value, or there are no samples."""
         name = type(self).__name__
         for field, value in least.items():
             if getattr(self, field) < value:

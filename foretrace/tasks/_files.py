@@ -1,4 +1,4 @@
-"""Where a public data set lies, whether its files are right, and the error if not."""
+"""Location and verification of public data sets."""
 
 import dataclasses
 import functools
@@ -28,7 +28,7 @@ DataDir = Annotated[str | None, tyro.conf.arg(aliases=("--data-dir",))]
 
 
 class DataError(ValueError):
-    """Data that are missing, damaged or other than expected."""
+    """Data that are missing, damaged or unexpected."""
 
 
 @dataclasses.dataclass(frozen=True, eq=False)  # eq: its identity is what `load` remembers it by

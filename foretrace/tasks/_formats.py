@@ -53,7 +53,7 @@ def read_parquet(path: Path, columns: list[str]) -> dict[str, list]:
 
 
 def mnist_files(folder: Path, split: str) -> list[Path]:
-    """Return the files with images and with labels, as they are or compressed.
+    """Return the files with images and with labels, compressed or not.
 
     Raises:
         FileNotFoundError: one is not there.

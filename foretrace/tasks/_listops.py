@@ -24,7 +24,7 @@ _FRUITLESS_ROUNDS = 200
 
 @dataclasses.dataclass(frozen=True)
 class Grammar:
-    """Which trees there are.
+    """Parameters of the random trees.
 
     Args:
         min_length: a sequence has more tokens than this,
@@ -95,7 +95,7 @@ def generate(grammar: Grammar, rows: int, seed: int) -> dict[str, np.ndarray]:
 
 
 def _round(grammar: Grammar, random: np.random.RandomState) -> Iterator[tuple[np.ndarray, int]]:
-    """Grow some trees; yield the sequences and values of the trees of a right length."""
+    """Grow trees; yield the sequences and values of trees with an accepted length."""
     levels, lengths = _grow(grammar, random)
     if not len(lengths):
         return
@@ -107,7 +107,7 @@ def _round(grammar: Grammar, random: np.random.RandomState) -> Iterator[tuple[np
 
 
 def _grow(grammar: Grammar, random: np.random.RandomState) -> tuple[list[np.ndarray], np.ndarray]:
-    """Return the levels of the trees of a right length, and these lengths.
+    """Return the levels and lengths of the trees with an accepted length.
 
     A root that is a digit is too short, so roots are drawn as operators.
     """
@@ -144,7 +144,7 @@ def _draw_symbols(level: np.ndarray, random: np.random.RandomState) -> np.ndarra
 
 
 def _write(levels: list[np.ndarray], kinds: list[np.ndarray], offsets: np.ndarray) -> np.ndarray:
-    """Return the sequences of trees, of which each begins at its offset."""
+    """Return the sequences of trees; each begins at its offset."""
     spans = _spans(levels)
     symbols = np.empty(offsets[-1], np.uint8)
     place = offsets[:-1]
@@ -185,7 +185,7 @@ def _evaluate(levels: list[np.ndarray], kinds: list[np.ndarray]) -> np.ndarray:
 
 
 def _apply(operators: np.ndarray, counts: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """Apply operators to `counts` values each. MED is the integer part of the median."""
+    """Apply operators to groups of `counts` values. MED is the integer part of the median."""
     row = np.repeat(np.arange(len(counts)), counts)
     column = np.arange(len(values)) - np.repeat(_starts(counts), counts)
     table = np.full((len(counts), counts.max()), 10, np.uint8)  # 10 sorts behind every digit
@@ -199,5 +199,5 @@ def _apply(operators: np.ndarray, counts: np.ndarray, values: np.ndarray) -> np.
 
 
 def _starts(counts: np.ndarray) -> np.ndarray:
-    """Return where each of some consecutive groups begins."""
+    """Return the start of each of several consecutive groups."""
     return np.cumsum(counts, dtype=np.int64) - counts

@@ -1,4 +1,4 @@
-"""An order to go through a data set in, looked up without being written down."""
+"""A random order of a data set, computed position by position."""
 
 import math
 
@@ -47,7 +47,7 @@ def shuffled_at(key: PRNGKeyArray, positions: Int[Array, "K"], count: int) -> In
 
 
 def _mixed(x: Array) -> Array:
-    """Spread every bit over all 32."""
+    """Mix each number so that every bit depends on all 32."""
     for factor in (0x7FEB352D, 0x846CA68B):
         x = (x ^ (x >> jnp.uint32(15))) * jnp.uint32(factor)
     return x ^ (x >> jnp.uint32(16))

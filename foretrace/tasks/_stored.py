@@ -1,4 +1,4 @@
-"""Tasks that classify stored sequences: splits, epochs, bytes that the device expands.
+"""Tasks that classify stored sequences: splits, epochs, expansion on the device.
 
 A batch is made in two parts. *Rows* are bytes as they are stored, found on the host. *Expanding*
 them to inputs, targets and mask is traced, so that long sequences of one-hot vectors cross no bus
@@ -65,7 +65,7 @@ class Split(NamedTuple):
     lengths: np.ndarray | None = None
 
     def rows(self, chosen: np.ndarray, size: int, length: int) -> Rows:
-        """Return the chosen members, cut to a length and padded with rows that do not count."""
+        """Return the chosen sequences, truncated to a length and padded with masked rows."""
         stored = self.members[chosen]
         fill = size - len(stored)
         if self.offsets is None:
@@ -138,7 +138,7 @@ class AbstractStoredTask(Task, abc.ABC):
         return {name: len(self.split(name).members) for name in ("training", "validation", "test")}
 
     def evaluation_steps(self, split: SplitName, size: int) -> int:
-        """Return the number of batches in which every sequence of a split comes once."""
+        """Return the number of batches that hold every sequence of a split once."""
         _check_size(size)
         return -(-len(self.split(split).members) // size)
 

@@ -63,7 +63,7 @@ class ListOps(AbstractStoredTask):
 
     @property
     def grammar(self) -> Grammar:
-        """Which trees there are."""
+        """Parameters of the random trees."""
         return Grammar(self.min_length, self.max_length)
 
     @property

@@ -83,7 +83,7 @@ class OwnSequences(AbstractStoredTask):
 
     @property
     def labels(self) -> Labels:
-        """Whether a class belongs to a sequence; everything else is asked at single steps."""
+        """Whether a class belongs to a whole sequence rather than to single steps."""
         return "sequence" if self._stored.is_class and not self._stored.each_step else "step"
 
     @property
@@ -110,7 +110,7 @@ class OwnSequences(AbstractStoredTask):
         )
 
     def pinned(self) -> Self:
-        """Return the task with the whole path of its file and the digest that it has now, or keeps.
+        """Return the task with its file's full path and a digest, if it has none yet.
 
         Raises:
             DataError: the file is missing or wrong.
@@ -172,7 +172,7 @@ class OwnSequences(AbstractStoredTask):
 
 
 class _Scale(NamedTuple):
-    """Means and deviations that are taken out, and the variance of the targets after that."""
+    """Means and deviations for standardisation, and the variance of standardised targets."""
 
     xs_mean: np.ndarray
     xs_deviation: np.ndarray
@@ -264,7 +264,7 @@ def _read(path: Path, modified: int, size: int, digest: str | None) -> _Stored:
 
 
 def _check_targets(path: Path, ys: np.ndarray, is_class: bool) -> None:
-    """Check that there is something to learn from for each output.
+    """Check that each output has targets to learn from.
 
     Raises:
         DataError: no training sequence has a target.
@@ -385,7 +385,7 @@ def _npz(path: Path) -> dict[str, np.ndarray]:
 
 
 def _bytes_of(archive: zipfile.ZipFile, name: str) -> int:
-    """Return the number of bytes of an array in an archive, by its header alone."""
+    """Return the size of an array in an archive, from its header."""
     with archive.open(name) as file:
         version = np.lib.format.read_magic(file)
         read = {

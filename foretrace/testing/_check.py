@@ -1,4 +1,4 @@
-"""Laws that every cell obeys under every rule, as a public check, with their oracles.
+"""Public check of the laws that every cell obeys under every rule.
 
 A derivative that is nearly right trains almost equally well, so these errors hide: four public
 codes of this field shipped wrong sensitivities that no test could see. Here every law is an
@@ -116,7 +116,7 @@ class _Book(NamedTuple):
     surrogate: bool
 
     def equal(self, law: str, got: Any, want: Any, hint: str = "") -> None:
-        """Note the largest difference of two trees, or raise."""
+        """Record the largest difference of two trees, or raise an error."""
         errors = [
             _error(g, w) for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True)
         ]
@@ -126,7 +126,7 @@ class _Book(NamedTuple):
         )
 
     def require(self, law: str, holds: bool, error: float, where: str = "", hint: str = "") -> None:
-        """Note a law that holds, or raise."""
+        """Record a law that holds, or raise an error."""
         if not holds:
             at, why = where and f" at {where}", hint and f". {hint}"
             off = f"error {error:.3e}, tolerance {self.tolerance:.1e}"
@@ -174,7 +174,7 @@ def _check_interface(cell: AbstractCell, book: _Book) -> None:
 
 
 def _generic(cell: AbstractCell, noise: float, random: np.random.Generator) -> AbstractCell:
-    """Return the cell in double precision, moved a little."""
+    """Return the cell in double precision, with slightly perturbed parameters."""
     double = jax.tree.map(lambda a: np.asarray(a, np.float64), cell)
     return jax.tree.map(
         lambda a, z: jnp.asarray(a + noise * np.asarray(z)), double, normal_like(random, double)
@@ -182,7 +182,7 @@ def _generic(cell: AbstractCell, noise: float, random: np.random.Generator) -> A
 
 
 def _check_step(cell: AbstractCell, random: np.random.Generator, book: _Book) -> None:
-    """Check what autodiff of one step, at a random point, says about the modules."""
+    """Check the arguments of a step by its derivatives at a random point."""
     h, theta = jax.eval_shape(lambda: (cell.init_state(), cell.coefficients()))
     xs = jnp.asarray(random.normal(size=(3, cell.input_size)))
     offset, *states = normal_like(random, (theta, h, h))
@@ -233,7 +233,7 @@ def _check_step(cell: AbstractCell, random: np.random.Generator, book: _Book) ->
 def _check_gradients(
     cell: AbstractCell, random: np.random.Generator, length: int, book: _Book
 ) -> None:
-    """Check that finite differences, a rule's definition, and all ways of running it agree."""
+    """Check that finite differences, a rule's definition and all ways of computing it agree."""
     network = Alone(cell, random)
     xs, ys = (jnp.asarray(random.normal(size=(length, 2))) for _ in range(2))
     at, least = np.arange(length), min(2, length - 1)

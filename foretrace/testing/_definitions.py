@@ -1,4 +1,4 @@
-"""The definitions, to be read and compared: full Jacobians and loops.
+"""Reference definitions of the rules, by full Jacobians and loops.
 
 Nothing here uses the package's unrolling, scans or sensitivities, and the package uses nothing of
 it. Costs grow with N * |theta| * T: for small sizes only.
@@ -86,7 +86,7 @@ def rtrl_by_definition(
 
 
 class Open(NamedTuple):
-    """The parts of a rule as booleans, which a program can have as arguments."""
+    """A rule's parts as booleans, which can be arguments of a program."""
 
     recurrent: Any
     own: Any
@@ -216,7 +216,7 @@ def _unflatten(cell: AbstractCell, J: Inexact[Array, "T K P"]) -> Sensitivity:
 
 
 def modules_of(tree: Any) -> np.ndarray:
-    """Number the module to which every entry of the flattened tree belongs."""
+    """Return the module that each entry of the flattened tree belongs to."""
     return np.concatenate(
         [np.repeat(np.arange(len(a)), a.size // len(a)) for a in jax.tree.leaves(tree)]
     )

@@ -1,4 +1,4 @@
-"""A cell between two linear maps, measured in every way of running it."""
+"""Measurements of a cell between two linear maps."""
 
 from collections.abc import Callable
 from functools import partial
@@ -33,7 +33,7 @@ EVERY_RULE = (BPTT, RTRL, SNAP1, HYBRID, TRUNCATED, SPATIAL, RESERVOIR)
 
 
 class Bare(Block):
-    """A block that is nothing but its cell, padded so that input and output have the same size."""
+    """A block that holds only its cell, padded to equal input and output sizes."""
 
     def __init__(self, cell: AbstractCell):
         self.norm, self.cell, self.glu = None, cell, None
@@ -63,7 +63,7 @@ class Alone(Network):
 
 
 class Step(NamedTuple):
-    """Jacobians of one step, the initial state's gradient, and a few steps by each scan."""
+    """Jacobians of one step, gradient of the initial state, and steps by each scan."""
 
     own: tuple[Array, Array]
     others: tuple[Array, Array]
@@ -111,7 +111,7 @@ def differentiate_step(
 
 
 class Run(NamedTuple):
-    """What `gradient` returns, summed over the chunks of a sequence."""
+    """Results of `gradient`, summed over the chunks of a sequence."""
 
     loss: Any
     grads: Any
@@ -127,7 +127,7 @@ def every_way(
     rule: LearningRule,
     size: int,
 ) -> dict[str, Run]:
-    """Run a rule over a sequence in several ways, with a first axis of patterns of resets.
+    """Run a rule over a sequence in several ways; the first axis has patterns of resets.
 
     Args:
         network: one layer.
@@ -180,7 +180,7 @@ def every_way(
 
 
 class Definitions(NamedTuple):
-    """Results of the oracles for several patterns of resets: by rule, states, sensitivities."""
+    """Results of the reference definitions for several patterns of resets."""
 
     gradients: dict[str, Any]
     h: Any
@@ -188,7 +188,7 @@ class Definitions(NamedTuple):
 
 
 def definitions(network: Network, xs: Array, ys: Array, resets: Array) -> Definitions:
-    """Evaluate the oracles on the one-layer network, with the last states and sensitivities."""
+    """Evaluate the reference definitions on the one-layer network."""
     cell, zs = layer_of(network, xs)
     oracles = {
         SNAP1.name: snap1_by_definition,
@@ -259,7 +259,7 @@ def layer_of(network: Network, xs: Array) -> tuple[AbstractCell, Array]:
 
 
 def normal_like(random: np.random.Generator, tree: Any) -> Any:
-    """Draw standard normal numbers like a tree, by NumPy, so that nothing compiles."""
+    """Draw standard normal numbers in the shape of a tree, by NumPy."""
 
     def draw(leaf: Any) -> Array:
         parts = random.normal(size=(2, *leaf.shape))

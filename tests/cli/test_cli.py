@@ -2,16 +2,20 @@
 
 import contextlib
 import io
+import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import printed
 from safetensors.numpy import load_file
 
 from foretrace._engine.alignment import Alignment
 from foretrace._options.cells import GRU, LRU, S5, LinearRNN, MinGRU
 from foretrace._options.network import NetworkConfig
+from foretrace.cli import _help
 from foretrace.cli import _main as cli
 from foretrace.cli._options import COMMANDS
 from foretrace.experiment._config import Config
@@ -161,6 +165,34 @@ def test_help_explains_and_nothing_is_run(capsys, words, said):
     assert code == 0 and f"usage: foretrace {command}".strip() in out
     assert said in " ".join(out.replace("│", " ").split())
     assert ("--network.glu" in out) == (command in ("train", "sweep", "align"))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_names_each_default_once_in_lines_that_break_between_words(
+    capsys, monkeypatch, command
+):
+    pages = []
+    for width in ("100", "60"):
+        monkeypatch.setenv("COLUMNS", width)
+        _, out, _ = run(capsys, command, "--help")
+        assert not re.search(r"\(default|Default: None|option of|others:", out)
+        pages.append(out.split())
+    assert pages[0] == pages[1]  # no word is cut
+    assert ("Default: 4000." in out) == (command in ("train", "sweep"))
+    if command == "stream":
+        assert [title[:-1] for title in re.findall(r"^[a-z].*:$", out, re.M)] == [
+            *_help.GROUPS,
+            "examples",
+        ]
+
+
+@pytest.mark.program
+@pytest.mark.parametrize("line", _help.EXAMPLES["stream"].split("\n")[1:-1])
+def test_examples_of_the_help_run(tmp_path, line):
+    (tmp_path / "examples").symlink_to(Path(__file__).parents[2] / "examples")
+    line = line.replace("foretrace", f"{sys.executable} -m foretrace", 1) + " --rows 300"
+    out = printed("bash", "-c", line, cwd=tmp_path)
+    assert out.count("\n") >= 20
 
 
 @pytest.mark.program

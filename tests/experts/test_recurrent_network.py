@@ -11,8 +11,9 @@ from scipy.special import softmax
 from test_mixture import NUMBERS
 from tiers import fast, slow
 
+from foretrace._engine.correction import corrected
 from foretrace.stream.experts.answer import answer_of
-from foretrace.stream.experts.expert import Lesson
+from foretrace.stream.experts.expert import LATE, Lesson
 from foretrace.stream.experts.network import RecurrentNetwork
 from foretrace.stream.experts.shape import Shape
 from foretrace.stream.model.features import expand, maps, new_seen
@@ -64,7 +65,7 @@ def test_learning_late_is_learning_on_the_carry_of_the_row(delay, options):
     state, own, memos, its = expert.init(), learner.init(), [], []
     carry, its_carry = expert.new_carry(state), own.carry
     for t in range(10):
-        its.append(its_carry)
+        its.append((its_carry, own.network))
         outputs, passed = learner.predict(own._replace(carry=its_carry), jnp.asarray(xs[t][None]))
         found, carry, memo = take(state, carry, seen[t], YES, waits=delay > 0)
         its_carry = passed.carry
@@ -73,7 +74,11 @@ def test_learning_late_is_learning_on_the_carry_of_the_row(delay, options):
         if (due := t - delay) >= 0:
             lesson = Lesson(seen[due], found, np.eye(4)[ys[due]], YES, YES, None, delay or None)
             state, carry = learn(state, carry, memos[due], lesson)
-            ready = own._replace(carry=its[due])
+            before, network = its[due]
+            if delay:  # the state of then, as the parameters of now would have left it
+                since = jax.tree.map(jnp.subtract, own.network, network)
+                before = corrected(own.network, since, before, LATE, batched=False)
+            ready = own._replace(carry=before)
             own, _ = learner.step(ready, *map(jnp.asarray, (xs[due][None], ys[due][None])))
             its_carry = its_carry if delay else own.carry
     close((state.learner.network, state.learner.opt_state), (own.network, own.opt_state))

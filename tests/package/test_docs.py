@@ -6,6 +6,7 @@ import json
 import os
 import pkgutil
 import re
+import runpy
 import sys
 from pathlib import Path
 
@@ -15,6 +16,8 @@ from processes import printed
 from tiers import slow, slower
 
 import foretrace as ft
+from foretrace._cells.registry import CELLS
+from foretrace._rule import RULES
 
 ROOT = Path(__file__).parents[2]
 MODULES = sorted(
@@ -114,7 +117,7 @@ def anchors(page):
     """Return the names of a page's headings, as the site makes them, and of the API on it."""
     slugify = pytest.importorskip("markdown").extensions.toc.slugify
     titles = re.findall(r"^#+ (.*)", prose(page), flags=re.MULTILINE)
-    names = re.findall(r"^::: (\S+)", prose(page), flags=re.MULTILINE)
+    names = re.findall(r'^<a id="(\S+)"></a>', TEXTS[page], flags=re.MULTILINE)
     return {*names, *(slugify(re.sub(r"[*`]", "", title), "-") for title in titles)}
 
 
@@ -150,6 +153,34 @@ def test_every_script_and_file_that_a_page_or_a_record_names_is_there(name):
 def test_pages_of_results_are_what_the_records_say(benchmark, name):
     pages = benchmark("pages.template")
     assert pages.filled(name) == TEXTS[pages.PAGES[name]], "python -m benchmarks.pages"
+
+
+@pytest.mark.parametrize("page", [page for page in TEXTS if page.startswith("docs/api/")])
+def test_pages_of_the_api_are_what_the_source_says(page):
+    written = runpy.run_path(str(ROOT / "scripts" / "api_pages.py"))["written"]
+    assert TEXTS[page].count("<!-- api: ") >= 8
+    assert written(TEXTS[page]) == TEXTS[page], "python scripts/api_pages.py"
+
+
+def plain(text):
+    """Return a page on one line, without the targets of links."""
+    return " ".join(re.sub(r"\]\([^)]*\)", "]", text).split())
+
+
+def test_every_claim_has_its_record_and_every_number_of_the_readme_is_a_claim():
+    assert (len({*RULES.values()}), len(CELLS)) == (7, 14)
+    rows = re.findall(r"^\| (.*) \| (.*) \|$", TEXTS["docs/contributing/claims.md"], re.MULTILINE)
+    claims = [claim for row, _ in rows[2:] for claim in row.split("; ")]
+    pages = plain(TEXTS["README.md"] + TEXTS["docs/index.md"])
+    assert len(claims) > 30 and [claim for claim in claims if claim not in pages] == []
+    for file in re.findall(r"`([\w.-]*/[\w./-]+\.\w+)`", " ".join(record for _, record in rows)):
+        assert (ROOT / file).exists(), file
+    # Of sentences: code is run, and the table beside others is written from records.
+    rest = re.sub(r"```.*?```|^\|[^\n]*", "", TEXTS["README.md"], flags=re.DOTALL | re.MULTILINE)
+    rest = plain(re.sub(r"\(2023\)|version \S+|Python \S+", "", rest))
+    for claim in sorted(claims, key=len, reverse=True):
+        rest = rest.replace(claim, "")
+    assert re.findall(r".{0,30}\b\d.{0,9}", re.sub(r"`[^`]*`", "", rest)) == []
 
 
 PARTS = [

@@ -3,7 +3,6 @@
 import ast
 import graphlib
 import importlib
-import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -125,14 +124,12 @@ def test_every_public_name_is_documented_and_on_a_page_of_the_api(room):
     }
     assert len(found) >= 3
     for name, value in found.items():
-        on_page = (f".{name}\n", f"`{name}`") if room else (f"foretrace.{name}\n",)
+        on_page = (f'.{name}"', f"`{name}`,") if room else (f'foretrace.{name}"',)
         assert any(words in API for words in on_page), name
         assert value.__doc__ or not callable(value), name
 
 
-def test_every_name_on_a_page_of_the_api_exists():
-    for name in re.findall(r"^::: foretrace\.(\w+)$", API, flags=re.MULTILINE):
-        assert hasattr(ft, name), name
+def test_the_online_rule_has_two_names():
     assert ft.ONLINE is ft.SNAP1
 
 

@@ -245,7 +245,7 @@ def test_a_forecast_from_an_older_label_says_which(folder, capsys):
     (folder / "next.csv").write_text("\n".join([header, "k60,0,,u", "k61,1,,u"]))
     (folder / "more.csv").write_text("\n".join([header, *rows[57:], "k60,0,,u"]))
     said = (
-        "next.csv, row 1 has no value of 'y', and is predicted as the row behind row 57 of the run"
+        "next.csv, row 1 has no value of 'y', and is predicted as the row after row 57 of the run"
         ", from the labels up to there. The run went on to row 60, and the 3 rows between are in "
     )
     for source, count in (("next.csv", 1), ("more.csv", 0)):

@@ -45,12 +45,12 @@ class Numbers(eqx.Module):
         return f"{name} from mean", f"{name} from last"
 
     def targets(self, label: Float[Array, "O"], features: Features) -> Float[Array, "W"]:
-        """Return both targets of each number, clipped at `RANGE`."""
+        """Return the two targets of each number, clipped at `RANGE`."""
         change = label - last_number(features)
         return jnp.clip(jnp.concatenate([label, change]), -RANGE, RANGE)
 
     def read(self, scores: Float[Array, "*S W"], features: Features) -> Float[Array, "E O"]:
-        """Return the numbers that scores of each set of features stand for."""
+        """Return the predicted numbers that the scores of each feature set encode."""
         base = jnp.stack([jnp.zeros(()), last_number(features)])[None, :, None]
         scores = jnp.clip(scores, -RANGE, RANGE).reshape(-1, 2, self.outputs)
         return (scores + base).reshape(-1, self.outputs)
@@ -75,11 +75,11 @@ class Classes(eqx.Module):
         return (name,)
 
     def targets(self, label: Float[Array, "O"], features: Features) -> Float[Array, "W"]:
-        """Return the one-hot vector of a class, as it is."""
+        """Return the one-hot vector of a class."""
         return label
 
     def read(self, scores: Float[Array, "*S W"], features: Features) -> Float[Array, "E O"]:
-        """Return the probabilities that scores of each set of features stand for."""
+        """Return the class probabilities that the scores of each feature set encode."""
         logits = _SHARPNESS * jnp.clip(scores, -1.0, 2.0)
         return probabilities_of_seen(logits.reshape(-1, self.outputs), features.num_classes)
 
@@ -88,7 +88,7 @@ Answer = Numbers | Classes
 
 
 def answer_of(shape: Shape) -> Answer:
-    """Return what is predicted of the rows of a shape."""
+    """Return the kind of target of a shape: `Numbers` or `Classes`."""
     return Classes(shape.outputs) if shape.classes else Numbers(shape.outputs)
 
 
@@ -100,6 +100,6 @@ def last_number(features: Features) -> Float[Array, ""]:
 def probabilities_of_seen(
     logits: Float[Array, "*E O"], num_classes: Int[Array, ""]
 ) -> Float[Array, "*E O"]:
-    """Return the softmax of logits over the seen classes, or the first one before any label."""
+    """Return the softmax over the classes seen so far; before any label, all on the first class."""
     seen = jnp.arange(logits.shape[-1], dtype=jnp.int32) < jnp.maximum(num_classes, 1)
     return jax.nn.softmax(jnp.where(seen, logits, -jnp.inf), axis=-1)

@@ -96,7 +96,7 @@ class ClassBaselines(AbstractExpert):
         return ("majority", "last")
 
     def init(self) -> tuple[Float[Array, "O"], Float[Array, "2"]]:
-        """Return the counts of the classes, and how often the last class was right and was not."""
+        """Return the counts of the classes, and how often the last class was right and wrong."""
         return jnp.zeros(self.classes), jnp.ones(2)
 
     def predict(self, state: tuple[Array, Array], features: Features) -> Float[Array, "E O"]:

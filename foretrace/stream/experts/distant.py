@@ -1,4 +1,4 @@
-"""Single values of long ago: the input and the lag are found by correlation with the errors.
+"""Single values from many rows ago, found by their correlation with the errors.
 
     C_jil <- C_jil + (e_j x_{t-l,i} - C_jil) / n         cross-covariance of errors and inputs
     |C_jil| > Z root mean square of e_j x_i / sqrt(n)    value i of l rows ago becomes a feature
@@ -107,7 +107,7 @@ class Rows(NamedTuple):
 
 
 class Distant(AbstractExpert):
-    """One expert: least squares on the row and on values of long ago.
+    """One expert: least squares on the row and on values from many rows ago.
 
     Args:
         size: number of inputs of a row.
@@ -133,7 +133,7 @@ class Distant(AbstractExpert):
 
     @property
     def directions(self) -> Float[np.ndarray, "J O"]:
-        """Combinations of the errors that are correlated with the inputs: two for classes."""
+        """Combinations of errors that are correlated with the inputs; classes have two."""
         outputs = self.readout.answer.outputs
         if not self.readout.classes:
             return np.eye(1, outputs, dtype=np.float32)
@@ -216,7 +216,7 @@ class Distant(AbstractExpert):
         return new, carry
 
     def _chosen(self, state: Found) -> tuple[Int[Array, "P"], Int[Array, "P"], Bool[Array, "P"]]:
-        """Return inputs and lags, outstanding ones replacing the weakest, and which are new."""
+        """Return the chosen inputs and lags, and which of them are new."""
         spread = jnp.sqrt(jnp.maximum(state.squares, 1e-12) / state.num_labels)
         found = (jnp.abs(state.cross) / spread[:, :, None]).max(axis=0)
         # A value that is a feature already is not chosen again.
@@ -236,7 +236,7 @@ class Distant(AbstractExpert):
         return inputs, lags, changed
 
     def _forgotten(self, head: HeadState, changed: Bool[Array, "P"]) -> HeadState:
-        """Return the least squares with nothing known of the values that are new."""
+        """Return the least squares, reset for the values that are new."""
         mine = jnp.concatenate([jnp.zeros(1 + self.size, bool), jnp.repeat(changed, len(STEPS))])
         P = jnp.where(mine[:, None] | mine[None], 0.0, head.covariance)
         prior = jnp.asarray(self.readout.head.prior, P.dtype)
@@ -247,7 +247,7 @@ class Distant(AbstractExpert):
         return features.now.astype(jnp.float32)
 
     def _values(self, carry: Rows) -> Float[Array, "I 2*L"]:
-        """Return the earlier inputs, those of the last row among them."""
+        """Return the earlier inputs, with the last row's."""
         values = carry.values
         for at in (carry.place, carry.place + self.kept):
             start = jnp.zeros((), jnp.int32), at

@@ -1,4 +1,4 @@
-"""Running scale of an error that outliers do not move far, and that begins again at a new scale.
+"""Running scale of an error, robust to outliers, which restarts when the scale changes.
 
     s <- s + rate (min(|e|, bound s) - s)
     s <- mean |e| of the last clipped errors, once `NEW_SCALE` errors in a row were clipped

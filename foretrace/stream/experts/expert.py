@@ -20,7 +20,7 @@ from foretrace.stream.experts.shape import Shape
 
 
 class Features(NamedTuple):
-    """What experts see of a row and of the past, computed once for each row.
+    """Features of a row and of the past, computed once for all experts.
 
     Args:
         row: inputs of the row, the last known label and a constant, or a random projection of them.
@@ -63,7 +63,7 @@ class Features(NamedTuple):
 
 
 class Lesson(NamedTuple):
-    """A row whose label has come; or none, where there is no label, or not even a row.
+    """A row whose label has arrived; it may be absent.
 
     Args:
         features: features of the row when it was predicted.
@@ -100,7 +100,7 @@ def counted(counts: Float[Array, "K"], more: Float[Array, "K"]) -> Float[Array, 
 
 
 class AbstractExpert(eqx.Module):
-    """Some experts of one kind, each of which predicts every output.
+    """A group of experts of one kind; each predicts every output.
 
     What is learned of all streams stands beside the carry of each stream, which only experts with
     a memory of their own have. Those define `new_carry`, `take` and `label`, all others `predict`
@@ -119,10 +119,10 @@ class AbstractExpert(eqx.Module):
 
     @abc.abstractmethod
     def init(self) -> Any:
-        """Return what is learned before the first row, a tree of arrays."""
+        """Return the initial state, a tree of arrays."""
 
     def new_carry(self, learned: Any) -> Any:
-        """Return the carry of a stream before its first row; None if they have no memory.
+        """Return the initial carry of a stream; None for experts without memory.
 
         Args:
             learned: what is learned of all streams.

@@ -45,7 +45,7 @@ class Gradient(AbstractExpert):
         return tuple(name for title in titles for name in self.answer.names(title))
 
     def init(self) -> tuple[Float[Array, "E F W"], Float[Array, "..."]]:
-        """Return the weights at each rate, and of words the sums of squares of their gradients."""
+        """Return the weights at each rate, and the squared gradient sums of words."""
         zeros = jnp.zeros((len(self.rates), self.size, self.answer.width))
         return zeros, zeros if self.of_words else jnp.zeros(())
 
@@ -73,7 +73,7 @@ class Gradient(AbstractExpert):
         return features.lags
 
     def _scores(self, state: tuple[Array, Array], features: Features) -> Float[Array, "E W"]:
-        """Return probabilities of the classes, or targets of numbers, at each rate."""
+        """Return class probabilities, or predicted numbers, at each rate."""
         scores = self._features(features) @ state[0]
         is_class = isinstance(self.answer, Classes)
         return probabilities_of_seen(scores, features.num_classes) if is_class else scores

@@ -1,4 +1,4 @@
-"""Recursive least squares with Huber weights, numerically safe over any number of rows.
+"""Recursive least squares with Huber weights, numerically stable over any number of rows.
 
     e     = y - f W,   w = min(1, c sigma / |e|)                    weight of an outlier (Huber)
     v     = P f,       u = v / sqrt(1 / w + f v)
@@ -52,7 +52,7 @@ class SquaresState(NamedTuple):
 
 
 class Recursion(eqx.Module):
-    """The recursion of the head of this module, on each set of features apart.
+    """The recursion of this module's docstring, on each feature set separately.
 
     Numbers that every set has for each output lie beside each other: a program of few large steps
     is faster, and compiles faster, than one of many small ones.
@@ -89,7 +89,7 @@ class Recursion(eqx.Module):
         members: Float[Array, ""] | None = None,
         largest: tuple[Float[Array, "F"], ...] | None = None,
     ) -> SquaresState:
-        """Return the state after the targets of a row; as it was if they are not known.
+        """Return the state after the targets of a row; unchanged if they are unknown.
 
         Args:
             state: state before them.
@@ -143,7 +143,7 @@ class Recursion(eqx.Module):
             state: state before the row.
             errors: absolute errors of each set.
             powers: variance of each prediction, in variances of the noise: f P f.
-            priors: what it would be if no row had said anything.
+            priors: the variance of each prediction under the prior alone.
             taken: 1 if the label is known, else 0.
         """
         count, is_settled = state.num_labels + taken, state.num_labels >= 10
@@ -163,7 +163,7 @@ def _recalled(
     growth: Any,
     known: Bool[Array, ""],
 ) -> tuple[Float[Array, "F O"], Float[Array, "F 2"]]:
-    """Return coefficients and factors after one is recalled from which all has been forgotten.
+    """Return coefficients and factors; a completely forgotten coefficient is restored.
 
     The coefficient whose variance exceeds the largest one the most is observed to be 0, with the
     weight that leaves this variance: what is forgotten goes back to the prior.
@@ -232,5 +232,5 @@ def sets_of(names: tuple[str, ...], features: Features) -> tuple[Float[Array, "F
 
 
 def titles(sets: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the names of sets of features as experts are called by them."""
+    """Return the experts' names for sets of features."""
     return tuple(name.replace("_", " ") for name in sets)

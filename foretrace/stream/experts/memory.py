@@ -170,7 +170,7 @@ class Memory(AbstractExpert):
     def _pass(
         self, network: Any, carry: Carry, features: Features
     ) -> tuple[Float[Array, "F"], Carry]:
-        """Return inputs and outputs of the modules at a row, and the carry behind it."""
+        """Return inputs and outputs of the modules at a row, and the carry after it."""
         x = features.now.astype(jnp.float32)
         f, after = run(network, carry, Data(x[None]), rule=ONLINE, readout=lambda f: f)
         assert after is not None

@@ -1,4 +1,4 @@
-"""Nearest neighbours among the last rows: what followed when the past looked like this.
+"""Nearest neighbours among the last rows, by their features.
 
 The squared distances to all rows are one product of a matrix with a vector: |x|^2 - 2 x q + |q|^2.
 """
@@ -82,7 +82,7 @@ class Neighbours(AbstractExpert):
         return ((mean * total + 0.3 * seen / seen.sum()) / (mean.sum() * total + 0.3))[None]
 
     def learn(self, state: Neighbourhood, lesson: Lesson) -> Neighbourhood:
-        """Return the state after a label: the row takes the place of the oldest one."""
+        """Return the state after a label: its row replaces the oldest one."""
         # All reads of the rows stand before the writes: the compiler then writes in place.
         known = lesson.known & jnp.isfinite(lesson.predicted).all()
         q, at = self._query(lesson.features), state.place

@@ -1,4 +1,4 @@
-"""A recurrent network among the experts: predict now, learn when the label is there.
+"""A recurrent network as an expert: predict now, learn when the label arrives.
 
     outputs, carry' = network(carry, x)            x: the row and the last known label
     learner         = learn(carry, x, y)           when the label has come: the carry of its row
@@ -48,7 +48,7 @@ _NORMAL = 1.2533
 
 
 class Residuals(NamedTuple):
-    """Statistics of the residuals of numbers; they stay as they are where classes are predicted.
+    """Statistics of the residuals of numbers; unused for classes.
 
     Args:
         product: mean of the number at each step ahead times the last number.
@@ -64,7 +64,7 @@ class Residuals(NamedTuple):
 
 
 class Refusals(NamedTuple):
-    """Steps of the network that were refused, as loss or gradient was not finite.
+    """Steps of the network that were refused because loss or gradient was not finite.
 
     Args:
         total: their number.
@@ -78,7 +78,7 @@ class Refusals(NamedTuple):
 
 
 class NetworkState(NamedTuple):
-    """What is learned of all streams.
+    """State of the network that all streams share.
 
     Args:
         learner: network and optimiser; the carry is each stream's own.
@@ -188,7 +188,7 @@ class RecurrentNetwork(AbstractExpert):
     def read(
         self, residuals: Residuals, outputs: Float[Array, "O"], features: Features
     ) -> Float[Array, "E O"]:
-        """Return the prediction that outputs of the network stand for: the inverse of `target`."""
+        """Return the prediction that network outputs encode: the inverse of `target`."""
         if isinstance(self.answer, Classes):
             logits = jnp.clip(jnp.nan_to_num(outputs), -50.0, 50.0)
             return probabilities_of_seen(logits, features.num_classes)[None]

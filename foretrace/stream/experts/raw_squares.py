@@ -1,4 +1,4 @@
-"""Least squares on numbers as they are: what `Squares` lack on columns whose unit moves."""
+"""Least squares on unscaled numbers, for columns whose scale changes."""
 
 from typing import NamedTuple
 
@@ -207,7 +207,7 @@ class RawSquares(AbstractExpert):
     def _followed(
         self, name: str, square: Array, known: Array, power: Array, first: Array, P: Array
     ) -> tuple[Array, Array, Array, Array]:
-        """Return mean squares, first squares, largest variances, and P with new features."""
+        """Return mean squares, first squares, largest variances, and P after features changed."""
         begins = (first == 0) & (square > 0)
         forget = self.recursion.forget
         moves = known & (np.arange(len(power)) >= self.fixed)
@@ -222,6 +222,6 @@ class RawSquares(AbstractExpert):
     def _centred(
         self, origins: tuple[Float[Array, "F"], ...], features: Features
     ) -> tuple[Float[Array, "F"], ...]:
-        """Return features less their first values; 0 where there is none."""
+        """Return features minus their first values; 0 where no first value is known."""
         pairs = zip(sets_of(self.sets, features), origins, strict=True)
         return tuple(jnp.nan_to_num(f - origin) for f, origin in pairs)

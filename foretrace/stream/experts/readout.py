@@ -70,7 +70,7 @@ class Readout(eqx.Module):
     def error(
         self, state: ReadoutState, scores: Float[Array, "O"], lesson: Lesson
     ) -> Float[Array, "1 O"]:
-        """Return the clipped errors of scores, zero without a label and for unseen classes."""
+        """Return the clipped errors of scores; zero without a label, and for unseen classes."""
         label = lesson.label.astype(scores.dtype)
         if not self.classes:
             found = jnp.clip(label, -RANGE, RANGE) - scores
@@ -97,6 +97,6 @@ class Readout(eqx.Module):
         errors: Errors,
         known: Bool[Array, ""],
     ) -> ReadoutState:
-        """Return the state after the errors of a row, whose moments are there already."""
+        """Return the state after the errors of a row; their moments are already updated."""
         weights = known[None].astype(error.dtype)
         return ReadoutState(self.head.learn(state.head, f[None], error, weights), errors)

@@ -1,4 +1,4 @@
-"""The shape of the rows of a stream, and the sets of features that follow from it."""
+"""The shape of a stream's rows, and the feature sets that follow from it."""
 
 import dataclasses
 
@@ -63,7 +63,7 @@ class Shape:
         begun_with: maximum number of classes when the stream began, which decides features and
             experts; None for `outputs`.
         raw: whether numbers are also features as they are, without units.
-        ahead: whether the numbers of the rows behind a row are predicted, and not its own.
+        ahead: whether the numbers of the rows after a row are predicted, and not its own.
         masks: whether an outlier counts as missing; else it counts as if it lay at the bound.
         coverage: share of the numbers that intervals around predictions are to hold.
         alarms: probability of each class with an alarm from which a row is marked.
@@ -116,12 +116,12 @@ class Shape:
 
     @property
     def slots(self) -> int:
-        """Number of streams that have a past of their own."""
+        """Number of streams with their own past."""
         return self.members or 1
 
     @property
     def network_inputs(self) -> int:
-        """Number of inputs of the network, of a row and of the last known label; 0 without one.
+        """Number of inputs of the network: a row and the last known label; 0 without a network.
 
         The expert for words also takes the inputs of a row.
         """
@@ -132,22 +132,23 @@ class Shape:
 
     @property
     def first_delay(self) -> int | None:
-        """Number of rows after which the label of the first step ahead comes.
+        """Number of rows after which the label of the first step ahead arrives.
 
-        That of each further step comes one row later. None if all labels of a row come together.
+        The label of each further step arrives one row later. None if all labels of a row arrive
+        together.
         """
         return None if self.classes or self.outputs == 1 else self.delay - self.outputs + 1
 
     @property
     def delays(self) -> np.ndarray:
-        """Number of rows after which the label of each output comes."""
+        """Number of rows after which the label of each output arrives."""
         if self.first_delay is None:
             return np.full(1 if self.classes else self.outputs, self.delay)
         return self.first_delay + np.arange(self.outputs)
 
     @property
     def row_inputs(self) -> int:
-        """Number of inputs of a row but for its words."""
+        """Number of inputs of a row without its words."""
         return self.inputs - self.words
 
     @property
@@ -178,18 +179,18 @@ class Shape:
 
     @property
     def has_raw(self) -> bool:
-        """Whether numbers, of the row or labels, are also features as they are."""
+        """Whether unscaled numbers, of rows or labels, are also features."""
         there = max(self.lagged, default=-1) < self.row_size
         return self.raw and there and not self.classes
 
     @property
     def num_raw(self) -> int:
-        """Number of numbers of a row that are also features as they are."""
+        """Number of a row's unscaled numbers that are also features."""
         return len(self.lagged) if self.has_raw else 0
 
     @property
     def raw_depth(self) -> int:
-        """Number of earlier rows whose numbers are features as they are."""
+        """Number of earlier rows whose unscaled numbers are features."""
         return self.depth if self.has_raw and self.lagged_size == self.lagged_values else 0
 
     @property
@@ -234,7 +235,7 @@ class Shape:
 
     @property
     def has_steps(self) -> bool:
-        """Whether a row has numbers as they are, and their steps have room."""
+        """Whether a row has unscaled numbers, and their soft steps fit the size limit."""
         there = max(self.lagged, default=self.row_size) < self.row_size
         return there and self.steps_size <= WIDE
 

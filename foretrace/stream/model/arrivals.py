@@ -1,7 +1,7 @@
 """Rows and labels as they arrive: units of columns and target, last labels, late labels.
 
 A number becomes its distance from the running mean in running standard deviations, clipped, and
-behind it stands whether it is missing. A row's own label comes after its prediction; with a
+after it stands whether it is missing. A row's own label comes after its prediction; with a
 horizon, its number is known before the steps that follow it are predicted.
 """
 
@@ -60,7 +60,7 @@ class Told(NamedTuple):
 
 
 class Classes(NamedTuple):
-    """What is known of the classes.
+    """Statistics of the classes.
 
     Args:
         num_classes: number of classes seen so far.
@@ -100,7 +100,7 @@ class Stream(NamedTuple):
 
 
 class Arrived(NamedTuple):
-    """What is known of all streams beside what experts have learned.
+    """State of all streams, without the experts' own.
 
     Args:
         columns: moments of the numbers at their places in a row.
@@ -118,14 +118,14 @@ class Arrived(NamedTuple):
 
 
 class Outliers(NamedTuple):
-    """Which numbers of a row are outliers: of its columns, and the label with it."""
+    """Which columns of a row, and whether its label, are outliers."""
 
     columns: Bool[Array, "I"]
     label: Bool[Array, ""]
 
 
 class Arrivals:
-    """What turns raw rows into rows for the experts.
+    """Turns raw rows into rows for the experts.
 
     Args:
         shape: sizes of the streams.
@@ -135,7 +135,7 @@ class Arrivals:
         self.shape = shape
 
     def init(self) -> Arrived:
-        """Return what is known before the first row."""
+        """Return the state before the first row."""
         shape, zero = self.shape, jnp.zeros(())
         if shape.classes:
             target: Moments | Classes = Classes(zero, jnp.zeros(shape.outputs), zero - 1)

@@ -1,4 +1,4 @@
-"""Unusual rows, remembered until newer ones: a row may depend on one a thousand rows back.
+"""Memory of the last unusual rows, on which a row may depend a thousand rows later.
 
 A row is unusual if one of its inputs lies more than `FAR_OUT` standard deviations from its mean, as
 a cue, an alarm or a spike does in a quiet stream. The last ones are kept beside their age, until
@@ -51,7 +51,7 @@ def new_events(shape: Shape) -> Events:
 
 
 def event_features(events: Events) -> Float[Array, "V"]:
-    """Return inputs and age of each unusual row; zeros while there are none, or too many."""
+    """Return inputs and age of each unusual row; zeros if there are none or too many."""
     known = (events.ages >= 0) & has_events(events)
     ages = jnp.log1p(jnp.maximum(events.ages, 0.0)) * _AGE
     return jnp.where(
@@ -60,12 +60,12 @@ def event_features(events: Events) -> Float[Array, "V"]:
 
 
 def has_events(events: Events) -> Bool[Array, ""]:
-    """Say whether unusual rows are known, and rare."""
+    """Return whether there are unusual rows and they are rare."""
     return (events.ages[0] >= 0) & (events.share < RARE)
 
 
 def is_unusual(x: Float[Array, "I"]) -> Bool[Array, ""]:
-    """Say whether an input is far out.
+    """Return whether an input is an outlier.
 
     Args:
         x: inputs of a row in standard deviations from their means, before any projection.
@@ -74,7 +74,7 @@ def is_unusual(x: Float[Array, "I"]) -> Bool[Array, ""]:
 
 
 def remember(events: Events, row: Float[Array, "I"], unusual: Bool[Array, ""]) -> Events:
-    """Return the memory behind a row.
+    """Return the memory after a row.
 
     Args:
         events: memory before it.

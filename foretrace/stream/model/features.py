@@ -66,7 +66,7 @@ class Past(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Values that wait for the label: from them, all features follow again.
+    """Values kept until the label arrives; all features are computed from them again.
 
     Args:
         row: inputs of the row, after the projection.
@@ -112,7 +112,7 @@ class Maps(NamedTuple):
 
 
 def maps(shape: Shape) -> Maps:
-    """Return the random matrices of a shape, always the same."""
+    """Return the random matrices for rows of this shape, from a fixed seed."""
     draw = np.random.default_rng(0)
     row = shape.size(0) + shape.code_size
     _wide(draw, shape.size(shape.depth))  # not used: without it, the waves would be others
@@ -128,7 +128,7 @@ def maps(shape: Shape) -> Maps:
 
 
 def _wide(draw: np.random.Generator, size: int) -> np.ndarray:
-    """Return weights of random features, each of a different number of features: four to all."""
+    """Return weights of random features, each of which reads four inputs or more."""
     width = np.exp(draw.uniform(np.log(min(4, size)), np.log(size), (WIDE - 1, 1)))
     some = draw.uniform(size=(WIDE - 1, size)) < width / size
     wide = (
@@ -142,7 +142,7 @@ def _wide(draw: np.random.Generator, size: int) -> np.ndarray:
 
 
 def _row_projection(shape: Shape) -> np.ndarray:
-    """Return the projection of a row's inputs: none, a fold of unused ones, or a random one."""
+    """Return the projection of a row's inputs: none, folded, or random."""
     size, inputs = shape.row_size, shape.row_inputs
     if size == inputs:
         return np.zeros((0, inputs))
@@ -157,7 +157,7 @@ def _row_projection(shape: Shape) -> np.ndarray:
 
 
 def _lagged_map(shape: Shape, draw: np.random.Generator) -> np.ndarray:
-    """Return the map to the features of an earlier row: numbers, and codes of categories.
+    """Return the map from an earlier row to its features: numbers and category codes.
 
     It has no rows if there are only numbers, and few enough; more features are projected at random.
     """
@@ -186,7 +186,7 @@ def new_past(shape: Shape) -> Past:
 
 
 def new_seen(shape: Shape) -> Seen:
-    """Return what waits for a label, zeros."""
+    """Return zeros for the values that wait for a label."""
     lags = shape.size(shape.depth) - 1 - shape.row_size
     events = jnp.zeros(shape.events_size - shape.size(0))
     no = jnp.zeros((), bool)
@@ -302,7 +302,7 @@ def expand(shape: Shape, maps: Maps, seen: Seen) -> Features:
 
 
 def _raw(shape: Shape, seen: Seen) -> tuple[Float[Array, "R"], Float[Array, "L"]]:
-    """Return the row and the lags with all numbers as they are."""
+    """Return the row and its lags with unscaled numbers."""
     if not shape.has_raw:
         return jnp.zeros(0), jnp.zeros(0)
     others = [i for i in range(shape.row_size) if i not in shape.lagged]
@@ -317,7 +317,7 @@ def _raw(shape: Shape, seen: Seen) -> tuple[Float[Array, "R"], Float[Array, "L"]
 
 
 def _steps(shape: Shape, row: Float[Array, "R"]) -> Float[Array, "T"]:
-    """Return soft steps of each number: linear in them is any smooth function of the number."""
+    """Return soft steps of each number, whose linear combinations are smooth functions of it."""
     if not shape.has_steps:
         return jnp.zeros(0)
     thresholds = np.array([NormalDist().inv_cdf((k + 0.5) / STEPS) for k in range(STEPS)])
@@ -331,5 +331,5 @@ def _projected(projection: Any, x: Array) -> Array:
 
 
 def _narrow(function: Callable[[Array], Array], x: Any) -> Any:
-    """Return a function of x, computed in float32: in float64 it is a call for each number."""
+    """Return a function of x in float32, since float64 takes a call for each number."""
     return function(x.astype(jnp.float32)).astype(x.dtype)

@@ -1,4 +1,4 @@
-"""The state of a mixture carried over to room for more classes.
+"""Growth of a mixture's state when the number of classes doubles.
 
 Each array with an axis of classes becomes that of a new mixture, with the old values in front: a
 later class is as unknown as before the first row. Features and experts stay those of the first room
@@ -20,7 +20,7 @@ from foretrace.stream.model.state import MixtureState
 
 
 def grown(new: Mixture, state: MixtureState) -> MixtureState:
-    """Return a state with room for the classes of a mixture.
+    """Return a state enlarged to a mixture's number of classes.
 
     Args:
         new: mixture of the same experts as the state's, for more classes.
@@ -39,14 +39,14 @@ def grown(new: Mixture, state: MixtureState) -> MixtureState:
 
 
 def _expert(old: Any, fresh: Any) -> Any:
-    """Return what an expert has learned, with room for more classes."""
+    """Return an expert's state, enlarged to more classes."""
     if not isinstance(old, NetworkState):
         return _wider(old, fresh)
     return NetworkState(_learned(old.learner, fresh.learner), *_wider(old[1:], fresh[1:]))
 
 
 def _wider(old: Any, fresh: Any) -> Any:
-    """Return the fresh tree with the old values in front of each array."""
+    """Return the new tree, with the old values at the start of each array."""
     leaves, tree = jax.tree.flatten(fresh)
     pairs = zip(jax.tree.leaves(old), leaves, strict=True)
     return jax.tree.unflatten(
@@ -56,7 +56,7 @@ def _wider(old: Any, fresh: Any) -> Any:
 
 
 def _learned(old: LearnerState, fresh: LearnerState) -> LearnerState:
-    """Return the state of the network and its optimiser, whose moments are packed."""
+    """Return the enlarged state of the network and its optimiser, whose moments are packed."""
     packings = packing_of(old.network), packing_of(fresh.network)
 
     def moments(one: Any, other: Any) -> Any:

@@ -1,4 +1,4 @@
-"""From rows to learning steps of C rows; a stream is one member."""
+"""Rows of streams become learning steps of C rows each."""
 
 import dataclasses
 import time
@@ -46,7 +46,7 @@ State = MixtureState | Packed
 
 
 class Parts:
-    """Where the time of a row goes: seconds in each part since the last report.
+    """Seconds in each part of a row's processing since the last report.
 
     >>> parts = Parts()
     >>> parts.end("reading")
@@ -59,13 +59,13 @@ class Parts:
         self._last = time.perf_counter()
 
     def end(self, part: str) -> None:
-        """Count the time since the last part ended for this one."""
+        """Add the time since the last part ended to this part."""
         now = time.perf_counter()
         self._seconds[part] = self._seconds.get(part, 0.0) + now - self._last
         self._last = now
 
     def microseconds(self, rows: int) -> dict[str, float]:
-        """Return the microseconds a row of each part since the last call, and begin again."""
+        """Return each part's microseconds per row since the last call, and reset."""
         each = 1e6 / max(rows, 1)
         found = {part: round(each * value, 1) for part, value in self._seconds.items()}
         self._seconds = {}
@@ -90,7 +90,7 @@ class Intake(Learned):
         own: experts of a user's own.
 
     Attributes:
-        units: mean and deviation of each column of numbers behind its last change.
+        units: mean and deviation of each column of numbers after its last change.
         changes: last change of each column: the row by which it was seen, and its units before and
             then.
     """
@@ -143,7 +143,7 @@ class Intake(Learned):
         return mixture if self.backend is None else self.backend(mixture)
 
     def use(self, backend: Callable[[Mixture], Mixture]) -> None:
-        """Let a backend make the mixture, also where room for classes grows."""
+        """Use a backend to make the mixture, also after growth."""
         self.backend = backend
         self.__dict__.pop("mixture", None)
 
@@ -163,13 +163,13 @@ class Intake(Learned):
         return True
 
     def _fit(self) -> None:
-        """Take the shape of the target's number of classes."""
+        """Set the shape for the target's number of classes."""
         if self.shape.classes and self.target.output_size != self.shape.outputs:
             self.shape = self._shape_for(self.target.output_size)
             self.__dict__.pop("mixture", None)
 
     def _grown(self, state: State) -> State:
-        """Return a state with room for all classes that have come."""
+        """Return a state with room for all classes seen so far."""
         before = self.shape
         if not before.classes or self.target.output_size == before.outputs:
             return state
@@ -286,12 +286,12 @@ class Intake(Learned):
         self.streams.table.left.clear()
 
     def predict(self, state: State, row: Row) -> Mixed:
-        """Return the prediction for a row if it came next of its member; nothing changes."""
+        """Return the prediction for a row as if it were its member's next."""
         found = self.streams.peek(self.name(row), row)
         return self.mixture.predict(state, pack(self.shape, [found])[0])
 
     def advance(self, state: State, row: Row, value: Any) -> tuple[State, Mixed]:
-        """Return the state behind the next row, and its prediction.
+        """Return the state after the next row, and its prediction.
 
         Nothing is learned; `state` is donated.
         """
@@ -300,20 +300,20 @@ class Intake(Learned):
         return self.mixture.advance(state, pack(self.shape, [found]))
 
     def note(self, row: Row, number: int) -> None:
-        """Note the number and the times of a row as its member's last."""
+        """Record number and times of a row as its member's last."""
         if (member := self.streams.table.members.get(self.name(row))) is not None:
             times = [name for name, (kind, _) in self.encoder.columns.items() if kind == "time"]
             member.last = {"row": number} | {name: as_text(row.get(name) or "") for name in times}
 
     def waiting(self, state: State) -> Iterator[tuple[Hashable, np.ndarray, np.ndarray]]:
-        """Yield each member whose last row waits for labels, its prediction and the margins."""
+        """Yield each member whose last row is pending, with its prediction and margins."""
         members = self.streams.table.members.items()
         slots = {name: member.slot for name, member in members if member.num_rows}
         newest = self.mixture.newest(state, list(slots.values()))
         yield from zip(slots, *newest, strict=True)
 
     def changed_units(self, units: np.ndarray, row: int) -> list[str]:
-        """Return a sentence for each column that has changed for the first time; note all changes.
+        """Return a sentence for each column that changed for the first time; record all changes.
 
         Args:
             units: means and deviations of the places of a row.
@@ -353,7 +353,7 @@ class Intake(Learned):
                 )
 
     def margins(self, state: State, name: Hashable, coverage: float) -> np.ndarray:
-        """Return the reach of a member's intervals below and above numbers, by present errors.
+        """Return a member's present margins below and above predicted numbers.
 
         Of a member without rows, by those of all members.
         """
@@ -362,7 +362,7 @@ class Intake(Learned):
         return self.mixture.margins(state, coverage, at)
 
     def worst_held(self, members: Any) -> dict[str, Any]:
-        """Return the member whose intervals held least of its labels; none before `LABELS` each.
+        """Return the member whose intervals held least often; None before `LABELS` labels each.
 
         Args:
             members: errors of the members, by their slots.
@@ -409,7 +409,7 @@ class Intake(Learned):
 
 
 def member_name(row: Row, member: Hashable) -> Hashable:
-    """Return the name of the member that a row belongs to, as it is.
+    """Return the name of the member that a row belongs to, unconverted.
 
     Args:
         row: features of the row.

@@ -95,7 +95,7 @@ def bounded(
 
 
 class Tracked(NamedTuple):
-    """What is known of the errors.
+    """Statistics of the errors.
 
     Args:
         num_labels: number of labels so far.
@@ -115,7 +115,7 @@ class Tracked(NamedTuple):
 
 
 class MemberErrors(NamedTuple):
-    """What is known of the errors of one member.
+    """Statistics of the errors of one member.
 
     Args:
         size: mean absolute error.
@@ -136,7 +136,7 @@ class MemberErrors(NamedTuple):
     def learn(
         self, errors: Float[Array, "O"], held: Float[Array, ""], known: Array
     ) -> "MemberErrors":
-        """Return what is known after a row's errors, of which a share `held` lay inside."""
+        """Return the statistics after a row's errors; `held` is the share inside the intervals."""
         count = self.num_labels + 1
         size = _averaged(self.size, errors, jnp.minimum(count, _OF_MEMBER))
         new = MemberErrors(size, count, self.held + held)
@@ -184,7 +184,7 @@ class Intervals(eqx.Module):
         )
 
     def margins(self, state: Tracked, scale: Float[Array, ""]) -> Float[Array, "2 C O"]:
-        """Return an interval's reach below and above a prediction, of each tracked coverage.
+        """Return the margins below and above a prediction for each tracked coverage.
 
         It grows with the coverage, and no interval is empty.
 
@@ -286,14 +286,14 @@ class Intervals(eqx.Module):
 
 
 def _averaged(size: Float[Array, ""], errors: Float[Array, "O"], span: Array) -> Float[Array, ""]:
-    """Return a mean absolute error after some more, none of which counts as far larger."""
+    """Return a mean absolute error after further errors, each of which is bounded."""
     found = jnp.abs(errors).mean()
     found = jnp.where(size > 0, jnp.minimum(found, _MAX_ERROR * size), found)
     return size + (found - size) / span
 
 
 def _least(tracked: Float[Array, "2 C O"]) -> Float[Array, "2 O"]:
-    """Return the margins of coverage 0, the lower bound of all: the interval is not empty."""
+    """Return the margins of coverage 0, the lower bound of all margins."""
     below, above = tracked[:, 0]
     return jnp.stack([below, jnp.maximum(above, -below)])
 

@@ -1,4 +1,4 @@
-"""Mixture for classes: weighted products and means of probabilities, the likelier count more.
+"""Mixture for classes: weighted products and means of probabilities.
 
     product    p(c) ~ prod_e p_e(c)^{w_e}
                w <- w - rate (E_p[log p_e] - log p_e(y))    at several rates
@@ -55,7 +55,7 @@ class ClassWeights(NamedTuple):
 
 
 class ClassMixture(eqx.Module):
-    """The mixture of the head of this module.
+    """The mixture of this module's docstring.
 
     Args:
         experts: number of experts; the first ones are the baselines.
@@ -69,7 +69,7 @@ class ClassMixture(eqx.Module):
 
     @property
     def num_candidates(self) -> int:
-        """Number of predictions between which the top chooses."""
+        """Number of candidate predictions."""
         return len(RATES) + 1 + self.baselines
 
     def init(self) -> ClassWeights:
@@ -87,7 +87,7 @@ class ClassMixture(eqx.Module):
         predicted: Float[Array, "E O"],
         moments: Float[Array, "2"],
     ) -> tuple[Float[Array, "O"], Float[Array, "T O"]]:
-        """Return the logarithms of the mixed probabilities, and the candidates of the top.
+        """Return the logarithms of the mixed probabilities, and the candidates.
 
         Classes never seen share a small rest. The first of the moments is the number of classes.
         """
@@ -114,7 +114,7 @@ class ClassMixture(eqx.Module):
         moments: Float[Array, "2"],
         late: Any = 0.0,
     ) -> ClassWeights:
-        """Return the state after a label; as it was if it is not known, or was never seen before.
+        """Return the state after a label; unchanged if it is unknown or a new class.
 
         Args:
             state: state of the mixture.
@@ -140,7 +140,7 @@ class ClassMixture(eqx.Module):
     def _candidates(
         self, state: ClassWeights, predicted: Float[Array, "E O"], num_classes: Int[Array, ""]
     ) -> tuple[Float[Array, "E O"], Float[Array, "T O"]]:
-        """Return the logarithms of the experts' probabilities, and the candidates of the top."""
+        """Return the logarithms of the experts' probabilities, and the candidates."""
         known = jnp.maximum(num_classes, 1)
         seen = jnp.arange(self.classes, dtype=jnp.int32) < known
         safe = jnp.where(

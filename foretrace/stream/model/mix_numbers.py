@@ -93,7 +93,7 @@ class NumberWeights(NamedTuple):
 
 
 class NumberMixture(eqx.Module):
-    """The mixture of the head of this module.
+    """The mixture of this module's docstring.
 
     Args:
         experts: number of experts; the first ones are the baselines.
@@ -107,7 +107,7 @@ class NumberMixture(eqx.Module):
 
     @property
     def num_candidates(self) -> int:
-        """Number of predictions between which the top chooses, and its own."""
+        """Number of candidate predictions, plus the chosen one."""
         return self.baselines + 2 * len(RATES) * len(SHARES) + 1
 
     def init(self) -> NumberWeights:
@@ -131,12 +131,12 @@ class NumberMixture(eqx.Module):
         predicted: Float[Array, "E O"],
         moments: Float[Array, "2"],
     ) -> tuple[Float[Array, "O"], Float[Array, "T O"]]:
-        """Return the mixed prediction for each step ahead, and the candidates, the top's last.
+        """Return the mixed prediction for each step ahead, and the candidates, chosen one last.
 
         Args:
             state: present state.
             predicted: predictions of the experts in standard deviations.
-            moments: mean and standard deviation of now.
+            moments: present mean and standard deviation.
         """
         mean, deviation = moments
         reach = self._reach(state, deviation)
@@ -148,7 +148,7 @@ class NumberMixture(eqx.Module):
         return mean + deviation * mixed, made.T
 
     def _reach(self, state: NumberWeights, deviation: Array) -> Float[Array, "O"]:
-        """Return the distance up to which a prediction moves a mean, in standard deviations."""
+        """Return the largest distance at which a prediction moves a mean, in deviations."""
         size = _scale(state.unit, state.recent)
         return jnp.where(state.num_labels > 0, _CLIP * size / deviation, jnp.inf)
 
@@ -183,7 +183,7 @@ class NumberMixture(eqx.Module):
         moments: Float[Array, "*O 2"],
         late: Any = 0.0,
     ) -> NumberWeights:
-        """Return the state after labels; as it was for a step ahead whose label is not known.
+        """Return the state after labels; unchanged for steps ahead whose label is unknown.
 
         Args:
             state: state before them.
@@ -286,7 +286,7 @@ def _settings(counted: Any) -> tuple[Any, Any]:
 
 
 def _scale(unit: ErrorScale, recent: Float[Array, "O"]) -> Float[Array, "O"]:
-    """Return the scale of the error: far below its long mean once the last errors are.
+    """Return the scale of the error, which follows a fall of the last errors quickly.
 
     After a phase of huge errors, as before a relation is known, the long mean would hide for
     hundreds of rows which experts are right.
@@ -297,7 +297,7 @@ def _scale(unit: ErrorScale, recent: Float[Array, "O"]) -> Float[Array, "O"]:
 def _mean(
     weights: Float[Array, "O M E"], values: Float[Array, "O E"], reach: Float[Array, "O"]
 ) -> Float[Array, "O M"]:
-    """Return means of values, none of which counts as further from the middle than `reach`.
+    """Return means of values, clipped at a distance `reach` from the middle.
 
     Args:
         weights: weights of each mean.

@@ -47,7 +47,7 @@ def shape_of(encoder: Encoder, target: Target, *, previous: bool = True, **optio
 
 
 def resolve(config: ModelConfig, shape: Shape) -> tuple[ModelConfig, Shape]:
-    """Return the options of a model, with none left open, and the shape with what it needs.
+    """Return complete options of a model, and the shape that they need.
 
     Credit goes through all layers if memory allows: that is the exact gradient.
     """
@@ -65,7 +65,7 @@ def resolve(config: ModelConfig, shape: Shape) -> tuple[ModelConfig, Shape]:
 
 
 def _is_affordable(config: ModelConfig, shape: Shape) -> bool:
-    """Return whether sensitivities through all layers stay within the limits."""
+    """Return whether sensitivities through all layers are within the limits."""
     exact = HYBRID.with_depth(config.depth)
     carry = jax.eval_shape(
         lambda: init_carry(_network(config, dataclasses.replace(shape, has_network=True)), exact)

@@ -70,7 +70,7 @@ class Moments(NamedTuple):
     Args:
         all: mean and variance.
         run: those of the present run.
-        excess: number of outliers in it, less the number of others.
+        excess: number of outliers in the present run minus the number of other values.
         first: first labels; None where outliers are not left out.
     """
 
@@ -81,7 +81,7 @@ class Moments(NamedTuple):
 
     @property
     def scale(self) -> Float[Array, "*N"]:
-        """The standard deviation; 1 while all numbers were the same."""
+        """The standard deviation; 1 while all numbers are equal."""
         return jnp.where(self.all.variance > 0, jnp.sqrt(self.all.variance), 1.0)
 
     def score(self, x: Float[Array, "*N"]) -> Float[Array, "*N"]:
@@ -89,7 +89,7 @@ class Moments(NamedTuple):
         return jnp.clip((x - self.all.mean) / self.scale, -BOUND, BOUND)
 
     def within(self, x: Float[Array, "*N"], bound: float = BOUND) -> Float[Array, "*N"]:
-        """Return a number, clipped to some standard deviations once the mean has settled."""
+        """Return a number, clipped at some standard deviations once the mean is reliable."""
         z = (x - self.all.mean) / self.scale
         settled = SETTLED if self.first is None else FIRST
         beyond = (jnp.abs(z) > bound) & (self.all.num_samples >= settled) & (self.all.variance > 0)
@@ -98,7 +98,7 @@ class Moments(NamedTuple):
     def learn(
         self, x: Float[Array, "*N"], known: Bool[Array, "*N"]
     ) -> tuple[Float[Array, "*N"], "Moments"]:
-        """Return a number as counted, and the moments behind it, unchanged if it is not known."""
+        """Return a number as counted, and the moments after it; unchanged if unknown."""
         inside, zero = self.within(x), jnp.zeros_like(x)
         none = Average(zero, zero, zero)
         less = 1.0 if self.first is None else FORGIVEN
@@ -126,7 +126,7 @@ class Moments(NamedTuple):
 
 
 def _without_far_ones(first: Float[Array, "K N"]) -> Average:
-    """Return mean and variance of the first labels but for those far from their median."""
+    """Return mean and variance of the first labels, without values far from their median."""
 
     def median(values: Float[Array, "K N"]) -> Float[Array, "1 N"]:
         largest = lax.top_k(values.T, FIRST // 2 + 1)[0]
@@ -154,5 +154,5 @@ def new_moments(size: int, *, ordinary: bool = False) -> Moments:
 
 
 def settled_scale(moments: Moments) -> Float[Array, "N"]:
-    """Return the standard deviation of some numbers; 0 before they have settled."""
+    """Return the standard deviation of some numbers; 0 until it is reliable."""
     return jnp.where(moments.all.num_samples >= SETTLED, jnp.sqrt(moments.all.variance), 0.0)

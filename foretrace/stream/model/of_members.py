@@ -1,4 +1,4 @@
-"""State of many streams: trees whose arrays have an axis of slots in front, one for each stream.
+"""State of many streams: trees of arrays with a leading axis of slots, one for each stream.
 
 A row reads its slot once and writes it in place: its time does not depend on the number of slots.
 """
@@ -19,7 +19,7 @@ def in_slots(one: Any, count: int) -> Any:
 
 
 def read(slots: Any, at: Int[Array, "*K"]) -> Any:
-    """Return the state in one slot or in K, read exactly once."""
+    """Return the state in one slot, or in K slots, with a single read."""
 
     def there() -> Any:
         return jax.tree.map(lambda leaf: leaf[at], slots)
@@ -30,7 +30,7 @@ def read(slots: Any, at: Int[Array, "*K"]) -> Any:
 
 
 def once(there: Callable[[], Any], at: Int[Array, "*K"]) -> Any:
-    """Return what a function reads from slots, read exactly once.
+    """Return the values that a function reads from slots, with a single read.
 
     The compiler would fuse a plain read into each of its uses and repeat it there, also after the
     next state is written, and would copy all slots for that. A branch is not fused; this one is
@@ -42,5 +42,5 @@ def once(there: Callable[[], Any], at: Int[Array, "*K"]) -> Any:
 
 
 def write(slots: Any, at: Int[Array, "*K"], new: Any) -> Any:
-    """Return all slots, with a new state in one or in K of them."""
+    """Return all slots after one slot, or K slots, got a new state."""
     return jax.tree.map(lambda leaf, one: leaf.at[at].set(one), slots, new)

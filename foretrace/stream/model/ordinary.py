@@ -1,4 +1,4 @@
-"""Labels that are not far out: which one a prediction may repeat.
+"""Ordinary labels: statistics that decide whether a label may be broken.
 
 The last label is a feature of nearly every expert, and a broken one is often a sentinel such as
 -9999. So a label that is far from the ordinary ones is no feature, unless labels as far away were
@@ -25,7 +25,7 @@ BELIEVED = 30
 
 
 class Ordinary(NamedTuple):
-    """What is known of the labels that are not far out.
+    """Statistics of the labels that are no outliers.
 
     Args:
         moments: their mean and variance.
@@ -41,16 +41,16 @@ class Ordinary(NamedTuple):
         return jnp.stack([self.moments.all.mean[0], self.moments.scale[0]])
 
     def is_far(self, y: Float[Array, ""]) -> Bool[Array, ""]:
-        """Return whether a label may be broken; none may while few labels are known."""
+        """Return whether a label may be broken; False while few labels are known."""
         beyond = jnp.abs(y - self.moments.all.mean[0]) > _BEYOND * self.reach
         return beyond & (self.moments.within(y[None], _FAR)[0] != y)
 
     def learn(self, y: Float[Array, ""], known: Bool[Array, ""]) -> "Ordinary":
-        """Return what is known after a label."""
+        """Return the statistics after a label."""
         return self._replace(moments=self.moments.learn(y[None], known[None])[1])
 
     def cleaned(self, moments: Moments) -> Moments:
-        """Return moments of all labels without broken first ones, which would hide their scale."""
+        """Return moments of the labels without broken first ones, which would hide the scale."""
         is_due = moments.all.num_samples == SETTLED
         is_broken = is_due & (moments.scale > _FAR * self.moments.scale)
         ordinary = self.moments.all._replace(num_samples=moments.all.num_samples)
@@ -63,14 +63,14 @@ class Ordinary(NamedTuple):
         size: Float[Array, "O"],
         known: Bool[Array, ""],
     ) -> "Ordinary":
-        """Return what is known after predictions of labels, `size` their mean errors."""
+        """Return the statistics after predictions of labels with mean errors `size`."""
         right = known & (jnp.abs(label - predicted) <= _RIGHT * size)
         reach = jnp.where(right, jnp.abs(label - self.moments.all.mean[0]), 0.0).max()
         return self._replace(reach=jnp.maximum(self.reach, reach))
 
 
 def new_ordinary(*, one_stream: bool) -> Ordinary:
-    """Return what is known before the first label.
+    """Return the statistics before the first label.
 
     Args:
         one_stream: whether labels are of one stream; members of other sizes are no broken labels.

@@ -1,4 +1,4 @@
-"""Rows as the program of a stream takes them: one array in float64, one transfer to the device."""
+"""Rows packed as one float64 array, for one transfer to the device."""
 
 from collections.abc import Sequence
 

@@ -1,4 +1,4 @@
-"""Scores of a prediction once its label has come, beside those of baselines, and their sums."""
+"""Scores of predictions and baselines once a label arrives, and their sums."""
 
 import math
 
@@ -21,7 +21,7 @@ _BINS = 10
 
 
 def sums_of(scores: tuple[str, ...], experts: tuple[str, ...]) -> list[str]:
-    """Return the names of the sums over all rows whose label came, and that had an answer.
+    """Return the names of the sums over all rows that have a label and a prediction.
 
     Their number; their scores; right minus probability of the predicted class, in each bin of this
     probability; by how much the main score is better than that of each baseline, and its square;
@@ -41,7 +41,7 @@ def of_row(
     scores: Float[Array, "S"],
     errors: Float[Array, "E"],
 ) -> Float[Array, "T"]:
-    """Return what a row adds to `sums_of`: zeros if it has no scores, which are then NaN.
+    """Return a row's contribution to `sums_of`: zeros if its scores are NaN.
 
     Args:
         names: names of the scores.
@@ -66,7 +66,7 @@ def score_class(
     num_classes: Float[Array, ""],
     baselines: Float[Array, "2"],
 ) -> Float[Array, "5"]:
-    """Return the scores `OF_CLASSES`; NaN before the first class: there was no answer.
+    """Return the scores `OF_CLASSES`; NaN before the first class, without a prediction.
 
     Args:
         index: index of the class, -1 without room: such a class is wrongly predicted. One that

@@ -1,4 +1,4 @@
-"""Rows and targets from arrays, frames and lists: as many of both, or an error."""
+"""Rows and targets from arrays, frames and lists."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -59,7 +59,7 @@ def targets_of(y: Any) -> list[Any]:
 
 
 def _check_dense(name: str, values: Any) -> None:
-    """Raise an error for a sparse matrix: each row would be one value to NumPy."""
+    """Raise an error for a sparse matrix, which NumPy reads as one object."""
     if hasattr(values, "toarray"):
         raise TypeError(
             f"{name} is a sparse {type(values).__name__} of shape {values.shape}, expected a dense "

@@ -1,4 +1,4 @@
-"""Common part of river's estimators, without river: a model of the first row, and its state."""
+"""Common part of river's estimators, without river."""
 
 import copy
 import warnings
@@ -38,7 +38,7 @@ _LEAST["waiting"] = 0
 
 
 class OnlineEstimator:
-    """Learn row by row, from one stream or from many; the model is made when the first row comes.
+    """Learn row by row, from one or many streams; the first row creates the model.
 
     A row or target that is refused changes nothing. Several threads may share an estimator: each
     call is done as a whole, so that the result equals the calls in some order.
@@ -52,7 +52,7 @@ class OnlineEstimator:
         member: feature that names the member of a row; None if all rows belong to one stream.
         members: maximum number of members.
         delay: number of rows after which a label arrives. Without, `learn_one` takes a row with its
-            label. With a delay, a row is taken by the prediction that is asked for it, and
+            label. With a delay, a row is added by asking for its prediction, and
             `learn_one` gives the oldest row that was taken its label, or the row of an id.
         waiting: maximum number of rows that wait for their labels by an id: such a row is taken by
             the prediction that is asked for it. 0 if there are no ids.
@@ -137,7 +137,7 @@ class OnlineEstimator:
 
     @locked
     def leave(self, name: Hashable) -> None:
-        """Forget a member: its slot is free, and if it comes again it is a new one.
+        """Forget a member and free its slot; if it returns, it is a new member.
 
         Raises:
             KeyError: there is no member of this name.
@@ -146,7 +146,7 @@ class OnlineEstimator:
 
     @locked
     def reset(self, name: Hashable) -> None:
-        """Let a member start anew with its next row, as if it had just joined.
+        """Restart a member with its next row, as if it had just joined.
 
         Raises:
             KeyError: there is no member of this name.
@@ -154,7 +154,7 @@ class OnlineEstimator:
         self._members(name).streams.table.reset(name)
 
     def _new_target(self, labels: Sequence[Any]) -> Target:
-        """Return a target that knows nothing yet.
+        """Return a new target.
 
         Args:
             labels: labels that are known to come.
@@ -171,7 +171,7 @@ class OnlineEstimator:
         self._state: State | None = None
 
     def _begun(self, x: Row, labels: Sequence[Any]) -> tuple[Intake, State]:
-        """Return intake and state; before the first learned row, new ones."""
+        """Return intake and state, which the first row creates."""
         if self._intake is not None and self._state is not None:
             return self._intake, self._state
         intake = self._new_intake(x, labels)
@@ -311,7 +311,7 @@ class OnlineEstimator:
     def _learn_all(
         self, rows: Sequence[Row], targets: Sequence[Any], labels: Sequence[Any] = ()
     ) -> None:
-        """Learn from rows in their order; if one is refused, from none.
+        """Learn from rows in order; if one is refused, learn from none.
 
         Args:
             rows: features of the rows.
@@ -344,12 +344,12 @@ class OnlineEstimator:
         self._say_news()
 
     def _say_news(self, stacklevel: int = 5) -> None:
-        """Warn of values that could not be used for the first time; their rows are learned."""
+        """Warn once of values that could not be used; their rows are learned."""
         for news in [] if self._intake is None else self._intake.pop_news():
             warnings.warn(f"{type(self).__name__}: {news}", stacklevel=stacklevel)
 
     def _answer(self, x: Row, id: Hashable) -> Mixed | None:
-        """Return a row's prediction if it came next. None before learning.
+        """Return a row's prediction as if it were next; None before learning.
 
         With a delay the row is taken, and with an id that it waits under: it has come.
         """

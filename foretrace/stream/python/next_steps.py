@@ -1,4 +1,4 @@
-"""The next steps of a series, learned value by value, for river and sktime."""
+"""Forecasts of a series that is learned value by value, for river and sktime."""
 
 import copy
 from collections import deque
@@ -20,7 +20,7 @@ from foretrace.stream.runs.config import StreamConfig
 
 
 class NextSteps(OnlineEstimator):
-    """Learn a series value by value, and forecast as many steps ahead as are learned.
+    """Learn a series value by value, and forecast its next steps.
 
     The last value is an input.
 
@@ -28,7 +28,7 @@ class NextSteps(OnlineEstimator):
         horizon: number of steps ahead that are learned; no more can be asked for.
         size, model, features, member, members, at_least, words: as for `OnlineEstimator`.
         known: features that are known in advance. A value of the series is then learned `horizon`
-            values later, with the features of the values behind it.
+            values later, with the features of the values after it.
 
     Raises:
         ValueError: there are both a member and features that are known in advance.
@@ -95,7 +95,7 @@ class NextSteps(OnlineEstimator):
         self._say_news(4)
 
     def _learn_oldest(self, xs: Sequence[Row] = ()) -> None:
-        """Learn the oldest value that waits; `xs` are features behind the last one."""
+        """Learn the oldest pending value; `xs` are the features of later steps."""
         x, y = self._late.popleft()
         later = [*(other for other, _ in self._late), *xs]
         answer = self._learn(self._ahead_of.row(x, later), y)
@@ -103,7 +103,7 @@ class NextSteps(OnlineEstimator):
             self._answers[slot] = answer.newest
 
     def _now(self, xs: Sequence[Row] | None) -> "NextSteps":
-        """Return the model behind the last value: a copy, if values are learned later."""
+        """Return the model after the last value; a copy if values are pending."""
         for x in xs or ():
             check_row(x)
             self._ahead_of.check(x)

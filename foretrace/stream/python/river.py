@@ -49,7 +49,7 @@ LABELS = "earlier labels"
 
 
 class RowEstimator(OnlineEstimator):
-    """What classifier and regressor have in common: each row has a label of its own."""
+    """Common part of classifier and regressor, whose rows have a label each."""
 
     predict_one: Any
 
@@ -66,8 +66,8 @@ class RowEstimator(OnlineEstimator):
         with a `delay` and without an id, that of the oldest row. It is learned at once. The same
         label once more changes nothing.
 
-        A class is taken as it is, such as " " or "?", but None, NaN and "" are missing. Equal
-        labels are one class, which is predicted as it came first: 1, 1.0 and True.
+        A class may be any value, such as " " or "?", but None, NaN and "" are missing. Equal labels
+        (1, 1.0 and True) are one class, predicted in the form that came first.
 
         Raises:
             TypeError: the row is no dictionary, or the label or the id cannot be hashed; nothing
@@ -80,10 +80,10 @@ class RowEstimator(OnlineEstimator):
 
     @locked
     def learn_many(self, X: "pd.DataFrame", y: Iterable[Any]) -> None:
-        """Learn from rows in their order, as `learn_one` does; if one is refused, from none.
+        """Learn from rows in order, as `learn_one` does; if one is refused, learn from none.
 
         Raises:
-            ValueError: X and y do not fit each other, or a number is neither a number nor missing.
+            ValueError: X and y differ in length, or a value is neither a number nor missing.
             TypeError: a label cannot be hashed.
         """
         self._learn_all(frame_rows(X), targets_of(y))
@@ -107,8 +107,8 @@ class RowEstimator(OnlineEstimator):
     def feature_importance(self, X: "pd.DataFrame", y: Iterable[Any]) -> dict[Hashable, float]:
         """Return the share of each feature, and of earlier labels, in the predictions.
 
-        It is the share in their squared change if values of the feature change places. Nothing is
-        learned; before anything was learned, there are no shares.
+        A share is measured by permuting the values of a feature: its part of the squared changes.
+        Nothing is learned; before the first label there are no shares.
 
         Args:
             X: two rows or more, which come next.
@@ -129,7 +129,7 @@ class RowEstimator(OnlineEstimator):
 
     @locked
     def predict(self, X: Any) -> np.ndarray:
-        """Return the prediction for rows of an array, each as if it came next."""
+        """Return the prediction for rows of an array, each as if it were next."""
         return np.asarray([self.predict_one(x) for x in array_rows(X)])
 
 
@@ -199,7 +199,7 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
 
     @locked
     def predict_proba_one(self, x: Row, id: Hashable = None, **_: Any) -> dict[Any, float]:
-        """Return the probability of every label seen so far, if this row came next.
+        """Return the probability of every label seen so far, as if this row were next.
 
         Args:
             x: features of the row.
@@ -215,7 +215,7 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
 
     @locked
     def predict_proba_many(self, X: "pd.DataFrame") -> "pd.DataFrame":
-        """Return the probabilities for rows, each as if it came next."""
+        """Return the probabilities for rows, each as if it were next."""
         import pandas as pd
 
         return pd.DataFrame(
@@ -263,7 +263,7 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
 
     @locked
     def predict_one(self, x: Row, id: Hashable = None) -> float:
-        """Return the prediction if this row came next; 0 before anything was learned.
+        """Return the prediction as if this row were next; 0 before the first label.
 
         Args:
             x: features of the row.
@@ -303,7 +303,7 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
 
     @locked
     def predict_many(self, X: "pd.DataFrame") -> "pd.Series":
-        """Return the predictions for rows, each as if it came next."""
+        """Return the predictions for rows, each as if it were next."""
         import pandas as pd
 
         return pd.Series(

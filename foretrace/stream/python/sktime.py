@@ -1,4 +1,4 @@
-"""The forecaster as an estimator of sktime that goes on learning."""
+"""The forecaster as an estimator of sktime that continues to learn."""
 
 import warnings
 from collections.abc import Sequence
@@ -105,7 +105,7 @@ class SktimeForecaster(BaseForecaster):
         return self._update(y, X)
 
     def _set_cutoff_from_y(self, y: Any) -> None:
-        """Move the cutoff on to the last value; older values leave it where it is."""
+        """Move the cutoff to the last value, never backwards."""
         before = getattr(self, "_learned_to", self.cutoff)
         super()._set_cutoff_from_y(y)
         if before is not None and self.cutoff[0] < before[0]:

@@ -1,7 +1,7 @@
-"""Columns whose values are known in advance: each row with those of the next rows of its member.
+"""Columns whose values are known in advance: each row gets its member's next values.
 
     promo      value of the row
-    promo+k    value of the k-th row behind it, of the same member; None if there is none
+    promo+k    value of the k-th row after it, of the same member; None if there is none
 
 The rows of a source are read ahead for this. Its last rows without a target are rows to come: they
 tell their values, and are not yielded.
@@ -22,7 +22,7 @@ TO_COME = 1000
 
 
 class _Read(NamedTuple):
-    """A row that was read, and the rows of its member behind it."""
+    """A row that was read, and the following rows of its member."""
 
     row: Row
     position: Position
@@ -55,12 +55,12 @@ class Ahead:
 
     @cached_property
     def places(self) -> dict[str, tuple[int, Hashable]]:
-        """Number of rows ahead, from 0, and column of each value that is added, by its name."""
+        """For each added value, by its name: number of rows ahead, from 0, and column."""
         pairs = product(range(self.horizon), self.columns)
         return {f"{name}+{k + 1}": (k, name) for k, name in pairs}
 
     def check(self, row: Mapping[Any, Any]) -> None:
-        """Raise a ValueError if a known value is no number, or a name that of an added one."""
+        """Raise a ValueError if a known value is no number, or a column name is taken."""
         for name in self.columns:
             check_number(row.get(name), str(name))
         self._check_names(row)
@@ -70,13 +70,13 @@ class Ahead:
             raise SourceError(f"column {min(twice)!r} has the name of a known value; rename it")
 
     def row(self, row: Mapping[Any, Any], later: Sequence[Mapping[Any, Any]]) -> dict[Any, Any]:
-        """Return a row with the values of the rows behind it."""
+        """Return a row with the values of the following rows."""
         there, places = len(later), self.places.items()
         found = {name: later[k].get(own) if k < there else None for name, (k, own) in places}
         return {**row, **found}
 
     def rows(self, rows: Iterator[tuple[Row, Position]]) -> Iterator[tuple[Row, Position]]:
-        """Yield rows with their positions; reading must not go on behind those at the end.
+        """Yield rows with their positions; future rows at the end are not yielded.
 
         A row whose member's next rows are not among the next `horizon` rows of each member goes on
         without them.
@@ -108,7 +108,7 @@ class Ahead:
             own.append(waiting[-1])
             if self.target is None or not is_missing(row.get(self.target)):
                 labelled[member] = position.row
-            # The values of a torn row may be incomplete: it tells those behind a checkpoint alone.
+            # The values of a torn row may be incomplete: it tells those after a checkpoint alone.
             while waiting and is_due(waiting[0]) and not position.is_torn:
                 one = waiting.popleft()
                 if newest[one.member][-1] is one:
@@ -117,5 +117,5 @@ class Ahead:
                 yield self.row(one.row, one.later), one.position
         for one in waiting:
             if is_row(one):
-                # The rows behind it may come yet, as the file grows.
+                # The rows after it may come yet, as the file grows.
                 yield self.row(one.row, one.later), one.position._replace(is_torn=True)

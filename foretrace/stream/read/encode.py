@@ -1,4 +1,4 @@
-"""Words of a row as numbers, in a vector of a fixed width.
+"""Values of a row as numbers, in a vector of fixed width.
 
     numeric      the number as it is, NaN where it is missing, and a place for a missing flag
     categorical  one-hot in the order of appearance; the first is for missing and unknown ones
@@ -50,7 +50,7 @@ _TIME_SIZE = 7
 
 
 def room(columns: Iterable[Column], categories: int = CATEGORIES, hashed: int = WORDS) -> int:
-    """Return the number of inputs that columns need, whatever those without a value turn out to be.
+    """Return the largest number of inputs that columns may need.
 
     >>> room([Column("x", "numeric"), Column("c", "categorical"), Column("u", "undecided")])
     36
@@ -72,7 +72,7 @@ def _sizes(categories: int, hashed: int) -> dict[Kind, int]:
 
 
 class EncodingError(ValueError):
-    """A value that the policy for outliers refuses."""
+    """A value that `outliers="stop"` refuses."""
 
 
 @dataclasses.dataclass(init=False, eq=False)
@@ -177,7 +177,7 @@ class Encoder(Counting):
         return RawRow(np.array(out), self._is_number)
 
     def _draft(self) -> Self:
-        """Return a copy that learns without changing this encoder, and refuses nothing."""
+        """Return a copy that learns independently and refuses nothing."""
         draft = copy.copy(self)
         draft.stops = False
         draft.columns, draft.counts, draft.news = dict(self.columns), Counter(), []
@@ -189,7 +189,7 @@ class Encoder(Counting):
         return any(not is_missing(row.get(name)) for name in (*self.columns, *self.undecided))
 
     def look_at(self, row: Mapping[Any, Any]) -> None:
-        """Decide undecided columns that have a value, and add later columns, if asked for."""
+        """Decide the kind of columns that have a first value, and optionally add new columns."""
         for name in self.undecided:
             if not is_missing(row.get(name)):
                 self._decide(name, row[name])
@@ -198,7 +198,7 @@ class Encoder(Counting):
 
     @property
     def number_places(self) -> tuple[int, ...]:
-        """Places of the numbers with lags in a row's vector, and of what may turn out to be one."""
+        """Places of numbers with lags in a row's vector, with undecided columns."""
         lagged = (place for name, place in self.columns.items() if name not in self.unlagged)
         return tuple(at for kind, at in lagged if kind in ("numeric", "undecided"))
 
@@ -214,12 +214,12 @@ class Encoder(Counting):
             self._add(Column(name, infer_kind([row[name]])))
 
     def _decide(self, name: Any, value: Any) -> None:
-        """Give an undecided column the kind of its first value; a number stays in place."""
+        """Give an undecided column the kind of its first value; a number keeps its place."""
         kind = infer_kind([value])
         self._add(Column(name, kind), self.columns[name][1] if kind == "numeric" else None)
 
     def _add(self, column: Column, at: int | None = None) -> bool:
-        """Return whether there is room for a column; `at` is its place if it has one."""
+        """Add a column, at its place if it has one; return whether there was room."""
         name, kind = column
         at = self._take(kind) if at is None else at
         if at is not None:
@@ -236,7 +236,7 @@ class Encoder(Counting):
         return at is not None
 
     def _take(self, kind: Kind) -> int | None:
-        """Return the place of a new column of a kind; None if there is no room."""
+        """Return the place of a new column of a kind; None if none is free."""
         at, size = self.used, self.sizes[kind]
         if kind == "text":
             others = sum(other == "text" for other, _ in self.columns.values())
@@ -247,7 +247,7 @@ class Encoder(Counting):
         return at
 
     def _look_up(self) -> None:
-        """Note what each row asks of the columns; a copy goes on with what it was."""
+        """Prepare the lookup of columns for rows; a copy keeps its own."""
         kinds = {name: kind for name, (kind, _) in self.columns.items()}
         self.undecided = [name for name, kind in kinds.items() if kind == "undecided"]
         self._is_number = np.zeros(self.width)

@@ -1,4 +1,4 @@
-"""Ways of writing dates that are given or looked for, and numbers in ways that are not read."""
+"""Formats of dates, and formats of numbers that are not read."""
 
 import datetime
 import re
@@ -48,7 +48,7 @@ _FIRST, _LAST = 1e8, 1e10
 
 
 class Written(NamedTuple):
-    """A way of writing numbers.
+    """A format of numbers.
 
     Args:
         how: name of the way.
@@ -60,7 +60,7 @@ class Written(NamedTuple):
 
 
 def number_format(texts: Sequence[str]) -> Written | None:
-    """Return how most texts write numbers in a way that is not read; None if they do not.
+    """Return the unreadable number format of most texts; None if there is none.
 
     >>> for texts in (["1,5", "2"], ["1.234,50 €"], ["12 %"], ["1,234"], ["1.5"], ["red", "1,5"]):
     ...     print((number_format(texts) or "none")[0])
@@ -83,7 +83,7 @@ def number_format(texts: Sequence[str]) -> Written | None:
 
 
 def _way(text: str) -> str | None:
-    """Return how a number is written, empty if it can be read; None if it is none."""
+    """Return the format of a number, empty if it can be read; None for other texts."""
     bare, signs = text.strip(), []
     for name, pattern in (("a currency", _CURRENCY), ("a percent sign", "[%‰]")):
         rest = re.sub(pattern, "", bare, count=1).strip()
@@ -97,7 +97,7 @@ def _way(text: str) -> str | None:
 
 
 def date_formats(texts: Sequence[str]) -> list[str]:
-    """Return the formats that fit all texts with a digit, which must be most texts.
+    """Return the date formats that fit every text with a digit; most texts must have one.
 
     >>> date_formats(["01.03.2025 08:37", "13.03.2025 09:01", "unknown"])
     ['%d.%m.%Y %H:%M']

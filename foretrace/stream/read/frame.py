@@ -15,7 +15,7 @@ FRAME = "a frame in memory"
 
 
 class FrameSource(Source):
-    """A frame as rows; reading that goes on needs a frame that begins with the rows that were read.
+    """A frame as rows; to resume, the frame must begin with the rows already read.
 
     Args:
         frame: frame with one row for each row of the stream; its index is not read.

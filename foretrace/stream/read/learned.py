@@ -10,18 +10,18 @@ from foretrace._runs.config_json import from_json, to_json
 
 
 class Learned:
-    """An object that learns; all that it has learned is in its fields, as of a dataclass.
+    """An object that learns; its fields hold its whole state, as in a dataclass.
 
     A field holds plain values or another such object. The arguments that an object is made with are
     other attributes, and are not saved.
     """
 
     def to_json(self) -> dict[str, Any]:
-        """Return a copy of everything that was learned, as JSON where names and labels are."""
+        """Return a copy of the state, as JSON if names and labels are."""
         return typing.cast(dict[str, Any], to_json(self))
 
     def restore(self, data: Any) -> None:
-        """Restore what `to_json` returned of an object made with the same arguments.
+        """Restore a state that `to_json` returned for an object with the same arguments.
 
         Raises:
             ValueError: a value has another type, or does not fit these arguments.
@@ -36,7 +36,7 @@ class Learned:
         self._restored()
 
     def _restored(self) -> None:
-        """Check restored values against the arguments, and note whatever follows from them.
+        """Check restored values against the arguments, and derive the other fields.
 
         A value has the right type, but might lie outside an array, or shift labels by a row.
         """
@@ -44,7 +44,7 @@ class Learned:
 
 @dataclasses.dataclass(init=False, eq=False)
 class Counting(Learned):
-    """An object that counts the values that it cannot use, and says so the first time.
+    """An object that counts unusable values and reports the first one.
 
     `counts` has their number by reason. `news` holds the sentences that were not said yet.
     """

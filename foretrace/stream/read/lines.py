@@ -1,4 +1,4 @@
-"""Lines of a file or of standard input as text, gzip or not, in bounded memory, with places."""
+"""Lines of a file or standard input as text, gzip or not, in bounded memory."""
 
 import gzip
 import hashlib
@@ -26,7 +26,7 @@ _BLOCK = 2**20
 
 
 class Position(NamedTuple):
-    """Where reading goes on.
+    """Position from which reading continues.
 
     Args:
         row: number of rows read.
@@ -52,7 +52,7 @@ class SourceError(ValueError):
 
 
 class BadRow(SourceError):
-    """A row that cannot be read; the rows behind it can."""
+    """A row that cannot be read; the following rows can."""
 
 
 class ReplacedError(SourceError):
@@ -137,11 +137,11 @@ class Lines:
 
     The present row began at the offset `row_began`.
 
-    `is_torn` says that the last line has no line break: whoever writes it may not be done with it.
+    `is_torn` says that the last line has no line break: it may still be incomplete.
 
     All bytes of a file up to the offset are under a digest. A file that was replaced, cut or edited
     there is found when reading goes on: the bytes are read once more, a second for a gigabyte. The
-    bytes behind the offset may have changed. Standard input comes only once and has no digest.
+    bytes after the offset may have changed. Standard input cannot be read again and has no digest.
 
     Args:
         path: path of the file, or "-" for standard input.
@@ -191,7 +191,7 @@ class Lines:
         self.offset, self.number = offset, number
 
     def begin_row(self) -> None:
-        """Mark the begin of a row: all lines of a row together may not exceed `MAX_LINE`."""
+        """Mark the beginning of a row, whose lines together may not exceed `MAX_LINE`."""
         self._settle()
         self.row_began = self.offset
 
@@ -209,14 +209,14 @@ class Lines:
         return "" if self._sha256 is None else self._sha256.hexdigest()
 
     def _settle(self) -> None:
-        """Put the lines of the present row, which will not be read again, under the digest."""
+        """Add the finished lines of the present row to the digest."""
         if self._sha256 is not None:
             for line in self._row_lines:
                 self._sha256.update(line)
         self._row_lines.clear()
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes, which count when they are given to `add`; empty at the end."""
+        """Return the next bytes; empty at the end. `add` counts them as read."""
         with explained(self.name):
             return self._file.read(size)
 

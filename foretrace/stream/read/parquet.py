@@ -64,7 +64,7 @@ def _is_text(kind: Any) -> bool:
 
 
 def _check_texts(path: str, metadata: Any) -> None:
-    """Refuse texts that would fill the memory; a page of them is decompressed as a whole."""
+    """Refuse texts that would fill the memory, because whole pages are decompressed."""
     for number in range(metadata.num_row_groups):
         group = metadata.row_group(number)
         for place in range(group.num_columns):

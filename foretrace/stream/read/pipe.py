@@ -1,4 +1,4 @@
-"""Standard input, whose bytes arrive once."""
+"""Standard input as a pipe."""
 
 import errno
 import os
@@ -19,7 +19,7 @@ NOT_AGAIN = (
 
 
 class Pipe:
-    """Standard input as bytes, read ahead by a block; something can be done while it is silent."""
+    """Standard input as bytes, one block ahead; a callback runs while no data arrive."""
 
     def __init__(self) -> None:
         # What to do before waiting; returns after how many seconds to do it again, None for never.
@@ -72,7 +72,7 @@ class Pipe:
         return bool(data)
 
     def _wait(self, number: int) -> None:
-        """Wait for bytes. A signal may end the waiting: nothing is taken out of the pipe yet."""
+        """Wait for bytes without reading any, so that a signal can interrupt safely."""
         came = False
         while not came:
             seconds = self.meanwhile()

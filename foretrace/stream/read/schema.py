@@ -93,7 +93,7 @@ def check_column(name: str, names: Sequence[str]) -> None:
 
 
 def listed(names: Sequence[str], most: int = 12) -> str:
-    """Return some names with commas, and how many there are beside them.
+    """Return the first names with commas, and the number of the others.
 
     >>> listed(["a", "b", "c"], 2)
     'a, b and 1 more'
@@ -103,7 +103,7 @@ def listed(names: Sequence[str], most: int = 12) -> str:
 
 
 def is_classes(values: Iterable[Any]) -> bool:
-    """Return whether a target with these values is a class: no number, or 2 to 20 whole ones.
+    """Return whether a target is a class: not numbers, or 2 to 20 different whole numbers.
 
     A single number is none: nothing can be learned of one class, and a number may be at rest.
 

@@ -1,4 +1,4 @@
-"""Slots for members' memories: their number is fixed, however many members arrive."""
+"""A fixed number of slots for the memories of members."""
 
 import dataclasses
 from collections import Counter, OrderedDict, deque
@@ -9,7 +9,7 @@ from foretrace.stream.read.learned import Learned, check_fits
 
 
 class Slot(NamedTuple):
-    """The slot of a member whose row has come.
+    """The slot of a member whose row arrived.
 
     Args:
         number: number of the slot, from 0, below the number of slots.
@@ -22,7 +22,7 @@ class Slot(NamedTuple):
 
 @dataclasses.dataclass
 class Member:
-    """A member that has a slot, and what waits of it.
+    """A member that has a slot, and its pending rows.
 
     Args:
         slot: number of the slot.
@@ -44,7 +44,7 @@ class Member:
 
 @dataclasses.dataclass(init=False, eq=False)
 class SlotTable(Learned):
-    """Assign slots to members as rows arrive; the time of a call is independent of their number.
+    """Assign slots to members as rows arrive, in constant time.
 
     A member that leaves, starts anew or loses its slot is forgotten: its labels that wait are
     dropped and counted.
@@ -87,7 +87,7 @@ class SlotTable(Learned):
         return next(reversed(self.members), None)
 
     def assign(self, name: Hashable, *, reset: bool = False) -> Slot:
-        """Return the slot of a member whose row has come; a member without one joins.
+        """Return the slot of a member whose row arrived; a new member joins.
 
         Args:
             name: name of the member.
@@ -110,7 +110,7 @@ class SlotTable(Learned):
         return None if member is None else Slot(member.slot, member.is_resetting)
 
     def reset(self, name: Hashable) -> None:
-        """Let a member start anew with its next row.
+        """Restart a member with its next row.
 
         Raises:
             KeyError: no member of this name has a slot.

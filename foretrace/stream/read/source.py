@@ -1,7 +1,7 @@
 """Rows of a CSV, TSV, JSON-lines, parquet or text file or pipe, one by one with positions.
 
 Files are data: nothing in them is evaluated, and memory stays bounded for any content. A row comes
-with the position behind it; reading that goes on from there gives the same rows as reading that
+with the position after it; reading that continues there gives the same rows as reading that
 never stopped.
 """
 
@@ -86,7 +86,7 @@ class Source:
         if ahead is not None and path == STDIN:
             raise SourceError(
                 "known: the next rows of standard input are not there yet when a row is predicted; "
-                "give a file, with the rows to come behind the last one that has a target"
+                "give a file, with the rows to come after the last one that has a target"
             )
         self.ahead = ahead
         self.times = dict(times or {})
@@ -101,11 +101,11 @@ class Source:
             raise SourceError(f"delimiter={delimiter!r} must be a single character")
 
     def rows(self, after: Position | None = None) -> Iterator[tuple[Row, Position]]:
-        """Yield rows, each with the position behind it.
+        """Yield rows, each with the position after it.
 
         Args:
-            after: position to go on from; standard input goes on with the rows that come, behind
-                another header.
+            after: position to continue from; standard input continues with the rows that arrive,
+                after another header.
 
         Raises:
             SourceError: the source cannot be read.
@@ -116,7 +116,7 @@ class Source:
         return rows if self.ahead is None else self.ahead.rows(rows)
 
     def _dated(self, item: tuple[Row, Position]) -> tuple[Row, Position]:
-        """Return a row whose texts are dates where they fit their format, and its position."""
+        """Return a row and its position, with texts in a date format read as dates."""
         for name, form in self.times.items():
             if (date := read_date(item[0].get(name), form)) is not None:
                 item[0][name] = date
@@ -171,7 +171,7 @@ class Source:
             ) from error
 
     def _seek(self, lines: Lines, after: Position) -> None:
-        """Go on behind a position; a pipe is there already."""
+        """Continue after a position; a pipe is already there."""
         if after.offset and self.path != STDIN:
             lines.seek(after.offset, after.line, after.digest)
 
@@ -209,7 +209,7 @@ class Source:
     def _good_rows(
         self, lines: Lines, after: Position, read_row: Callable[[], Row | None]
     ) -> Generator[tuple[Row, Position], None, Position]:
-        """Yield each readable row and the position behind it; return the position at the end.
+        """Yield each readable row and the position after it; return the position at the end.
 
         Args:
             lines: lines that `read_row` reads.
@@ -227,7 +227,7 @@ class Source:
                             f"{error}. It is the last line, without a line break: is it complete?"
                         ) from error
                     raise
-                # An open quote takes in the rows behind it: only its own line is bad.
+                # An open quote takes in the rows after it: only its own line is bad.
                 lines.retry_from_second_line()
                 bad += 1
                 in_a_row += 1
@@ -299,7 +299,7 @@ class Source:
         yield from self._table(parquet_rows(self.path), after)
 
     def _table(self, rows: Iterable[Row], after: Position) -> Iterator[tuple[Row, Position]]:
-        """Yield rows of a table behind a position, each with the position behind it."""
+        """Yield rows of a table after a position, each with its position."""
         row, sha256 = 0, hashlib.sha256()
         # A table that has grown is written anew in every byte, so its rows are compared.
         for row, values in enumerate(rows, 1):
@@ -324,7 +324,7 @@ def check_row_count(rows: int | None) -> None:
 
 
 def detect_format(path: str) -> Format:
-    """Return the format that a file's name tells.
+    """Return the format that a file's name indicates.
 
     Raises:
         SourceError: the name tells none.

@@ -1,4 +1,4 @@
-"""Rows of one stream or of many as numbers, each with the label that is due with it."""
+"""Rows of one or many streams as numbers, each with the label that is due."""
 
 import dataclasses
 import math
@@ -14,18 +14,18 @@ from foretrace.stream.read.values import as_time, is_missing
 
 
 def seconds_of(value: Any) -> float | None:
-    """Return a time as seconds since 1970; None if it is missing or none."""
+    """Return a time as seconds since 1970; None if it is missing or invalid."""
     return None if is_missing(value) else as_time(value)
 
 
 def gap(then: float | None, now: float | None) -> float | None:
-    """Return the logarithm of the seconds between two rows; None unless time went on."""
+    """Return the logarithm of the seconds between two rows; None unless time increases."""
     return None if then is None or now is None or now <= then else math.log(now - then)
 
 
 @dataclasses.dataclass(init=False, eq=False)
 class Streams(Learned):
-    """Turn rows of streams into numbers, and give each row the label that is due with it.
+    """Turn rows of streams into numbers, each with the label that is due.
 
     Streams share encoder and target, which learn from all.
 
@@ -70,7 +70,7 @@ class Streams(Learned):
         reset: bool = False,
         learn: bool = True,
     ) -> RawRow:
-        """Take the next row of a stream and its target, and return it with the label that is due.
+        """Add the next row of a stream and its target; return it with the label that is due.
 
         Args:
             name: name of the stream.
@@ -101,7 +101,7 @@ class Streams(Learned):
         return found._replace(is_new=slot.is_new + is_first)
 
     def peek(self, name: Hashable, row: Mapping[Any, Any]) -> RawRow:
-        """Return a row as if it came next of a stream, without a label; nothing changes."""
+        """Return a row as if it were a stream's next, without a label; the state is unchanged."""
         # A stream without a slot is a new one: use the spare slot, which is never written.
         slot = self.table.find(name) or Slot(self.table.num_slots, True)
         times = {} if slot.is_new else dict(self.table.members[name].times)
@@ -110,7 +110,7 @@ class Streams(Learned):
     def _read(
         self, row: Mapping[Any, Any], slot: Slot, times: dict[Any, float], *, learn: bool
     ) -> RawRow:
-        """Return a row without a label; `times` go on with it."""
+        """Return a row without a label; `times` are advanced."""
         for name, column in self.gaps.items():
             now = seconds_of(row.get(column))
             row = {**row, name: gap(times.get(name), now)}

@@ -1,4 +1,4 @@
-"""Predicted quantity: a class out of a set that grows, or numbers."""
+"""Predicted quantity: a class from a growing set, or numbers."""
 
 import dataclasses
 import math
@@ -22,7 +22,7 @@ from foretrace.stream.read.values import (
 
 
 def class_room(values: Iterable[Any]) -> int:
-    """Return the maximum number of classes of a stream whose first labels are given.
+    """Return the maximum number of classes for given first labels.
 
     >>> class_room(["a", "b", None]), class_room(range(20))
     (16, 40)
@@ -128,7 +128,7 @@ class ClassTarget(Counting):
         return [self._places.get(as_label(a), self._shown.get(a, -1)) for a in self.alarms]
 
     def plain(self, value: Any) -> Any:
-        """Return a class as it is kept: as JSON can hold it, if compared by text."""
+        """Return a class in the form that is stored: JSON, if classes are compared by text."""
         if is_absent(value):
             return None
         value = only_element(value)
@@ -139,7 +139,7 @@ class ClassTarget(Counting):
         return as_label(value)
 
     def _doubt(self, value: Any) -> None:
-        """Tell if a new class is a number among numbers that classes would hardly be named by.
+        """Warn if new classes look like numbers rather than names.
 
         One more whole number beside the others may be a rare class; two are told.
         """
@@ -189,7 +189,7 @@ class ClassTarget(Counting):
         )
 
     def probabilities(self, output: np.ndarray, count: int | None = None) -> np.ndarray:
-        """Return the probabilities of the first `count` classes. Default: of all that are known."""
+        """Return the probabilities of the first `count` classes. Default: all known classes."""
         logits = np.asarray(output, np.float64)[: len(self.classes) if count is None else count]
         weights = np.exp(logits - logits.max(initial=-np.inf))
         return weights / weights.sum()
@@ -222,7 +222,7 @@ class NumberTarget(Counting):
         self.strict = strict
 
     def check(self, value: Any, name: str = "the target") -> None:
-        """Raise an error if a target is neither a number nor missing, and such a one is refused.
+        """Raise an error for a refused target that is neither a number nor missing.
 
         Raises:
             ValueError: the target is something else.
@@ -246,7 +246,7 @@ class NumberTarget(Counting):
         return math.nan
 
     def plain(self, value: Any) -> float | str | None:
-        """Return a target as it is kept while it waits: as JSON can hold it."""
+        """Return a pending target in the form that is stored: JSON."""
         number = as_number(value)
         return None if is_absent(value) else as_label(value) if number is None else number
 

@@ -31,7 +31,7 @@ _SECOND = datetime.timedelta(seconds=1)
 
 
 def is_absent(value: Any) -> bool:
-    """Return whether there is no value, be it a number, a time, a category or a class.
+    """Return whether a value is absent, for every kind of column.
 
     None and the empty text are absent, and so is each value that does not equal itself: NaN and NaT
     of any type, and the NA of pandas.
@@ -51,7 +51,7 @@ def is_absent(value: Any) -> bool:
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a number or a time is missing: it is absent, or a text that says so.
+    """Return whether a number or a time is absent, or a text such as "NA".
 
     >>> [is_missing(value) for value in (None, " NA", float("nan"), 0, "0")]
     [True, True, True, False, False]
@@ -150,7 +150,7 @@ def member_text(value: Any) -> str:
 
 
 def as_words(value: Any) -> list[str]:
-    """Return the words of a text in lower case, without punctuation; none if it is absent.
+    """Return the lower-case words of a text without punctuation; none if it is absent.
 
     >>> as_words("The printer's tray, again: Error 404!"), as_words(None)
     (['the', 'printer', 's', 'tray', 'again', 'error', '404'], [])
@@ -204,7 +204,7 @@ def check_number(value: Any, name: str) -> None:
 
 
 def only_element(value: Any) -> Any:
-    """Return the element of an array that has one; any other value as it is.
+    """Return the element of an array of size one; other values unchanged.
 
     >>> only_element(np.array([[2]])), only_element("a")
     (np.int64(2), 'a')
@@ -226,5 +226,5 @@ def _seconds(value: Any) -> float | None:
 
 
 def shown(value: Any) -> str:
-    """Return the beginning of a value as a message shows it."""
+    """Return the beginning of a value, for messages."""
     return repr(value)[:80]

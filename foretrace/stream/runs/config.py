@@ -52,7 +52,7 @@ class StreamConfig:
             itself.
         known: columns of numbers that are known in advance, such as a promotion: a forecast sees
             their values in the rows that it is for. Rows at the end of the file without a target
-            are rows to come: they only tell these values.
+            are future rows, read for these values alone.
         delay: number of rows after which a label becomes known. A row is learned when its label
             comes.
         previous: whether the last known target is an input, of the network and of the experts.
@@ -71,7 +71,7 @@ class StreamConfig:
             or of minutes, hours or days, as in 90m, 12h or 7d. Default: without end.
         predictions: file NAME.csv or NAME.jsonl for the prediction of each row, which is written
             before the next row is read; - for CSV on standard output. Default: none.
-        numeric: columns that hold numbers, for any first rows.
+        numeric: columns that hold numbers, whatever their first values look like.
         categorical: columns that hold categories.
         time: columns that hold dates and times, in ISO format or in one of `strptime`, as in
             "opened=%d.%m.%Y %H:%M", or in seconds since 1970, as in "opened=unix".

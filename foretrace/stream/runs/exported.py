@@ -26,7 +26,7 @@ from foretrace.stream.runs.saved import opened
 
 
 def export_run(run_dir: str | os.PathLike[str], path: str | os.PathLike[str]) -> Exported:
-    """Write the model of a run as it stands at its last checkpoint, as C.
+    """Write the model of a run's last checkpoint as C.
 
     Running means and scales, the experts and their mixture are all part of the program: it takes
     raw numbers, and predicts and learns as the run would with the next rows. Prediction intervals
@@ -51,7 +51,7 @@ def export_run(run_dir: str | os.PathLike[str], path: str | os.PathLike[str]) ->
 
 
 def stream_graphs(intake: Intake, config: StreamConfig, state: State) -> tuple[Graph, Graph]:
-    """Return the graphs that learn from a row, and that only predict it."""
+    """Return two graphs: one learns from a row, one predicts it."""
     mixture, shape = intake.mixture, intake.shape
     places = np.asarray([at for _, at in intake.encoder.columns.values()], int)
     is_number = np.zeros(shape.inputs)
@@ -106,7 +106,7 @@ def _read(mixed: Mixed) -> Array:
 
 
 def _check(path: Path, config: StreamConfig, plan: Plan) -> None:
-    """Raise a ValueError that names what keeps a run from being a C program."""
+    """Raise a ValueError that names the reason why a run cannot become a C program."""
     reasons = {
         "reads a text symbol by symbol; a C program takes rows of numbers": config.target is None,
         "has members or episodes (--member, --reset), and a C program is one stream; begin a run "
@@ -133,7 +133,7 @@ def _check_kinds(path: Path, intake: Intake) -> None:
 
 
 def _about(config: StreamConfig, intake: Intake) -> dict[str, Any]:
-    """Return what the header says of rows, labels and outputs."""
+    """Return the header's description of rows, labels and outputs."""
     found: dict[str, Any] = {
         "columns": list(intake.encoder.columns),
         "target": config.target,
@@ -146,7 +146,7 @@ def _about(config: StreamConfig, intake: Intake) -> dict[str, Any]:
 
 
 def _notes(about: dict[str, Any]) -> list[str]:
-    """Return what a comment of the C header says of rows, labels and outputs."""
+    """Return the C header's comment on rows, labels and outputs."""
     columns, target = (json.dumps(about[name]) for name in ("columns", "target"))
     whose = f"the row {about['delay']} rows before" if about["delay"] else "the same row"
     ahead = f" at each of the next {about['horizon']} rows" if about["horizon"] else ""

@@ -1,4 +1,4 @@
-"""Figure of a run on a stream: each of its scores beside the simple answers'."""
+"""Figure of a run on a stream: its scores beside the baselines'."""
 
 import os
 from typing import Any
@@ -43,7 +43,7 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
 
 
 def _places(lines: list[dict[str, Any]]) -> tuple[str, list[Any]]:
-    """Return what the axis of rows shows, and the place of each line: its date where rows have one.
+    """Return the title of the row axis, and each line's place: a date if rows have one.
 
     Rows are shown where dates are not in order, such as in a file of one member after another.
     """

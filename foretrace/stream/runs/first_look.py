@@ -1,4 +1,4 @@
-"""The first rows of a stream: the notice until they come, kinds of columns, likely mistakes."""
+"""The first rows of a stream: waiting notice, kinds of columns, likely mistakes."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -67,7 +67,7 @@ def first_rows(
 def _notice(
     count: int, found: list[tuple[Row, Position]], name: str, show: ProgressBar
 ) -> Callable[[], float | None]:
-    """Return what says once how many rows are awaited; it returns the seconds until then, or None.
+    """Return a function that reports once how many rows are awaited.
 
     The other arguments are those of `first_rows`.
     """
@@ -111,7 +111,7 @@ def describe(config: StreamConfig, plan: Plan) -> list[str]:
 def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return a line for each column of the first rows that looks like a mistake.
 
-    Numbers and dates may be written in a way that is not read. Classes that hardly repeat cannot be
+    Numbers and dates may have a format that is not read. Classes that hardly repeat cannot be
     learned. A class named "NA" may be a missing label.
     """
     lines = []
@@ -162,7 +162,7 @@ def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]
 
 
 def _unread(config: StreamConfig, column: Column, values: Sequence[str]) -> str | None:
-    """Return a line for a column of numbers or dates that are not read as such; None for others."""
+    """Return a warning if a column holds numbers or dates in an unread format; None otherwise."""
     name, kind = column
     given = name in config.columns_of_given_kind
     if kind != ("numeric" if given else "categorical"):

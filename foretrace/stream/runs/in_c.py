@@ -25,7 +25,7 @@ _NAME = "model"
 
 
 class _Kept(NamedTuple):
-    """A state in the memory of a context.
+    """A state in the memory of a C context.
 
     Args:
         context: everything but the PRNG key of the network.
@@ -63,7 +63,7 @@ class NativeMixture:
         ]
 
     def __getattr__(self, name: str) -> Any:
-        """Return what is the same in C, such as the names of the experts."""
+        """Return an attribute of the JAX mixture, such as the names of the experts."""
         if name == "mixture":  # not there yet, in a copy
             raise AttributeError(name)
         return getattr(self.mixture, name)
@@ -79,7 +79,7 @@ class NativeMixture:
         return with_key(kept.context.state(), kept.key)
 
     def step(self, kept: _Kept, rows: np.ndarray) -> tuple[_Kept, Mixed]:
-        """Predict each row, and learn the row whose label came with it, in place."""
+        """Predict each row, and learn from the row whose label arrived, in place."""
         found: dict[str, Any] = {
             name: np.zeros((len(rows), *shape), dtype) for name, shape, dtype in self._results
         }
@@ -92,25 +92,25 @@ class NativeMixture:
         return kept, Mixed(**found)
 
     def newest(self, kept: _Kept, slots: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
-        """Return predictions of the last waiting rows of streams, and their margins."""
+        """Return predictions of the last pending rows of streams, and their margins."""
         return self.mixture.newest(self.unpack(kept), slots)
 
     def outliers(self, kept: _Kept, rows: np.ndarray) -> Any:
-        """Return which numbers of rows are outliers; nothing changes."""
+        """Return which numbers of rows are outliers; the state is unchanged."""
         return self.mixture.outliers(self.unpack(kept), rows)
 
     def report(self, kept: _Kept) -> Report:
-        """Return what a line of the record tells of a state."""
+        """Return a state's values for a line of the record."""
         return self.mixture.report(self.unpack(kept))
 
     def ended(self, kept: _Kept, *, block: bool) -> _Kept:
-        """Return a state whose sums since the last line begin again, and since the last block."""
+        """Return the state with the sums since the last line and block reset."""
         state = jax.tree.map(jnp.asarray, self.unpack(kept))
         return self.pack(self.mixture.ended(state, block=block))
 
 
 def _graph(mixture: Mixture) -> Graph:
-    """Return the graph of a row and the label that came with it, packed."""
+    """Return the graph of a packed row and its label."""
     with jax.enable_x64(True):
         # The values are no part of the program: runs that differ in them alone share it.
         blank = jax.tree.map(jnp.zeros_like, with_key(mixture.init(), None))
@@ -132,7 +132,7 @@ def _graph(mixture: Mixture) -> Graph:
 
 
 def with_key(state: MixtureState, key: Any) -> MixtureState:
-    """Return a state with another PRNG key of its network, which no step in C uses."""
+    """Return a state with another PRNG key, which C does not use."""
     network = network_in(state)
     return (
         state if network is None else with_network(state, learner=network.learner._replace(key=key))

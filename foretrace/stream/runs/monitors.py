@@ -1,4 +1,4 @@
-"""Warnings about the scores of a stream: intervals hold too little, or a level was lost."""
+"""Warnings about scores: intervals hold too few labels, or a level was lost."""
 
 import math
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ _LEAST_RISE = 0.05
 
 
 class Monitors:
-    """Whether intervals hold too few of the last labels, and whether a level of scores was lost.
+    """Monitors of interval coverage and of lost score levels.
 
     Args:
         coverage: share of labels that intervals are to hold.
@@ -38,7 +38,7 @@ class Monitors:
         self.recent: dict[str, float] = {}
 
     def look(self, block: Mapping[str, float]) -> bool:
-        """See the sums of scores since the last block; return whether a block ends here.
+        """Read the sums of scores since the last block; return whether a block ends here.
 
         Levels are means over blocks. The recent coverage is that of the present block, with the
         last one before `LABELS` labels.
@@ -64,7 +64,7 @@ class Monitors:
         return True
 
     def warnings(self) -> list[str]:
-        """Return a line where the recent coverage has become too small, and for a lost level."""
+        """Return a line for a coverage that is too small, and for a lost level."""
         lines, self.lost = self.lost, []
         if self.recent:
             was_low, share = self.is_low, self.recent["recent_coverage"]
@@ -81,6 +81,6 @@ class Monitors:
         return [self.is_low, self.watch.to_json(), self.last]
 
     def restore(self, state: list[Any]) -> None:
-        """Restore what `to_json` returned."""
+        """Restore the state from the result of `to_json`."""
         self.is_low, watch, self.last = state
         self.watch.restore(watch)

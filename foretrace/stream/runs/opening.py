@@ -1,4 +1,4 @@
-"""The opening of a run on a stream: its plan, its rows from where it is, and its first lines."""
+"""The opening of a run on a stream: plan, rows from the present position, first lines."""
 
 from itertools import chain
 
@@ -17,7 +17,7 @@ from foretrace.stream.runs.saved import StreamSaved
 
 
 def open_rows(run: Session, source: Source, saved: StreamSaved) -> tuple[Plan, Rows, list[str]]:
-    """Return the plan, the rows from where the run is, and what to warn of.
+    """Return the plan, the rows from the run's position, and warnings.
 
     The plan comes from a checkpoint; without one, from the configuration of a run that was stopped
     before its first one; else from the first rows.
@@ -44,7 +44,7 @@ def _needed(config: StreamConfig, plan: Plan) -> list[str]:
 
 
 def _checked_later(source: Source, rows: Rows, needed: list[str]) -> Rows:
-    """Look at a pipe's first row when needed: it may be silent for long."""
+    """Check a pipe's first row when it arrives, which may take long."""
     yield from check_columns(source, rows, needed)
 
 

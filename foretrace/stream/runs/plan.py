@@ -1,4 +1,4 @@
-"""From a configuration and the first rows to what reads, encodes and learns the stream."""
+"""The plan of a stream: decisions from its configuration and first rows."""
 
 import dataclasses
 from collections.abc import Iterator, Mapping, Sequence
@@ -38,7 +38,7 @@ REGULAR = 0.01
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Decisions of the first rows, which a checkpoint holds, so that they are made only once.
+    """Decisions from the first rows, made once and stored in the checkpoint.
 
     Args:
         columns: input columns and their kinds.
@@ -113,11 +113,11 @@ def open_source(config: StreamConfig, frame: Any = None) -> Source:
 
 
 class OtherColumnsError(SourceError):
-    """A source of other columns than the run's: nothing of it may be kept."""
+    """A source whose columns differ from the run's."""
 
 
 def check_columns(source: Source, rows: Rows, needed: Sequence[str]) -> Rows:
-    """Return rows again after checking that the first one has the learned columns.
+    """Return the rows after checking that the first one has the learned columns.
 
     Args:
         source: source of the rows.
@@ -183,7 +183,7 @@ def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, 
 
 
 def _check_times(config: StreamConfig, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Raise an error for a column that is given as times, and holds none that is read."""
+    """Raise an error if a column given as times holds no readable time."""
     for name, kind in config.kinds.items():
         values = [row[name] for row in rows if not is_missing(row.get(name))]
         if kind == "time" and values and all(as_time(value) is None for value in values):
@@ -208,7 +208,7 @@ def _gaps(
     names: Sequence[str],
     rows: Sequence[Mapping[str, Any]],
 ) -> dict[str, str]:
-    """Return a name for the time since the row before, for each irregular column of times."""
+    """Return the name of the time since the last row, for each irregular column of times."""
     found = {}
     for column in columns:
         name = f"time since the last {column.name}"
@@ -232,7 +232,7 @@ def _classes(config: StreamConfig, values: list[Any]) -> int:
     """Return the maximum number of classes; 0 if the target is a number.
 
     Raises:
-        ValueError: no row has a label that tells, or none is a number where numbers are to be
+        ValueError: no row has a usable label, or none is a number although numbers are to be
             predicted.
     """
     if config.task == "auto" and not config.horizon and all(is_missing(value) for value in values):
@@ -329,7 +329,7 @@ def build(config: StreamConfig, plan: Plan, own: Own = ()) -> Intake:
 
 
 def _check_sizes(config: StreamConfig, plan: Plan) -> None:
-    """Check the sizes kept on the host before they are kept; the learners check the device's."""
+    """Check the sizes of host buffers before allocating them."""
     for name, kinds in (("categories", ("categorical", "undecided")), ("words", ("text",))):
         size, count = getattr(config, name), sum(one.kind in kinds for one in plan.columns)
         if size * count > MAX_INPUTS:

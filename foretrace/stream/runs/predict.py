@@ -92,7 +92,7 @@ def predictions(
 
 
 def _from_label(config: StreamConfig, intake: Intake, run: Run, stream: Rows, source: str) -> Rows:
-    """Yield rows; say which label the first one is predicted from if it has none of its own.
+    """Yield rows; report the label that the first prediction uses if its row has none.
 
     With columns that are known in advance, the last rows of a run are in no checkpoint.
     """
@@ -102,7 +102,7 @@ def _from_label(config: StreamConfig, intake: Intake, run: Run, stream: Rows, so
         if config.known and member is not None and is_missing(row.get(target)):
             last = int(member.last["row"])
             text = (
-                "%s, row %d has no value of %r, and is predicted as the row behind row %d of the "
+                "%s, row %d has no value of %r, and is predicted as the row after row %d of the "
                 "run, from the labels up to there"
             )
             lines = read_metrics(run.metrics) if run.metrics.exists() else []
@@ -110,7 +110,7 @@ def _from_label(config: StreamConfig, intake: Intake, run: Run, stream: Rows, so
             if end > last:
                 text += (
                     f". The run went on to row {end}, and the {end - last} rows between are in no "
-                    f"checkpoint: put rows {last + 1} to {end} before it if it comes behind them"
+                    f"checkpoint: put rows {last + 1} to {end} before it if it comes after them"
                 )
             _LOGGER.warning(text, source, position.row, target, last)
         yield row, position
@@ -137,7 +137,7 @@ def _tell_bad(source: str, count: int) -> None:
 def shares_of(
     intake: Intake, state: State, rows: Sequence[Row], names: Iterable[Hashable], target: Hashable
 ) -> dict[Hashable, float]:
-    """Return the share of each column in the predictions; nothing changes.
+    """Return the share of each column in the predictions; the state is unchanged.
 
     All are 0 if no prediction changes.
 
@@ -164,7 +164,7 @@ def shares_of(
 
 
 def _predicted(intake: Intake, state: State, rows: Sequence[Row], target: Hashable) -> np.ndarray:
-    """Return the numbers, or the probabilities of the known classes, for rows to come."""
+    """Return predicted numbers, or probabilities of the known classes, for future rows."""
     reader, now, found = copy.deepcopy(intake), copy_state(state), []
     for row in rows:
         features = {name: value for name, value in row.items() if name != target}

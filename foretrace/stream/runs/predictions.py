@@ -1,4 +1,4 @@
-"""Predictions as rows of a table, and where the rows go: a file, standard output, a function."""
+"""Predictions as rows of a table, written to a file, standard output or a function."""
 
 import csv
 import io
@@ -33,7 +33,7 @@ class Table:
     prediction, which was made before the row's label was known. A number comes with the ends of its
     interval, a class with its probability, 1 or 0 for each alarm and, under `probabilities`, all
     classes' probabilities.
-    With a horizon, the predictions belong to the rows behind it.
+    With a horizon, the predictions belong to the rows after it.
 
     Args:
         config: configuration of the stream.
@@ -90,9 +90,9 @@ class Table:
 
 
 def forecast(config: StreamConfig, intake: Intake, state: State) -> list[dict[str, Any]]:
-    """Return the next values of each member, row by row of a table; none without a horizon.
+    """Return the forecast of each member as rows of a table; none without a horizon.
 
-    A row has the member, and the number and times of its last row, which the values are behind.
+    A row has the member, and the number and times of its last row, which the values follow.
     """
     if config.target is None or not config.horizon:
         return []
@@ -108,7 +108,7 @@ def forecast(config: StreamConfig, intake: Intake, state: State) -> list[dict[st
 
 
 class LineWriter:
-    """Write rows of a table, one a line, flushed: a reader of a pipe waits for it.
+    """Write rows of a table, one a line, flushed for readers of a pipe.
 
     Args:
         file: where to write, by `write` and `flush`.
@@ -139,18 +139,18 @@ class LineWriter:
             self._file.flush()
 
     def _line(self, values: Sequence[Any]) -> None:
-        """Write texts as they are to a file, without control characters to a terminal."""
+        """Write a line; control characters are removed on a terminal."""
         self._write([self._shown(one) if isinstance(one, str) else one for one in values])
         self._file.flush()
 
 
 def is_csv(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file of predictions is CSV, rather than JSON lines, by its name."""
+    """Return whether a file of predictions is CSV by its name; otherwise JSON lines."""
     return LINE_FORMATS.get(Path(path).suffix.lower()) != "jsonl"
 
 
 class Outlet:
-    """Where the predictions of a run go; nothing is written before `open`.
+    """Destination of a run's predictions; nothing is written before `open`.
 
     Args:
         config: configuration of the run.
@@ -196,13 +196,13 @@ class Outlet:
             self._keep = 0
 
     def _is_begun(self, path: Path) -> bool:
-        """Return whether a file has no rows: its run was killed before the first checkpoint."""
+        """Return whether a file has no rows, after a kill before the first checkpoint."""
         header = io.StringIO()
         LineWriter(header, self._table.names, is_csv=is_csv(path))
         return path.is_file() and header.getvalue().encode().startswith(path.read_bytes())
 
     def open(self) -> None:
-        """Open the file, without the rows that a killed process wrote behind the checkpoint."""
+        """Open the file, and cut the rows written after the checkpoint."""
         names = self._table.names
         if self._target == STDOUT:
             self._sinks.append(LineWriter(sys.stdout, names))
@@ -213,7 +213,7 @@ class Outlet:
             )
 
     def __bool__(self) -> bool:
-        """Return whether predictions go anywhere."""
+        """Return whether predictions are written."""
         return bool(self._sinks)
 
     def __call__(

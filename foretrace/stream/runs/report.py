@@ -1,4 +1,4 @@
-"""Final table of a run on a stream: its scores, the experts' and the baselines'."""
+"""Final table of a run on a stream: scores of run, experts and baselines."""
 
 import os
 from pathlib import Path
@@ -80,7 +80,7 @@ def _cell(value: Any) -> str:
 
 
 def simple_answers(record: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Return the scores of the simplest predictions by their titles, of all rows."""
+    """Return the baselines' scores over all rows, by their titles."""
     total = record.get("total", record)
     found = {
         what: {name: total[prefix + name] for name in SCORES if prefix + name in total}
@@ -124,7 +124,7 @@ def _intervals(config: StreamConfig, record: dict[str, Any]) -> str:
 
 
 def _gain(total: dict[str, float], simple: dict[str, dict[str, float]]) -> str:
-    """Return by how much a run is better than the best simple answer."""
+    """Return the gain of a run over the best baseline."""
     score = main_score(total)
     known = {what: scores[score] for what, scores in simple.items() if score in scores}
     if not known:
@@ -140,7 +140,7 @@ def _gain(total: dict[str, float], simple: dict[str, dict[str, float]]) -> str:
 
 
 def _not_better(record: dict[str, Any], total: dict[str, float]) -> str:
-    """Return advice if the run is not clearly better than a baseline, else an empty text."""
+    """Return advice if the run is not clearly better than a baseline; else an empty text."""
     names = record.get("not_better_than", [])
     if not names:
         return ""
@@ -170,7 +170,7 @@ def _members(record: dict[str, Any]) -> str:
 
 
 def _changes(record: dict[str, Any]) -> str:
-    """Return the last columns that changed, each with the row by which it was seen."""
+    """Return the columns that changed last, each with the row of the finding."""
     newest = sorted(record.get("changes", {}).items(), key=lambda one: -one[1][0])
     found = "; ".join(
         f"{for_rich(name)} from {a:.3g} ± {b:.3g} to {c:.3g} ± {d:.3g} by row {row:,}"

@@ -48,12 +48,12 @@ class StreamResult(NamedTuple):
 
     Args:
         run: run directory.
-        position: position behind the last row.
+        position: position after the last row.
         scores: mean scores over all rows that have a label, the baselines' scores among them.
         stopped: whether it was asked to stop before the end of its rows.
         experts: score of each expert over the same rows: accuracy, or mean absolute error.
         weights: present weight of each expert.
-        forecast: next values behind the last row of each member, a row of a table each; empty
+        forecast: next values after the last row of each member, a row of a table each; empty
             without a horizon.
         classes: labels, predictions, recall and precision of the rarest classes and of each alarm,
             a row of a table each; empty for numbers.
@@ -117,7 +117,7 @@ def follow(
 
 
 class Learning(Program[State]):
-    """The rows of a stream: a block reads and learns a chunk of them.
+    """A run on a stream: a block reads and learns a chunk of rows.
 
     Args:
         session: the run that is open.
@@ -154,7 +154,7 @@ class Learning(Program[State]):
         self.at_end = False
 
     def restore(self, saved: StreamSaved) -> None:
-        """Open the source at its position, with what learns from it."""
+        """Open the source at its position, and build the intake."""
         run, config = self.session, self.config
         self.is_resumed = saved.step >= 0
         if run.resumed:
@@ -180,7 +180,7 @@ class Learning(Program[State]):
 
     @property
     def mixture(self) -> Mixture:
-        """What predicts and learns; another one once room for classes has grown."""
+        """The mixture that predicts and learns; replaced when the number of classes grows."""
         return self.intake.mixture
 
     def init(self) -> MixtureState:
@@ -192,7 +192,7 @@ class Learning(Program[State]):
         return {"plan": to_json(self.plan)}
 
     def begun(self) -> None:
-        """Report what is learned from what, and open the file of predictions."""
+        """Report columns and target, and open the file of predictions."""
         for line in (*describe(self.config, self.plan), *describe_model(self.intake)):
             self.session.show.say(line)
         kinds, is_class = {column.kind for column in self.plan.columns}, bool(self.plan.classes)
@@ -212,7 +212,7 @@ class Learning(Program[State]):
 
     @property
     def ended(self) -> bool:
-        """Whether all rows are read, of which `result` learns an unfinished chunk."""
+        """Whether all rows are read; `result` learns an unfinished chunk."""
         return self.at_end or (self.rows is not None and self.step + len(self.chunk) >= self.rows)
 
     def block(self) -> None:
@@ -233,7 +233,7 @@ class Learning(Program[State]):
                 self._report()
 
     def kept(self, last: bool) -> tuple[State, dict[str, Any]]:
-        """Return the state behind the last row that was learned, and the values beside it."""
+        """Return the state after the last learned row, and the values beside it."""
         beside = {
             "plan": to_json(self.plan),
             "position": self.position,
@@ -293,7 +293,7 @@ class Learning(Program[State]):
         )
 
     def _next(self) -> tuple[Row, Position] | None:
-        """Return the next row; None at the end, and at a stop request."""
+        """Return the next row; None at the end and after a stop request."""
         stop = self.session.stop
         try:
             stop.waiting = True
@@ -309,7 +309,7 @@ class Learning(Program[State]):
             stop.waiting = False
 
     def _while_waiting(self) -> float | None:
-        """Save if it is due; return the seconds until it is, None if all rows are saved.
+        """Save if due; return the seconds until the next save, None if all rows are saved.
 
         Raises:
             Interrupted: a stop was asked for meanwhile, or it failed.
@@ -362,7 +362,7 @@ class Learning(Program[State]):
         return seconds_of(row.get(times[0])) if times and self.config.keep else None
 
     def _learn_or_undo(self, rows: list[tuple[Row, Any]]) -> Mixed:
-        """Learn from rows; a refused row leaves everything as before them, to be saved."""
+        """Learn from rows; if one is refused, restore the state before them."""
         # Names and flags are refused before anything changes; each of these errors is a ValueError.
         before = self.intake.to_json() if self.config.outliers == "stop" else None
         try:
@@ -388,7 +388,7 @@ class Learning(Program[State]):
         self.intake.parts.end("predictions")
 
     def _checked_report(self) -> Report:
-        """Return the report of the state; this waits for the mixture.
+        """Return the report of the state, after waiting for the mixture.
 
         Raises:
             DivergenceError: too many of the network's steps in a row were refused.
@@ -454,7 +454,7 @@ class Learning(Program[State]):
         return values
 
     def _of_experts(self, report: Report) -> dict[str, Any]:
-        """Return scores of experts and classes over all rows, and present weights of experts."""
+        """Return scores of experts and classes over all rows, and the experts' present weights."""
         rows, names = report.total["rows"], self.mixture.names
         errors = {name: report.total[name] / rows for name in names if rows}
         found = {name: 1 - one if self.plan.classes else one for name, one in errors.items()}

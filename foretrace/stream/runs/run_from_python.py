@@ -1,4 +1,4 @@
-"""A whole run on a stream from Python: what `foretrace stream` does, without its printing."""
+"""A whole run on a stream from Python, as `foretrace stream` without its printing."""
 
 import dataclasses
 import difflib

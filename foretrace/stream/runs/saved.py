@@ -1,4 +1,4 @@
-"""The checkpoint of a stream: packed while it runs, and with each array by its name in a file."""
+"""The checkpoint of a stream: packed in memory, with named arrays in the file."""
 
 import dataclasses
 import os
@@ -29,7 +29,7 @@ class StreamSaved(Saved):
 
     Args:
         plan: decisions of the first rows; None before the first checkpoint.
-        position: position behind the last row.
+        position: position after the last row.
         intake: columns, classes, members and the labels that wait.
         monitors: state of the monitors.
         predictions: size and digest of the file of predictions; None without one.
@@ -52,7 +52,7 @@ class StreamSaved(Saved):
 
 
 class Opened(NamedTuple):
-    """A run as it stands at its checkpoint."""
+    """A run at its checkpoint."""
 
     config: StreamConfig
     plan: Plan
@@ -61,7 +61,7 @@ class Opened(NamedTuple):
 
 
 def opened(run_dir: str | os.PathLike[str]) -> Opened:
-    """Return a run as it stands at its checkpoint.
+    """Return a run at its checkpoint.
 
     Raises:
         RunError: there is no run, it has no checkpoint, or another run's.
@@ -95,7 +95,7 @@ def check_not_lost(run: Run) -> None:
 
 
 def load_state(path: str | os.PathLike[str], mixture: Mixture) -> State:
-    """Read a state back, packed; it may be donated to a step.
+    """Read a state, packed, which may be donated to a step.
 
     Raises:
         CheckpointError: as for `load`.
