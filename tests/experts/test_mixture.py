@@ -52,10 +52,10 @@ def assert_same(one, two, **tolerance):
 
 def test_experts_can_be_left_out_and_what_is_too_large_says_so():
     assert Mixture(NUMBERS, ("baselines",)).names == ("last", "mean", "season")
-    left_out = ("waves", "neighbours", "gradient", "events", *REMEMBERING)
+    left_out = ("wide", "waves", "neighbours", "gradient", "events", *REMEMBERING)
     assert Mixture(Shape(0, (), 256, classes=True)).left_out == left_out
     small = tuple(name for name in EXPERTS if name not in REMEMBERING)
-    assert set(Mixture(CLASSES, small).names) > {"majority", "waves", "context 5", "row neighbours"}
+    assert set(Mixture(CLASSES, small).names) > {"majority", "wide", "context 5", "neighbours"}
 
 
 SMALLER = {  # shape: greatest number of rows back, least squares

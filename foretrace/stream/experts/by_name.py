@@ -16,7 +16,7 @@ from foretrace.stream.experts.network import RecurrentNetwork
 from foretrace.stream.experts.raw_squares import RAW_PRIORS, RawSquares
 from foretrace.stream.experts.shape import LABELS, WIDE, Shape
 
-SETS = ("row", "lags", "waves", "steps")
+SETS = ("row", "lags", "wide", "waves", "steps")
 """Sets of features on which least squares are learned."""
 
 REMEMBERING: dict[str, type[AbstractExpert]] = {"memory": Memory, "distant": Distant}
@@ -73,8 +73,7 @@ def experts_of(
         names = tuple(RAW_PRIORS)[: 2 if shape.raw_depth else 1]
         raws = tuple(sizes[name.removeprefix("raw_")] for name in names)
         groups["raw"] = (RawSquares(names, raws, outputs, 1 + shape.row_size - shape.num_raw),)
-    # What follows the last classes is counted by the contexts.
-    of_row, with_past = shape.size(0), shape.size(0 if shape.classes else shape.short_depth)
+    of_row, with_past = shape.size(0), shape.size(shape.short_depth)
     groups["neighbours"] = ()
     if with_past > of_row:
         groups["neighbours"] += (Neighbours("neighbours", with_past, answer),)

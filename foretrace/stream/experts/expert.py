@@ -28,6 +28,7 @@ class Features(NamedTuple):
             empty where the inputs are projected at random.
         short: inputs of the row, the rows just before it and their labels.
         lags: inputs of the row, many rows before it and their labels.
+        wide: random tanh features of the lags.
         waves: random Fourier features of the row.
         steps: inputs of the row, and soft steps of its numbers at a few thresholds.
         wide_events: random tanh features of the row, the last unusual rows and their ages; zero
@@ -49,6 +50,7 @@ class Features(NamedTuple):
     now: Float[Array, "J"]
     short: Float[Array, "S"]
     lags: Float[Array, "L"]
+    wide: Float[Array, "F"]
     waves: Float[Array, "F"]
     steps: Float[Array, "T"]
     wide_events: Float[Array, "F"]

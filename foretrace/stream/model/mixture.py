@@ -92,9 +92,9 @@ class Mixture:
     def reach(self) -> int:
         """Number of rows that the lags reach back; 0 if no expert sees an earlier row as it is."""
         shape = self.shape
-        if "lags" in self.groups or "gradient" in self.groups:
+        if any(name in self.groups for name in ("lags", "wide", "gradient")):
             return shape.depth
-        return 0 if shape.classes or "neighbours" not in self.groups else shape.short_depth
+        return shape.short_depth if "neighbours" in self.groups else 0
 
     def init(self) -> MixtureState:
         """Return the state before the first row."""
