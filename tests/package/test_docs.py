@@ -157,6 +157,9 @@ def test_pages_of_results_are_what_the_records_say(benchmark, name):
 
 @pytest.mark.parametrize("page", [page for page in TEXTS if page.startswith("docs/api/")])
 def test_pages_of_the_api_are_what_the_source_says(page):
+    if page == "docs/api/streams.md":
+        pytest.importorskip("sktime")
+        pytest.importorskip("river")
     written = runpy.run_path(str(ROOT / "scripts" / "api_pages.py"))["written"]
     assert TEXTS[page].count("<!-- api: ") >= 8
     assert written(TEXTS[page]) == TEXTS[page], "python scripts/api_pages.py"
