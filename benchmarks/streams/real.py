@@ -16,7 +16,7 @@ from benchmarks.streams.rows import ANY, TEXTS, names, options, read
 from foretrace.stream._model_config import AUTO
 
 EXPERTS = tuple(name for name in AUTO if name not in ("events", "memory", "distant"))
-LEAST_SQUARES = ("row", "short", "lags", "wide", "waves", "steps")
+LEAST_SQUARES = ("lags", "waves", "steps")
 MIXTURES = {
     "mixture of experts (default)": {"size": "auto"},
     "mixture of experts and network": {"size": "auto", "experts": (*AUTO, "network")},
@@ -29,7 +29,7 @@ WAYS = MIXTURES | {
     },
     "mixture without rows before": {
         "size": "auto",
-        "experts": tuple(e for e in EXPERTS if e not in ("short", "lags", "wide")),
+        "experts": tuple(e for e in EXPERTS if e != "lags"),
     },
     "online": {"rule": "online"},
     "spatial": {"rule": "spatial"},

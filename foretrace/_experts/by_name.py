@@ -14,11 +14,8 @@ from foretrace._experts.raw_squares import RAW_PRIORS, RawSquares
 from foretrace._experts.shape import LABELS, WIDE, Shape
 from foretrace._learner.learner import Learner
 
-SETS = ("row", "short", "lags", "wide", "waves", "steps")
+SETS = ("row", "lags", "waves", "steps")
 """Sets of features on which least squares are learned."""
-
-MAX_COEFFICIENTS = 2**14
-"""Number of coefficients of an expert beyond which it is left out."""
 
 REMEMBERING = {"memory": memory, "distant": distant}
 """Experts with a memory of their own: each a function of the shape, None if too large for it."""
@@ -46,7 +43,8 @@ def experts_of(
 ) -> tuple[tuple[AbstractExpert, ...], tuple[str, ...]]:
     """Return the experts of a shape, and the names of left out groups.
 
-    The baselines come first. A group is left out if it would be too large.
+    The baselines come first. A group is left out if it would be too large. Where that is so of all
+    wanted sets of least squares, `row` stands in for them.
 
     Args:
         shape: sizes of the stream.
@@ -55,25 +53,28 @@ def experts_of(
     """
     sizes = {
         "row": shape.size(0) + shape.code_size,
-        "short": shape.size(shape.short_depth),
         "lags": shape.size(shape.depth),
         "steps": shape.steps_size,
-        "events": shape.events_size,
+        "neighbours": WIDE if shape.classes else WIDE // 2,
+        **dict.fromkeys(("contexts", "words"), 0),
     }
     outputs, first, answer = shape.outputs, shape.first_outputs, answer_of(shape)
     groups: dict[str, tuple[AbstractExpert, ...]] = dict.fromkeys(SETS, ())
     if not shape.has_steps:
         del groups["steps"]
-    of_events = ("events", "wide_events"), (sizes["events"], WIDE)
-    groups["events"] = (Squares(*of_events, answer, of_events=True),)
+    groups["events"] = (Squares(("wide_events",), (WIDE,), answer, of_events=True),)
     if shape.has_raw:
         names = tuple(RAW_PRIORS)[: 2 if shape.raw_depth else 1]
         raws = tuple(sizes[name.removeprefix("raw_")] for name in names)
         groups["raw"] = (RawSquares(names, raws, outputs, 1 + shape.row_size - shape.num_raw),)
-    groups["neighbours"] = (Neighbours("neighbours", sizes["short"], answer),)
-    if 1 < shape.size(0) < sizes["short"]:
+    # What follows the last classes is counted by the contexts.
+    of_row, with_past = shape.size(0), shape.size(0 if shape.classes else shape.short_depth)
+    groups["neighbours"] = ()
+    if with_past > of_row:
+        groups["neighbours"] += (Neighbours("neighbours", with_past, answer),)
+    if of_row > 1:
         # Where the past does not matter, it only hides which rows are alike.
-        groups["neighbours"] += (Neighbours("row neighbours", shape.size(0), answer),)
+        groups["neighbours"] += (Neighbours("row neighbours", of_row, answer),)
     if isinstance(answer, Classes):
         groups["contexts"] = (
             Contexts(outputs, ORDERS if shape.previous else 0, 18 if first > 32 else 16),
@@ -85,15 +86,12 @@ def experts_of(
     if shape.words:
         size, rates = 1 + shape.network_inputs, (0.2, 0.6)
         groups["words"] = (Gradient("words", size, answer, rates, of_words=True),)
-    chosen: list[str] = []
-    left_out: list[str] = []
-    for name in EXPERTS:
-        if name not in groups or name not in wanted:
-            continue
-        columns = first if name == "neighbours" else first * (1 if shape.classes else 2)
-        size = 0 if name in ("contexts", "words") else sizes.get(name, WIDE)
-        is_large = size * columns > MAX_COEFFICIENTS
-        (left_out if is_large else chosen).append(name)
+    large = {name for name in groups if sizes.get(name, WIDE) > shape.most_features}
+    squares = {name for name in SETS if name in groups and name in wanted}
+    if squares and squares <= large:
+        wanted = (*wanted, "row")
+    chosen = [name for name in EXPERTS if name in groups and name in wanted and name not in large]
+    left_out = [name for name in EXPERTS if name in large and name in wanted]
     if sets := tuple(name for name in SETS if name in chosen):
         groups[sets[0]] = (Squares(sets, tuple(sizes.get(name, WIDE) for name in sets), answer),)
     for name in chosen:

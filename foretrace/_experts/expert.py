@@ -24,14 +24,13 @@ class Features(NamedTuple):
             empty where the inputs are projected at random.
         short: inputs of the row, the rows just before it and their labels.
         lags: inputs of the row, many rows before it and their labels.
-        wide: random tanh features of the lags.
         waves: random Fourier features of the row.
         steps: inputs of the row, and soft steps of its numbers at a few thresholds.
-        events: inputs of the row and of the last unusual rows, and how long ago these were.
-        wide_events: random tanh features of `events`.
+        wide_events: random tanh features of the row, the last unusual rows and their ages; zero
+            without `has_events`.
         inputs: inputs of the row, and of the last known label, as a network takes them; empty
             without one.
-        has_events: whether unusual rows are known and rare; if not, their features are zero.
+        has_events: whether unusual rows are known and rare.
         labels: last known labels, the newest first: numbers in standard deviations, NaN where none
             is known; of classes their indices, -1 where none is known.
         num_classes: number of classes that have been seen; 0 for numbers.
@@ -46,10 +45,8 @@ class Features(NamedTuple):
     now: Float[Array, "J"]
     short: Float[Array, "S"]
     lags: Float[Array, "L"]
-    wide: Float[Array, "F"]
     waves: Float[Array, "F"]
     steps: Float[Array, "T"]
-    events: Float[Array, "V"]
     wide_events: Float[Array, "F"]
     inputs: Float[Array, "I"]
     has_events: Bool[Array, ""]

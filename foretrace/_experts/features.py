@@ -2,10 +2,10 @@
 
     row       the inputs, the last known label, a constant
     lags      the row, earlier numbers, categories and labels; `short` has the first of each
-    wide      tanh(A lags)      A: random, so that each feature sees few numbers or all of them
     waves     cos(B row + b)    B: random, at several length scales
     steps     the row, tanh(3 (x - q_k))    x: each number; q_k: five quantiles of a normal one
-    events    the row, the last unusual rows and their ages; `wide_events` is tanh(C events)
+    wide_events     tanh(C [the row, the last unusual rows, their ages])
+                    C: random, so that each feature sees few numbers or all of them
 
 A row with many inputs is reduced by a random projection first. Random matrices come from fixed
 seeds.
@@ -96,7 +96,6 @@ class Maps(NamedTuple):
     Args:
         row: projection of the inputs; of no columns where they are used as they are.
         lagged: map from the lagged inputs to the features of an earlier row, likewise.
-        wide: from the lags.
         wide_events: from the row and the unusual rows.
         waves: from the row.
         phases: of the waves.
@@ -105,7 +104,6 @@ class Maps(NamedTuple):
 
     row: Float[np.ndarray, "R I"]
     lagged: Float[np.ndarray, "R I"]
-    wide: Float[np.ndarray, "F L"]
     wide_events: Float[np.ndarray, "F V"]
     waves: Float[np.ndarray, "F R"]
     phases: Float[np.ndarray, "F"]
@@ -116,12 +114,11 @@ def maps(shape: Shape) -> Maps:
     """Return the random matrices of a shape, always the same."""
     draw = np.random.default_rng(0)
     row = shape.size(0) + shape.code_size
-    wide = _wide(draw, shape.size(shape.depth))
+    _wide(draw, shape.size(shape.depth))  # not used: without it, the waves would be others
     scales = np.exp(draw.uniform(np.log(0.3), np.log(3.0), (WIDE - 1, 1))) / np.sqrt(row)
     return Maps(
         _row_projection(shape),
         _lagged_map(shape, draw),
-        wide,
         _wide(np.random.default_rng(3), shape.events_size),
         draw.normal(size=(WIDE - 1, row)) * scales,
         draw.uniform(0, 2 * np.pi, WIDE - 1),
@@ -286,10 +283,8 @@ def expand(shape: Shape, maps: Maps, seen: Seen) -> Features:
         now,
         jnp.concatenate(short),
         lags,
-        jnp.concatenate([one, _narrow(jnp.tanh, maps.wide @ lags)]),
         jnp.concatenate([one, _narrow(jnp.cos, maps.waves @ row + maps.phases)]),
         jnp.concatenate([row, steps]),
-        events,
         lax.cond(
             seen.has_events,
             lambda: jnp.concatenate([one, _narrow(jnp.tanh, maps.wide_events @ events)]),

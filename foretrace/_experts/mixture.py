@@ -232,10 +232,9 @@ class Mixture:
     def reach(self) -> int:
         """Number of rows that the lags reach back; 0 if no expert sees an earlier row as it is."""
         shape = self.shape
-        if any(name in self.groups for name in ("lags", "wide", "gradient")):
+        if "lags" in self.groups or "gradient" in self.groups:
             return shape.depth
-        few = any(name in self.groups for name in ("short", "neighbours"))
-        return shape.short_depth if few else 0
+        return 0 if shape.classes or "neighbours" not in self.groups else shape.short_depth
 
     def init(self) -> MixtureState:
         """Return the state before the first row."""

@@ -7,6 +7,9 @@ import numpy as np
 LAGS = 112
 """Number of features that hold the row, rows before it and labels."""
 
+MAX_COEFFICIENTS = 2**14
+"""Number of coefficients of an expert beyond which it is left out."""
+
 SHORT = 48
 """Number of features that hold the row and the rows just before it; at least the row itself."""
 
@@ -94,6 +97,11 @@ class Shape:
     def first_outputs(self) -> int:
         """Number of outputs that decides features and experts."""
         return self.begun_with or self.outputs
+
+    @property
+    def most_features(self) -> int:
+        """Number of features up to which an expert has at most `MAX_COEFFICIENTS`."""
+        return MAX_COEFFICIENTS // (self.first_outputs * (1 if self.classes else 2))
 
     @property
     def slots(self) -> int:
@@ -191,12 +199,12 @@ class Shape:
     @property
     def depth(self) -> int:
         """Number of earlier rows and labels among the lags."""
-        return self._depth(LAGS)
+        return self._depth(min(LAGS, self.most_features))
 
     @property
     def short_depth(self) -> int:
         """Number of earlier rows and labels among the short lags."""
-        return min(self._depth(SHORT), 3)
+        return min(self._depth(SHORT), self.depth, 3)
 
     @property
     def num_events(self) -> int:

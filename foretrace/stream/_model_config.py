@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 else:
     ExpertName = Literal[EXPERTS]
 
-AUTO: tuple[ExpertName, ...] = tuple(name for name in EXPERTS if name != "network")
+AUTO: tuple[ExpertName, ...] = tuple(name for name in EXPERTS if name not in ("row", "network"))
 """Experts of the size `auto`."""
 
 FAST: tuple[ExpertName, ...] = AUTO[: AUTO.index("events")]
@@ -42,13 +42,13 @@ class ModelConfig:
             (small).
         experts: experts of the mixture. Simple ones: last value, mean, season, majority (baselines,
             always used), and counts of labels that followed the last ones (contexts, classes
-            alone). Least squares: on the row, on few or many earlier rows and labels (row, short,
-            lags), on numbers as they are, in no unit (raw, for numbers), on random features (wide,
-            waves), on soft steps of the row's numbers (steps), and on the last unusual rows
+            alone). Least squares: on the row (row), on earlier rows and labels (lags), on numbers
+            as they are, in no unit (raw, for numbers), on random features of the row (waves), on
+            soft steps of its numbers (steps), and on random features of the last unusual rows
             (events). Others: nearest neighbours, gradient descent (gradient, for classes), the
             words of texts (words), trained modules (memory), single values of up to 1,000 rows ago
-            (distant), the recurrent network (network). Default: all but network for auto, the ones
-            before events for fast, the network for small.
+            (distant), the recurrent network (network). Default: all but row and network for auto,
+            the ones of these before events for fast, the network for small.
         cell: recurrent layer of the network, by the names of `foretrace train`. The cells
             linear-rnn and gru are dense: only the rule rtrl gives them the exact gradient through
             time.

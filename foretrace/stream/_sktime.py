@@ -198,7 +198,7 @@ class SktimeForecaster(BaseForecaster):
     @classmethod
     def get_test_params(cls, parameter_set: str = "default") -> list[dict[str, Any]]:
         """Return options for the checks of sktime."""
-        few = ModelConfig(experts=("baselines", "short"))
+        few = ModelConfig(experts=("baselines", "lags"))
         return [
             {"model": few},
             {"horizon": 30, "model": ModelConfig(experts=("baselines",)), "features": 8},

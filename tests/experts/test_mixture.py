@@ -2,11 +2,14 @@
 
 import jax
 import numpy as np
+import pytest
 
-from foretrace._experts.by_name import EXPERTS, REMEMBERING
+from foretrace._experts.by_name import EXPERTS, REMEMBERING, experts_of
+from foretrace._experts.least_squares import Squares
 from foretrace._experts.mixture import Mixture
 from foretrace._experts.rows import RawRow, pack
 from foretrace._experts.shape import Shape
+from foretrace.stream._model_config import AUTO
 
 CLASSES = Shape(2, (0, 1), 2, classes=True)
 NUMBERS = Shape(2, (0,), 1)
@@ -48,10 +51,25 @@ def assert_same(one, two, **tolerance):
 
 def test_experts_can_be_left_out_and_what_is_too_large_says_so():
     assert Mixture(NUMBERS, ("baselines",)).names == ("last", "mean", "season")
-    left_out = ("lags", "wide", "waves", "neighbours", "gradient", *REMEMBERING)
+    left_out = ("waves", "neighbours", "gradient", "events", *REMEMBERING)
     assert Mixture(Shape(0, (), 256, classes=True)).left_out == left_out
     small = tuple(name for name in EXPERTS if name not in REMEMBERING)
-    assert set(Mixture(CLASSES, small).names) > {"majority", "wide", "context 5", "neighbours"}
+    assert set(Mixture(CLASSES, small).names) > {"majority", "waves", "context 5", "row neighbours"}
+
+
+SMALLER = {  # shape: greatest number of rows back, least squares
+    "day": (Shape(4, (0, 2), 96, ahead=True, delay=96), 26, ("lags", "steps")),
+    "many classes": (Shape(0, (), 256, classes=True), 5, ("lags",)),
+    "one earlier row is too large": (Shape(20, tuple(range(10)), 400, classes=True), 1, ("row",)),
+}
+
+
+@pytest.mark.parametrize("name", SMALLER)
+def test_many_outputs_shorten_the_lags_and_the_row_stands_in_for_sets_that_are_too_large(name):
+    shape, depth, sets = SMALLER[name]
+    experts, left_out = experts_of(shape, AUTO)
+    found = next(expert.sets for expert in experts if isinstance(expert, Squares))
+    assert (shape.depth, found) == (depth, sets) and "waves" in left_out
 
 
 def test_a_state_is_float64_of_known_shapes_and_global_precision_stays():

@@ -71,7 +71,7 @@ OF_FOUR = dataclasses.replace(BY_ROW, outputs=4)
 OF_COLOURS = Shape(6, (0,), 4, classes=True, previous=False, categories=((1, 5),))
 OF_NUMBERS = Shape(4, (0, 1, 2, 3), 1, previous=False)
 MEMORY, DISTANT = ("row", "memory"), ("row", "steps", "distant")
-LAGS, NEAR = ("lags", "wide", "events"), ("row", "neighbours")
+LAGS, NEAR = ("lags", "events"), ("row", "neighbours")
 STORED = {"memory": 0.3, "mixture": 0.31, "row from mean": -0.6}
 CASES = {
     # One program for two cases.
@@ -83,9 +83,9 @@ CASES = {
     # The full tier.
     "memory": (OF_NUMBERS, stored, MEMORY, STORED),
     "late labels": (LATE, signs, FEW[1:], {"mixture": 0.1}),
-    "neighbours": (CLASSES, corners, NEAR, {"row neighbours": 0.12, "neighbours": -0.2}),
+    "neighbours": (CLASSES, corners, NEAR, {"row neighbours": 0.12, "row": -0.2}),
     "distant, 500": (OF_FOUR, partial(distant, reach=500), DISTANT, {"mixture": 0.05}),
-    "events": (BY_ROW, cues, LAGS, {"mixture": 0.1, "lags": -0.25, "wide": -0.25}),
+    "events": (BY_ROW, cues, LAGS, {"mixture": 0.1, "lags": -0.25}),
 }
 """Shape, rows and labels, experts, and bounds of mean errors: from below where negative."""
 

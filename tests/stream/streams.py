@@ -19,7 +19,7 @@ from foretrace.stream._model_config import ModelConfig
 from foretrace.stream._run import follow
 
 FEW = ModelConfig(experts=("baselines", "row"))
-SHORT = ModelConfig(experts=("baselines", "row", "short"))
+LAGS = ModelConfig(experts=("baselines", "lags"))
 MACHINE = ("seconds", "rows_per_second", "resident_mib", "microseconds")
 OFTEN = {"log_every": 50, "checkpoint_every": 70}
 NUMBERS, CLASSES, MEMBERS = (frozen.STREAMS[name] for name in ("number", "class", "members"))

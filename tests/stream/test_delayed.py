@@ -10,7 +10,7 @@ import pytest
 pytest.importorskip("river")
 from river import preprocessing
 from river import stream as river_stream
-from streams import SHORT
+from streams import LAGS
 from tiers import fast
 
 from foretrace.stream import Classifier, Regressor, StreamConfig, run
@@ -20,7 +20,7 @@ KINDS = {"classification": Classifier, "regression": Regressor}
 
 
 def make(kind=Classifier, **options):
-    return kind(model=SHORT, **{"features": 4, "delay": DELAY} | options)
+    return kind(model=LAGS, **{"features": 4, "delay": DELAY} | options)
 
 
 def rows(task):
@@ -44,7 +44,7 @@ def by_command(request, tmp_path_factory):
     path, found = tmp_path_factory.mktemp("late") / "a.csv", []
     pd.DataFrame([x | {"y": y} for x, y in rows(request.param)]).to_csv(path, index=False)
     options = {"target": "y", "task": request.param}
-    config = StreamConfig(str(path), **options, delay=DELAY, model=SHORT)
+    config = StreamConfig(str(path), **options, delay=DELAY, model=LAGS)
     run(config, path.with_suffix(""), on_prediction=found.append)
     return request.param, found
 

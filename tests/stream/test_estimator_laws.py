@@ -5,13 +5,13 @@ import pickle
 
 import numpy as np
 import pytest
-from streams import FEW, SHORT, TINY
+from streams import FEW, LAGS, TINY
 from tiers import fast, slow
 
 from foretrace.stream import _river as stream
 
 MODELS = {
-    "late classes": lambda: stream.Classifier(model=SHORT, delay=3),
+    "late classes": lambda: stream.Classifier(model=LAGS, delay=3),
     "next numbers of members": lambda: stream.Forecaster(2, model=FEW, member="who"),
     "classes": lambda: stream.Classifier(model=FEW, member="who"),
     "network": lambda: stream.Classifier(model=TINY, member="who", members=2),

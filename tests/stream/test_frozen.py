@@ -23,7 +23,7 @@ from foretrace.stream._run import follow
 
 FILE = Path(__file__).with_name("frozen.json")
 ROWS, EVERY = 240, 9
-FEW = ModelConfig(experts=("baselines", "contexts", "row", "short"))
+FEW = ModelConfig(experts=("baselines", "contexts", "lags"))
 TINY = ModelConfig("small", depth=1, model_size=4, state_size=3)
 NUMBERS = {"target": "y", "ignore": ("t", "c", "k", "who", "start", "empty"), "model": FEW}
 CLASSES = {"target": "k", "ignore": ("t", "c", "y", "who", "start", "empty"), "model": FEW}
@@ -37,7 +37,7 @@ STREAMS = {
     "members": NUMBERS
     | {"member": "who", "members": 2, "delay": 2, "ignore": ("t", "c", "k", "start", "empty")},
     "resets": CLASSES | {"reset": "start", "delay": 2, "ignore": ("t", "c", "y", "who", "empty")},
-    "text": {"model": ModelConfig(experts=("contexts", "short"))},
+    "text": {"model": ModelConfig(experts=("contexts", "lags"))},
     "categories, no value at first": CLASSES | {"ignore": ("t", "y", "who", "start")},
     "dates, irregular": NUMBERS | {"ignore": ("c", "k", "who", "start", "empty")},
     "mask": NUMBERS | {"outliers": "mask"},

@@ -12,7 +12,7 @@ pd = pytest.importorskip("pandas")
 from foretrace.stream import ModelConfig, SktimeForecaster, run  # noqa: E402
 from foretrace.stream._next_steps import NextSteps  # noqa: E402
 
-FEW = ModelConfig(experts=("baselines", "short"))
+FEW = ModelConfig(experts=("baselines", "lags"))
 BASELINES = ModelConfig(experts=("baselines",))
 
 
