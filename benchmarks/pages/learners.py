@@ -5,9 +5,17 @@ from functools import partial
 from benchmarks.pages.template import bold_best, percent, records, results, table
 from benchmarks.streams import rows
 from benchmarks.streams.cues import LABELS
+from benchmarks.streams.ordinary import BROKEN
 
 FIRST = 5000
 BASELINES = {"no_change_": "the last known label", "majority_": "majority", "mean_": "mean"}
+BROKEN_WAYS = {
+    "foretrace": "foretrace",
+    "f6ae9fc8": "foretrace f6ae9fc8",
+    "plain least squares": "plain least squares",
+    "last value": "last value",
+    "mean": "mean",
+}
 
 
 def reach():
@@ -131,6 +139,28 @@ def _beside(streams, libraries):
         lines.append([name, f"{ours['rows']:,}", *values, *plain, ", ".join(times)])
     level = "Ahead of all of these, or level with the best (one point, or one per cent): "
     return "\n".join([table(head, lines), "", f"{level}{sum(ahead)} of {len(ahead)}."])
+
+
+def broken_errors():
+    """Return the error of each way on each stream where labels are broken, by kind."""
+    found = {}
+    for cell, one in results("ordinary", seed=0):
+        one = {cell["commit"]: one["foretrace"]} if "commit" in cell else one
+        kind = cell.get("broken", "none")
+        found.setdefault(kind, {}).setdefault(cell["stream"], {}).update(one)
+    kinds = ("none", *(kind for kind in BROKEN if kind in found))
+    return {kind: {name: found[kind][name] for name in found["one of 1e6"]} for kind in kinds}
+
+
+def broken():
+    """Return a row of errors for each stream and kind of broken labels."""
+    lines = []
+    for kind, errors in broken_errors().items():
+        for name, one in errors.items():
+            shown = [f"{one[way]:.3g}" if way in one else "" for way in BROKEN_WAYS]
+            lines.append([name, kind, *shown])
+    lines.sort(key=lambda line: list(errors).index(line[0]))
+    return table(["columns", "broken labels", *BROKEN_WAYS.values()], lines)
 
 
 def streams(part, heading):

@@ -1,8 +1,9 @@
 """`docs/streams_compared.md`: foretrace beside other libraries on streams of rows."""
 
-from statistics import mean
+from statistics import mean, median
 
 from benchmarks.pages import learners
+from benchmarks.pages.learners import BROKEN_WAYS as WAYS
 from benchmarks.pages.template import (
     bold_best,
     by_columns,
@@ -109,26 +110,42 @@ def library_of(way):
 def ordinary():
     """Return errors on ordinary columns: one row a stream, the mean over its seeds."""
     lines = []
-    whole = [pair for pair in results("ordinary") if "broken" not in pair[0]]
+    now = [pair for pair in results("ordinary") if "commit" not in pair[0]]
+    whole = [pair for pair in now if "broken" not in pair[0]]
+    some = grouped([pair for pair in now if pair[0].get("broken") == "1 % of -9999"], "stream")
     for stream, runs in grouped(whole, "stream").items():
         means = [mean(one[way] for one in runs) for way in runs[0]]
-        lines.append([stream, *bold_best(means, "{:.3g}".format)])
-    return table(["columns", *runs[0]], lines)
+        also = mean(one["foretrace"] for one in some[stream])
+        lines.append([stream, *bold_best(means, "{:.3g}".format), f"{also:.3g}"])
+    return table(["columns", *runs[0], "foretrace, 1 % of −9999"], lines)
 
 
 def broken():
-    """Return errors of the default and of plain least squares where some labels are broken."""
-    found = {
-        (cell["stream"], cell.get("broken", "none")): one
-        for cell, one in results("ordinary", seed=0)
-    }
-    kinds = list(dict.fromkeys(kind for _, kind in found))
-    lines = []
-    for stream in dict.fromkeys(stream for stream, kind in found if kind != "none"):
-        ours = [f"{found[stream, kind]['foretrace']:.3g}" for kind in kinds]
-        plain = found[stream, "1 % of -9999"]["plain least squares"]
-        lines.append([stream, *ours, f"{plain:.3g}"])
-    return table(["columns", *kinds, "plain least squares, 1 %"], lines)
+    """Return the default's errors where labels are broken, over `plain_errors` but for `exact`."""
+    found, lines = learners.broken_errors(), []
+    plain = plain_errors(found) | {"exact": 1}
+    for kind, errors in found.items():
+        ratios = {name: one["foretrace"] / plain[name] for name, one in errors.items()}
+        lines.append([kind, *(f"{ratio:,.3g}" for ratio in ratios.values())])
+    names = (f"{name}, error itself" if name == "exact" else name for name in plain)
+    return table(["broken labels", *names], lines)
+
+
+def broken_ways():
+    """Return the median of errors over `plain_errors` for each way."""
+    found, lines = learners.broken_errors(), []
+    plain = plain_errors(found)
+    for kind, errors in found.items():
+        of = [
+            [one[way] / plain[name] for name, one in errors.items() if way in one] for way in WAYS
+        ]
+        lines.append([kind, *(f"{median(ratios):,.3g}" if ratios else "" for ratios in of)])
+    return table(["broken labels", *WAYS.values()], lines)
+
+
+def plain_errors(found):
+    """Return the error of plain least squares on each stream where no label is broken."""
+    return {name: one["plain least squares"] for name, one in found["none"].items()}
 
 
 def memory():

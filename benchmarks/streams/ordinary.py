@@ -1,19 +1,23 @@
 """Ordinary columns without much noise: the default beside plain least squares.
 
-    python -m benchmarks.streams.ordinary [--streams solar ...] [--seeds 0 1 2] [--broken none ...]
+    python -m benchmarks.streams.ordinary [--streams solar ...] [--seeds 0 1 2]
+        [--broken none "1 % of -9999" "5 % of -1 in bursts" ...] [--commits f6ae9fc8 ...]
 
 Machines that are off, nights, counters, growth, shifts, other units: y is linear in two columns a
 and b (t is the row, n standard normal), but for those of `OWN`, which were written down before they
 were run, and where y may depend on earlier rows. Mean absolute error after row 200 of 5,760. The
 default has no setting; plain recursive least squares has a constant, a, b and the last y, and
-forgets .9995 a row. Where labels are broken, the error is that of the other rows.
+forgets .9995 a row. Where labels are broken, the error is that of the other rows. River's models
+learn whole labels alone. A commit's default is measured in place of this one.
 """
 
+import itertools
 import tempfile
 
 import numpy as np
 
 from benchmarks import ledger
+from benchmarks.streams import earlier
 
 ROWS, WARM = 5760, 200
 
@@ -123,13 +127,27 @@ def in_other_units(t, x, y):
     return x, np.where(t < ROWS // 2, y, 1.8 * y + 32)
 
 
-BROKEN = {
-    "one of 1e6": lambda draw: (np.arange(ROWS) == 2000, 1e6),
-    "1 % of -9999": lambda draw: (draw.uniform(size=ROWS) < 0.01, -9999),
-    "5 % of 999999": lambda draw: (draw.uniform(size=ROWS) < 0.05, 999999),
-    "20 % of -9999": lambda draw: (draw.uniform(size=ROWS) < 0.2, -9999),
-    "20 zeros in a row": lambda draw: (np.abs(np.arange(ROWS) - 2009.5) < 10, 0),
-}
+def at_random(share):
+    """Return which labels are broken, each by itself."""
+    return lambda draw: draw.uniform(size=ROWS) < share
+
+
+def in_bursts(share, length=10):
+    """Return which labels are broken: ten in a row, or more where two bursts overlap."""
+    begins = 1 - (1 - share) ** (1 / length)
+    return lambda draw: np.convolve(draw.uniform(size=ROWS) < begins, np.ones(length))[:ROWS] > 0
+
+
+def at_rows(first, last):
+    """Return which labels are broken: those of some rows."""
+    return lambda draw: (np.arange(ROWS) >= first) & (np.arange(ROWS) <= last)
+
+
+BROKEN = {"one of 1e6": (at_rows(2000, 2000), 1e6), "20 zeros in a row": (at_rows(2000, 2019), 0)}
+for share, value in itertools.product((1, 2, 5, 20), ("-9999", "-1", "0", "999999", "1e30")):
+    name = f"{share} % of {value}"
+    BROKEN[name] = at_random(share / 100), float(value)
+    BROKEN[f"{name} in bursts"] = in_bursts(share / 100), float(value)
 
 
 def rows(name, seed):
@@ -154,33 +172,58 @@ def least_squares(x, y, forget=0.9995, prior=1e6):
 
 def measure(cell):
     """Return the mean absolute errors of the default, and of what it should not be behind."""
+    x, truth = rows(cell["stream"], cell["seed"])
+    good, y = np.arange(ROWS) >= WARM, truth
+    if "broken" in cell:
+        which, value = BROKEN[cell["broken"]]
+        hit = which(np.random.default_rng(1000 + cell["seed"]))
+        good, y = good & ~hit, np.where(hit, value, truth)
+    answers = {"foretrace": default(x, y, cell.get("commit"))}
+    if "commit" not in cell:
+        answers |= plain(x, y)
+    if "commit" not in cell and "broken" not in cell:
+        answers |= of_river(x, y)
+    return {name: float(np.abs(one - truth)[good].mean()) for name, one in answers.items()}
+
+
+def default(x, y, commit=None):
+    """Return the predictions of the default, or of a commit's default."""
     import pandas as pd
-    from river import linear_model, optim, preprocessing
 
     from foretrace.stream import run
 
-    x, truth = rows(cell["stream"], cell["seed"])
-    good, y, found = np.arange(ROWS) >= WARM, truth, []
-    if "broken" in cell:
-        hit, value = BROKEN[cell["broken"]](np.random.default_rng(1000 + cell["seed"]))
-        good, y = good & ~hit, np.where(hit, value, truth)
+    frame, found = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": y}), []
+    if commit:
+        return np.array(earlier.predictions(commit, frame, "y"), float)
     with tempfile.TemporaryDirectory() as folder:
-        frame = pd.DataFrame({"a": x[:, 0], "b": x[:, 1], "y": y})
         run(frame, f"{folder}/run", target="y", task="regression", on_prediction=found.append)
-    answers = {"foretrace": np.array([one["y"] for one in found], float)}
-    answers["plain least squares"] = least_squares(x, y)
-    answers["last value"] = np.concatenate([[0.0], y[:-1]])
-    answers["mean"] = np.concatenate([[0.0], (np.cumsum(y) / np.arange(1, ROWS + 1))[:-1]])
+    return np.array([one["y"] for one in found], float)
+
+
+def plain(x, y):
+    """Return the predictions of least squares, of the last label and of the mean."""
+    last, mean = y[:-1], (np.cumsum(y) / np.arange(1, ROWS + 1))[:-1]
+    return {
+        "plain least squares": least_squares(x, y),
+        "last value": np.concatenate([[0.0], last]),
+        "mean": np.concatenate([[0.0], mean]),
+    }
+
+
+def of_river(x, y):
+    """Return the predictions of river's linear models."""
+    from river import linear_model, optim, preprocessing
+
     models = {
         "river linear regression": linear_model.LinearRegression(optim.SGD(0.001)),
         "river Bayesian linear regression": linear_model.BayesianLinearRegression(),
         "river passive-aggressive": linear_model.PARegressor(),
     }
-    for name, model in models.items():
-        answers[name] = followed(
-            preprocessing.StandardScaler() | model, x, answers["last value"], y
-        )
-    return {name: float(np.abs(one - truth)[good].mean()) for name, one in answers.items()}
+    last = np.concatenate([[0.0], y[:-1]])
+    return {
+        name: followed(preprocessing.StandardScaler() | model, x, last, y)
+        for name, model in models.items()
+    }
 
 
 def followed(model, x, last, y):
@@ -193,13 +236,17 @@ def followed(model, x, last, y):
     return np.clip(np.nan_to_num(out), -1e12, 1e12)
 
 
-def cells(streams=(*STREAMS, *OWN), seeds=(0, 1, 2), broken=("none",)):
-    """Return the cells; `broken` holds names of `BROKEN`, or none."""
+def cells(streams=(*STREAMS, *OWN), seeds=(0, 1, 2), broken=("none",), commits=("none",)):
+    """Return the cells; `none` stands for whole labels, and for the present default.
+
+    broken: names of `BROKEN`, or none
+    commits: commits whose default is measured, or none
+    """
     found = []
-    for name in broken:
-        found += ledger.grid(
-            seed=seeds, stream=streams, **({} if name == "none" else {"broken": (name,)})
-        )
+    for kind, commit in itertools.product(broken, commits):
+        also = {"broken": kind, "commit": commit}
+        also = {name: value for name, value in also.items() if value != "none"}
+        found += ledger.grid(seed=seeds, stream=streams, **also)
     return found
 
 
