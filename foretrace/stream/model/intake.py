@@ -255,19 +255,21 @@ class Intake(Learned):
             id: id of the row; missing for one whose label never comes later.
             time: time of the row in seconds, if it has one.
         """
+        self._free_places()
         is_known = not (is_absent if self.shape.classes else is_missing)(value)
         if is_absent(id) or (is_known and id not in self.room and self.encoder.has_values(row)):
             state, mixed = self.learn(state, [(row, value)])
-            return state, jax.tree.map(lambda part: np.asarray(part)[0], Mixed(*mixed[:3]))
+            return state, mixed.first
         if not is_known and id in self.room:
             return state, self.answer(state, id)
         if not is_known:
             return self.take(state, row, id, time=time)
         try:
-            state, _ = self.label(state, id, value)
-        except (KeyError, ValueError) as error:
-            self.room.refuse(id, error)
-        return state, None
+            self.room.find(id, self.target.plain(value))
+        except (KeyError, ValueError) as error:  # of the room alone: any other error is the run's
+            self.room.refuse(error)
+            return state, None
+        return self.label(state, id, value)[0], None
 
     def drop(self, state: State, id: Hashable) -> State:
         """Let a row leave whose label never comes, which is what a missing label is."""

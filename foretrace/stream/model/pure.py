@@ -8,9 +8,9 @@ A state is a pure function of its events in their order. Experts and weights are
 streams; each stream has its own past. Both events work on a view: the state with the parts of one
 stream alone, which are read once and written once.
 
-The label of step `step` is that of the row itself, or of the row `delay` rows before it. With a
-horizon, it is the number of the row, which ends the label of an earlier row, and is learned before
-the row is predicted. Labels in any order are given to `label` with the place of their row.
+`step` takes the label of the row itself, or of the row `delay` rows before it. With a horizon, it
+takes the number of the row: it completes the label of an earlier row, which is learned before the
+row is predicted. Labels in any order are given to `label` with the place of their row.
 """
 
 from typing import Any

@@ -3,6 +3,7 @@
 from typing import Any, NamedTuple
 
 import jax
+import numpy as np
 
 from foretrace._types import Array, Float, Int
 from foretrace.stream.experts.network import NetworkState, Refusals
@@ -95,6 +96,11 @@ class Mixed(NamedTuple):
     num_classes: Float[Array, "C"] | None = None
     scores: Float[Array, "C S"] | None = None
     errors: Float[Array, "C E"] | None = None
+
+    @property
+    def first(self) -> "Mixed":
+        """The prediction of the first row alone, as arrays of NumPy."""
+        return jax.tree.map(lambda part: np.asarray(part)[0], Mixed(*self[:3]))
 
     @property
     def told(self) -> Array | None:

@@ -163,9 +163,6 @@ class OnlineEstimator:
 
     def _forget(self) -> None:
         self._has_warned = False
-        # The last row that was taken of each member, as the object that was given: it may be asked
-        # about again. Values need not be comparable: those of NumPy and pandas are not all.
-        self._asked: dict[Hashable, tuple[Row, str, Hashable]] = {}
         self._num_taken = 0
         self._intake: Intake | None = None
         self._state: State | None = None
@@ -235,16 +232,20 @@ class OnlineEstimator:
             intake, state = self._begun(x, labels)
             self._state, mixed = intake.learn(state, [(x, y)])
             self._intake = intake
-        return jax.tree.map(lambda part: np.asarray(part)[0], Mixed(*mixed[:3]))
+        return mixed.first
 
     def _take(self, x: Row, id: Hashable) -> Mixed:
         """Take the next row, unless it waits already, and return its prediction."""
-        name, text = self._name(x), repr(dict(x))
+        name = self._name(x)
+        # Values need not be comparable: those of NumPy and pandas are not all. Without a delay, the
+        # rows that wait have an id.
+        about = {"text": repr(dict(x)), "given": x} if self.delay else {}
         if id is not None:
             check_hashable(id, "id")
-        room = None if self._intake is None else self._intake.room
-        last, before, key = self._asked.get(name, (None, "", None))
-        key = id if id is not None else key if last is x and before == text else None
+        room, key = None if self._intake is None else self._intake.room, id
+        if room is not None and id is None and (ids := room.of_member(name)):
+            last = room.rows[ids[-1]]
+            key = ids[-1] if last.given is x and last.text == about["text"] else None
         if room is not None and key in room:
             assert self._intake is not None and self._state is not None
             return self._intake.answer(self._state, key)
@@ -261,8 +262,7 @@ class OnlineEstimator:
             self._num_taken += 1
             # A row without an id has one that no caller gives.
             key = ("row", self._num_taken) if id is None else id
-            self._state, answer = intake.take(state, x, key, text=text)
-            self._asked[name] = x, text, key
+            self._state, answer = intake.take(state, x, key, **about)
         return answer
 
     def _name(self, x: Row) -> Hashable:

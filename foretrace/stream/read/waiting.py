@@ -19,12 +19,15 @@ class WaitingRow:
         member: name of its member.
         time: its time in seconds, where rows are kept for some time alone.
         text: its features in print, where a label may be given without an id.
+        given: the row as the object that was given, likewise: it may be asked about again. A room
+            with such rows is never saved.
     """
 
     place: int
     member: Any
     time: float | None = None
     text: str = ""
+    given: Any = None
 
 
 @dataclasses.dataclass(init=False, eq=False)
@@ -118,7 +121,7 @@ class WaitingRoom(Counting):
                 self.told.popitem(last=False)
         return place
 
-    def refuse(self, id: Hashable, error: Exception) -> None:
+    def refuse(self, error: Exception) -> None:
         """Count a label that is refused, and tell of the first one."""
         reason = "unknown ids" if isinstance(error, KeyError) else "other labels"
         self._tell(reason, f"a label was refused: {error.args[0]}")

@@ -165,6 +165,8 @@ class Learning(Program[State]):
         if not (self.is_resumed or run.resumed):
             names = tuple(name for name, _ in self.own)
             self.plan = dataclasses.replace(self.plan, own=names)
+        times = (column.name for column in self.plan.columns if column.kind == "time")
+        self.time_column, self.keep = next(times, None), config.keep_seconds
         self.intake = build(config, self.plan, self.own)
         also, mark = self.on_prediction, saved.predictions
         self.outlet = Outlet(config, self.intake.target, also, run.run, mark)
@@ -345,9 +347,11 @@ class Learning(Program[State]):
 
     def _event(self, row: Row, value: Any) -> Mixed | None:
         """Take a row or a label by its id; return the prediction of a row."""
-        time, keep = self._time_of(row), self.config.keep_seconds
-        if time is not None and keep is not None:
-            self.intake.room.expire(time - keep)
+        time = None
+        if self.keep is not None and self.time_column is not None:
+            time = seconds_of(row.get(self.time_column))
+            if time is not None:
+                self.intake.room.expire(time - self.keep)
         id = row.get(self.config.id)
         try:
             self.state, mixed = self.intake.event(self.state, row, value, id, time)
@@ -355,11 +359,6 @@ class Learning(Program[State]):
             self.is_whole = isinstance(error, ValueError)
             raise
         return None if mixed is None else jax.tree.map(lambda part: part[None], mixed)
-
-    def _time_of(self, row: Row) -> float | None:
-        """Return the time of a row in seconds, by the first column of times."""
-        times = [column.name for column in self.plan.columns if column.kind == "time"]
-        return seconds_of(row.get(times[0])) if times and self.config.keep else None
 
     def _learn_or_undo(self, rows: list[tuple[Row, Any]]) -> Mixed:
         """Learn from rows; if one is refused, restore the state before them."""
@@ -416,8 +415,8 @@ class Learning(Program[State]):
             "resident_mib": memory,
             "microseconds": self.intake.parts.microseconds(rows),
         }
-        if times := [column.name for column in self.plan.columns if column.kind == "time"]:
-            values["date"] = as_text(self.newest.get(times[0]))  # the axis of the picture
+        if self.time_column is not None:
+            values["date"] = as_text(self.newest.get(self.time_column))  # the axis of the picture
         warnings = self.intake.changed_units(report.units, row) + self.monitors.warnings()
         for line in warnings:
             show.say(f"warning: row {row}: {line}")
