@@ -19,11 +19,12 @@ import numpy as np
 import optax
 from jax import lax
 
+from foretrace._learner.error_moments import Errors
 from foretrace._types import Array, Bool, Float, Int
 from foretrace.heads import HeadState
 from foretrace.stream.experts.answer import answer_of
 from foretrace.stream.experts.expert import AbstractExpert, Features, Lesson
-from foretrace.stream.experts.readout import Readout, ReadoutState, fits
+from foretrace.stream.experts.readout import Readout, fits
 from foretrace.stream.experts.shape import Shape
 
 REACH = 1000
@@ -56,8 +57,9 @@ class Found(NamedTuple):
         num_labels: number of labels in these means.
         inputs: input of each chosen value.
         lags: its number of rows back; 0 if none is chosen.
-        readout: least squares on the row and the chosen values.
         since: labels since the last look.
+        head: least squares on the row and the chosen values.
+        errors: moments of its errors.
     """
 
     cross: Float[Array, "J I L"]
@@ -65,8 +67,9 @@ class Found(NamedTuple):
     num_labels: Float[Array, ""]
     inputs: Int[Array, "P"]
     lags: Int[Array, "P"]
-    readout: ReadoutState
     since: Int[Array, ""]
+    head: HeadState
+    errors: Errors
 
 
 class Memo(NamedTuple):
@@ -150,8 +153,8 @@ class Distant(AbstractExpert):
             jnp.zeros((), jnp.float32),
             jnp.zeros(PAIRS, jnp.int32),
             jnp.zeros(PAIRS, jnp.int32),
-            self.readout.init(size + PAIRS * len(STEPS)),
             jnp.zeros((), jnp.int32),
+            *self.readout.init(size + PAIRS * len(STEPS)),
         )
 
     def new_carry(self, learned: Found) -> Rows:
@@ -178,22 +181,23 @@ class Distant(AbstractExpert):
         after = Rows(written, x, place, squares)
         # Of the inputs of all rows, no copy is made: those that are written were the newest.
         after = optax.tree.where(has_row, after, carry._replace(values=written))
-        return self.readout.predict(learned.readout, f, features), after, memo
+        scores = self.readout.head.scores(learned.head, f)
+        return self.readout.predict(scores, features), after, memo
 
     def label(self, learned: Found, carry: Rows, memo: Memo, lesson: Lesson) -> tuple[Found, Rows]:
         """Return what is learned after a label, and the carry."""
         now, known = learned, lesson.known
         past, chosen = self._before(now, carry, memo, lesson)
         f = self._features(now, chosen, lesson.features)
-        scores = self.readout.head.scores(now.readout.head, f)
-        error = self.readout.error(now.readout, scores, lesson)
+        scores = self.readout.head.scores(now.head, f)
+        error = self.readout.error(now.errors, scores, lesson)
         steered = (self.directions @ error[0])[:, None]
         count = jnp.minimum(now.num_labels + 1, MEMORY)
         rate = known.astype(count.dtype) / count
         cross = now.cross + rate * (steered[:, :, None] * past[None] - now.cross)
         squares = now.squares + rate * (steered**2 * memo.squares[None] - now.squares)
-        errors = self.readout.noted(now.readout, error, lesson)
-        readout = self.readout.learn(now.readout, f, error, errors, known)
+        errors = self.readout.noted(now.errors, error, lesson)
+        head = self.readout.learned(now.head, f, error, known)
         new = now._replace(
             cross=cross,
             squares=squares,
@@ -205,13 +209,14 @@ class Distant(AbstractExpert):
         inputs, lags, changed = lax.cond(
             due, self._chosen, lambda new: (new.inputs, new.lags, none), new
         )
-        head = self._forgotten(readout.head, changed)
+        head = self._forgotten(head, changed)
         new = new._replace(
             num_labels=jnp.where(changed.any(), 0.0, new.num_labels).astype(count.dtype),
             since=jnp.where(due, 0, new.since).astype(jnp.int32),
             inputs=inputs,
             lags=lags,
-            readout=readout._replace(head=head),
+            head=head,
+            errors=errors,
         )
         return new, carry
 
@@ -223,7 +228,7 @@ class Distant(AbstractExpert):
         at = jnp.where(state.lags > 0, REACH - state.lags, REACH)
         found = found.at[state.inputs, at].set(0.0, mode="drop")
         best, where = lax.top_k(found.ravel(), AT_ONCE)
-        weights = state.readout.head.weights[1 + self.size :]
+        weights = state.head.weights[1 + self.size :]
         size = jnp.where(state.lags > 0, jnp.abs(weights).reshape(PAIRS, -1).sum(axis=1), -1.0)
         inputs, lags, changed = state.inputs, state.lags, jnp.zeros(PAIRS, bool)
         for rank in range(AT_ONCE):

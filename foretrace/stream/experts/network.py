@@ -15,12 +15,10 @@ JAX was set to when the expert was made, also inside of a program in float64.
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 
-from foretrace._engine.correction import corrected
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import LearnerState
 from foretrace._recurrence.chunk import Carry
@@ -33,7 +31,8 @@ from foretrace.stream.experts.answer import (
     probabilities_of_seen,
 )
 from foretrace.stream.experts.error_scale import ErrorScale, learned_error, new_error_scale
-from foretrace.stream.experts.expert import LATE, AbstractExpert, Features, Lesson
+from foretrace.stream.experts.expert import Features, Lesson
+from foretrace.stream.experts.modules import Modules
 
 _BOUND = 10.0
 """Multiple of its size at which a residual is clipped."""
@@ -91,17 +90,8 @@ class NetworkState(NamedTuple):
     refusals: Refusals | None
 
 
-class RecurrentNetwork(AbstractExpert):
-    """One expert: a network that is trained row by row while the stream runs.
-
-    Args:
-        learner: learner of one unbatched stream, which learns at each step that has a label.
-        answer: what is predicted.
-    """
-
-    learner: Learner = eqx.field(static=True)
-    answer: Answer
-    x64: bool = eqx.field(static=True)
+class RecurrentNetwork(Modules):
+    """One expert: a network that is trained row by row while the stream runs."""
 
     def __init__(self, learner: Learner, answer: Answer):
         self.learner, self.answer = learner, answer
@@ -125,12 +115,7 @@ class RecurrentNetwork(AbstractExpert):
 
     def new_carry(self, learned: NetworkState) -> Carry:
         """Return states and sensitivities before the first row."""
-        with jax.enable_x64(self.x64):
-            # A rule that samples needs another key for each start; the learner's key moves on with
-            # every step.
-            samples, key = self.learner.rule.samples, learned.learner.key
-            first = jax.random.fold_in(key, 2) if samples else None
-            return self.learner.init_carry(learned.learner.network, None, first)
+        return self.fresh_carry(learned.learner.network, learned.learner.key)
 
     def take(
         self,
@@ -159,15 +144,12 @@ class RecurrentNetwork(AbstractExpert):
         self, learned: NetworkState, carry: Carry, memo: Any, lesson: Lesson
     ) -> tuple[NetworkState, Carry]:
         """Return what is learned after a label, and the carry."""
-        now, features, (before, network) = learned, lesson.features, memo
+        now, features = learned, lesson.features
         target = self.target(now.residuals, lesson.label, features)
         with jax.enable_x64(self.x64):
             x, y = self._in_precision(features.inputs), self._in_precision(target)
             known = lesson.known.astype(x.dtype)[None]
-            if network is not None:
-                present = now.learner.network
-                since = jax.tree.map(jnp.subtract, present, network)
-                before = corrected(present, since, before, LATE, batched=False)
+            before = self.carry_of_row(now.learner.network, memo)
             ready = now.learner._replace(carry=before)
             learner, info = self.learner.step(ready, x[None], y[None], mask=known)
             if lesson.late is None:
