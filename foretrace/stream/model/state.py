@@ -146,6 +146,14 @@ def with_network(state: MixtureState, **fields: Any) -> MixtureState:
     return state._replace(experts=tuple(found))
 
 
+def with_key(state: MixtureState, key: Any) -> MixtureState:
+    """Return a state with another PRNG key, which C does not use."""
+    network = network_in(state)
+    return (
+        state if network is None else with_network(state, learner=network.learner._replace(key=key))
+    )
+
+
 def num_bytes(tree: Any) -> int:
     """Return the memory of the arrays of a tree, or of their shapes."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(tree))

@@ -36,7 +36,6 @@ LINE_FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 """Format of a file of predictions by its suffix."""
 
 Task = Literal["auto", "classification", "regression"]
-Backend = Literal["jax", "native"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,9 +97,6 @@ class StreamConfig:
         at_least: lower bound of predicted numbers and of the ends of their intervals, such as 0 for
             counts. Default: none.
         model: what learns. The options after `experts` belong to the recurrent network.
-        backend: what computes the rows: programs of JAX (jax), or one program in C that the
-            compiler of the machine makes when the run begins (native). That takes some ten seconds
-            and pays from some 20,000 rows on. Results agree up to rounding.
         log_every: number of rows between lines of metrics.
         checkpoint_every: number of rows between checkpoints; a minute after the last one, rows that
             are in none are saved, too.
@@ -141,7 +137,6 @@ class StreamConfig:
     alarm: tuple[str, ...] = ()
     at_least: float | None = None
     model: tyro.conf.OmitArgPrefixes[ModelConfig] = ModelConfig()
-    backend: Backend = "jax"
     log_every: int = 1000
     checkpoint_every: int = 10_000
 
@@ -205,7 +200,6 @@ class StreamConfig:
             raise ValueError(f"waiting={self.waiting} needs --id, the column of the rows' names")
         others = {"--horizon": self.horizon, "--delay": self.delay}
         others |= {"--outliers stop": self.outliers == "stop"}
-        others |= {"--backend native": self.backend == "native"}
         if given := [name for name, value in others.items() if value]:
             raise ValueError(
                 f"waiting={self.waiting} beside {given[0]}: labels come by their ids, one by one; "

@@ -14,13 +14,12 @@ from foretrace._graph.step import Graph, check_learner, traced_graph
 from foretrace._learner.packing import Packed
 from foretrace._types import Array
 from foretrace.stream.model.intake import Intake, State
-from foretrace.stream.model.state import Mixed, MixtureState, with_network
+from foretrace.stream.model.state import Mixed, MixtureState, with_key, with_network
 from foretrace.stream.read.row import RawRow
 from foretrace.stream.read.target import ClassTarget
 from foretrace.stream.read.values import MAX_ABS_VALUE
 from foretrace.stream.runs.config import StreamConfig
 from foretrace.stream.runs.first_look import KINDS
-from foretrace.stream.runs.in_c import with_key
 from foretrace.stream.runs.plan import Plan
 from foretrace.stream.runs.saved import opened
 
