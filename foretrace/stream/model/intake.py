@@ -126,6 +126,8 @@ class Intake(Learned):
         self.as_text = as_text
         self.own = own
         self.parts = Parts()
+        self.news: list[str] = []
+        self.num_labels, self.next_look = 0, float(LABELS)
         self.units, self.changes = {}, {}
         self.backend: Callable[[Mixture], Mixture] | None = None
         if isinstance(self.target, ClassTarget):
@@ -207,6 +209,7 @@ class Intake(Learned):
         if self.stops:
             self._check_outliers(state, packed)
         self.parts.end("encoding")
+        self._look_for_sentinels(state, len(rows))
         return self.mixture.step(state, packed)
 
     def take(self, state: State, row: Row, id: Hashable, **about: Any) -> tuple[State, Mixed]:
@@ -238,8 +241,8 @@ class Intake(Learned):
             return state, None
         y, watched = self.target.read(value), self.target.watched
         state = self._grown(state)
-        state, scored = self.mixture.label(state, place, y, watched)
-        return state, scored
+        self._look_for_sentinels(state, 1)
+        return self.mixture.label(state, place, y, watched)
 
     def event(
         self, state: State, row: Row, value: Any, id: Hashable, time: float | None = None
@@ -339,6 +342,27 @@ class Intake(Learned):
             self.units[str(name)], self.changes[str(name)] = now, (row, before, unit, *now)
         return found
 
+    def _look_for_sentinels(self, state: State, labels: int) -> None:
+        """Say once that labels are taken as missing, seen whenever their number has doubled.
+
+        Args:
+            state: present state.
+            labels: number of new labels.
+        """
+        self.num_labels += labels
+        if self.shape.classes or self.num_labels < self.next_look:
+            return
+        self.next_look *= 2
+        arrays = state if isinstance(state, MixtureState) else self.mixture.packing.unpack(state)
+        arrived = arrays.arrived
+        if (count := int(arrived.outliers[2])) and arrived.ordinary is not None:
+            self.next_look = np.inf
+            self.news.append(
+                f"{count} labels are taken as missing: far from all others, and exactly equal to "
+                f"the one before that was as far, as {float(arrived.ordinary.outside):g}. If they "
+                "are no marks of missing values, choose --outliers clip"
+            )
+
     def _check_outliers(self, state: State, packed: np.ndarray) -> None:
         """Raise an EncodingError that names the first outlier of some rows."""
         columns, labels = self.mixture.outliers(state, packed)
@@ -391,8 +415,10 @@ class Intake(Learned):
 
     def pop_news(self) -> list[str]:
         """Return and forget sentences about values that could not be used for the first time."""
-        news = [*self.encoder.news, *self.target.news, *self.room.news]
-        self.encoder.news, self.target.news, self.room.news = [], [], []
+        sources = self, self.encoder, self.target, self.room
+        news = [line for source in sources for line in source.news]
+        for source in sources:
+            source.news = []
         return news
 
     def _restored(self) -> None:

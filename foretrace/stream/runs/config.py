@@ -85,7 +85,9 @@ class StreamConfig:
             counted.
         outliers: fate of a number more than 10 standard deviations from its mean, in an input or
             the target: it is moved to that bound (clip), treated as missing (mask), or stops the
-            run. An input that is not a finite number is missing, or stops the run.
+            run (stop). By default it is moved, but a target that repeats such a number exactly, as
+            a mark of missing values does, is missing (auto). An input that is not a finite number
+            is missing, or stops the run.
         categories: number of inputs of a categorical column, one of them for missing and unknown
             categories.
         words: number of inputs of a column of texts: each word, in lower case and without
@@ -133,7 +135,7 @@ class StreamConfig:
     delimiter: str | None = None
     encoding: Encoding = "utf-8"
     bad_rows: BadRows = "stop"
-    outliers: Outliers = "clip"
+    outliers: Outliers = "auto"
     categories: int = 16
     words: int = WORDS
     classes: int | None = None

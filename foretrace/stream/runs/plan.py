@@ -304,6 +304,7 @@ def build(config: StreamConfig, plan: Plan, own: Own = ()) -> Intake:
         members=members,
         ahead=config.horizon > 0,
         masks=config.outliers == "mask",
+        sentinels=config.outliers == "auto",
         coverage=config.coverage,
         alarms=tuple(config.alarms.values()) if plan.classes else (),
         at_least=config.at_least,

@@ -429,13 +429,14 @@ class Learning(Program[State]):
 
     def _values(self, report: Report, scores: dict[str, float], **more: Any) -> dict[str, Any]:
         """Return the values of a line of the record."""
-        columns, labels = report.outliers.astype(int).tolist()
+        columns, labels, sentinels = report.outliers.astype(int).tolist()
         counts = {
             **self.intake.encoder.counts,
             **self.intake.target.counts,
             **self.intake.room.counts,
             "outliers": columns,
             "outlier targets": labels,
+            "sentinel targets": sentinels,
             "bad rows": self.position.bad,
         }
         values = {
