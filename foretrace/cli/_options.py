@@ -148,7 +148,7 @@ class Serve:
         run: run directory, with the journal of all rows and labels, events.jsonl.
         config: configuration of a new run.
         host: address to listen at; 0.0.0.0 for all networks.
-        port: port to listen at.
+        port: port to listen at; 0 for a free one, which is printed.
         checkpoints: number of checkpoints that are kept, for --back-to.
         freeze: predict, and learn nothing.
         back_to: row of an older checkpoint to go on from; later events leave the journal.

@@ -253,8 +253,8 @@ class App:
         return HTMLResponse(files("foretrace.stream.serve").joinpath("page.html").read_text())
 
 
-def start(app: App, host: str, port: int) -> Callable[[], None]:
-    """Serve in another thread, once the port is bound; return the function that ends it.
+def start(app: App, host: str, port: int) -> tuple[int, Callable[[], None]]:
+    """Serve in another thread; return the port, once it is bound, and the function that ends it.
 
     Raises:
         OSError: the port cannot be used.
@@ -277,7 +277,7 @@ def start(app: App, host: str, port: int) -> Callable[[], None]:
         server.should_exit = True
         thread.join(10)
 
-    return end
+    return socket.getsockname()[1], end
 
 
 async def _body(call: Call) -> bytes:

@@ -32,7 +32,7 @@ def serve(
         run_dir: the run; begun if there is none.
         config: its configuration, without a source; None for a run that is there.
         host: address to listen at.
-        port: port to listen at.
+        port: port to listen at; 0 for a free one.
         checkpoints: number of checkpoints that are kept.
         freeze: whether rows are predicted and nothing is learned.
         back_to: row of an older checkpoint to go on from.
@@ -61,8 +61,9 @@ def serve(
         def begun(self) -> None:
             super().begun()
             app = App(self, run.path.resolve().name, os.environ.get(TOKEN))
-            self.session.stack.callback(start(app, host, port))
-            self.session.show.say(f"serving {run.path} at http://{host}:{port}")
+            bound, end = start(app, host, port)
+            self.session.stack.callback(end)
+            self.session.show.say(f"serving {run.path} at http://{host}:{bound}")
 
     def program(session: Session) -> Serving:
         return Service(session, checkpoints=checkpoints, freeze=freeze)
