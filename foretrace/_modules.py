@@ -41,8 +41,8 @@ class ModuleNetwork(AbstractNetwork):
         key: PRNG key of the initialisation.
 
     Raises:
-        TypeError: a size that is no whole number, a cell that is not a function which makes one, or
-            not a PRNG key.
+        TypeError: a size is not a whole number, `cells` has an entry that does not make a cell, or
+            `key` is not a PRNG key.
         ValueError: sizes below one, or no cells.
 
     >>> import foretrace as ft, jax

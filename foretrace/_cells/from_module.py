@@ -58,8 +58,8 @@ class FromModule(AbstractCell):
         state_dims: number of state dimensions. 1 (default) means that the state is an array (N,); a
             larger number, a tuple of such arrays, of which the first is the output. The state
             begins at zero.
-        feedforward: names of parameters that do not act on the past, or parts of names between
-            dots. Only `SPATIAL` and `TRUNCATED` use them. Default: none.
+        feedforward: parameters that do not act on the past: full names, or one part of
+            a name between dots. Only `SPATIAL` and `TRUNCATED` use them. Default: none.
 
     Raises:
         TypeError: an array in the module does not hold real floating-point numbers.

@@ -174,7 +174,8 @@ def _files(path: str | os.PathLike[str], format: Format) -> Exported:
     """Return the files of an export.
 
     Raises:
-        ValueError, OSError: a name or a folder that cannot be.
+        ValueError: the name of the file is not allowed.
+        OSError: the folder does not exist.
     """
     path = Path(path)
     if format == "c" and (

@@ -55,12 +55,12 @@ class Kalman:
     for any number of labels.
 
     Args:
-        prior: variance of every parameter before the first label, and the largest one after it.
+        prior: variance of every parameter before the first label, and its upper limit later.
         process_noise: variance that is added with every label, so that learning never stops.
         measurement_noise: share of the mean square error that is taken for noise.
-        state_correction: largest change of a state by new parameters, so that the memory agrees
+        state_correction: largest change of a state by new parameters, so that the state agrees
             with them at once; None for no correction. It needs a rule that carries sensitivities.
-        autocorrelation: whether labels count less while errors repeat each other.
+        autocorrelation: whether labels get a smaller weight while successive errors are correlated.
         delay: number of rows by which labels are late, whose errors overlap.
         warmup: number of labels before the first label that parameters learn from; until then only
             a head by least squares learns.

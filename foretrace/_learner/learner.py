@@ -55,8 +55,8 @@ class Learner(Options):
             next sequence.
         whole_sequences: True if every call is a sequence of its own; nothing is carried, so the
             call costs what backpropagation through time costs.
-        mean_loss: True to divide the loss of each stream and call by the sum of its weights, so
-            that the size of an update does not depend on how many steps count.
+        mean_loss: True to divide the loss by the sum of the weights, for each stream in each call,
+            so that the size of an update does not depend on how many steps count.
         segment: number of steps of a whole sequence whose intermediate values are kept at a time;
             the others are computed again. The gradient is the same, memory hardly grows with the
             sequence, and one more forward pass is needed. None keeps all.

@@ -77,11 +77,11 @@ def _moved(pointer: str, offset: int) -> str:
 
 
 def first_layout(graph: Graph, accepted: int | None) -> Layout:
-    """Return the layout of a graph's step, with the states written beside their old value.
+    """Return the layout of a graph's step, with each new state stored beside the old one.
 
     Args:
         graph: traced step.
-        accepted: place among the results of the flag that a step counts; None if there is none.
+        accepted: index of the result that says whether the step is accepted; None if there is none.
     """
     jaxpr = graph.closed.jaxpr
     made, flag = _makers(jaxpr), None if accepted is None else jaxpr.outvars[accepted]

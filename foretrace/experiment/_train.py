@@ -101,8 +101,8 @@ def train(
     another number of devices or processes it ends with the same but for rounding.
 
     A run may be resumed with more steps than before. With a constant learning rate it then ends as
-    if it had had them from the beginning. A rate that falls to zero at the last step rises again,
-    since the last step is another one.
+    if it had had these steps from the beginning. A rate that falls to zero at the last step rises
+    again, because the last step is now later.
 
     In several processes (`jax.distributed`) every process calls this in the same way; the first one
     writes.

@@ -52,7 +52,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """Row and column."""
+        """Name of the entry: its row and its column in the table."""
         return f"{self.row}, {self.column}"
 
 

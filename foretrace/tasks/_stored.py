@@ -106,10 +106,9 @@ class Split(NamedTuple):
 class AbstractStoredTask(Task, abc.ABC):
     """Classification of stored sequences: the class is the target at every valid step.
 
-    Each valid step has the weight 1 / their number.
-
-    So the loss of a sequence is the mean over its valid steps. A prediction is the class with the
-    largest mean of the logits over valid steps.
+    Each valid step has the weight 1 / (number of valid steps), so the loss of a sequence is the
+    mean over them. The prediction is the class with the largest mean of the logits over valid
+    steps.
     """
 
     recalled: ClassVar[None] = None

@@ -14,7 +14,11 @@ from foretrace.tasks._stored import AbstractPublicTask, Rows, one_hot
 
 
 def _decode(paths: list[Path]) -> Arrays:
-    """Return the bytes of parquet files (`text`, `label`), the start of each review, and labels."""
+    """Read parquet files with the columns `text` and `label`.
+
+    Return the UTF-8 bytes of all reviews in a row, the offset at which each review starts, and the
+    labels.
+    """
     texts, labels = [], []
     for path in paths:
         columns = read_parquet(path, ["text", "label"])

@@ -37,8 +37,8 @@ class SelectiveCopy(AbstractDrawnTask):
             has places.
 
     Source: Gu and Dao, Mamba: linear-time sequence modeling with selective state spaces, 2023
-        (section 3.1; there a span of 4,096, 16 of 16 symbols). Earlier, the denoise task of Jing et
-        al., Gated orthogonal recurrent units, 2019.
+        (section 3.1; their setting: 16 tokens to remember, drawn from 16 symbols, spread over 4,096
+        steps). Earlier, the denoise task of Jing et al., Gated orthogonal recurrent units, 2019.
 
     >>> task = SelectiveCopy(span=6, count=2, symbols=4)
     >>> task.input_size, task.output_size, task.length

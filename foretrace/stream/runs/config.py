@@ -281,7 +281,7 @@ class StreamConfig:
 
     @property
     def kinds(self) -> dict[str, Kind | None]:
-        """Kind of each column whose kind is given; None for one that is left out."""
+        """Kind of each column that an option names; None if it is ignored or has a role."""
         times = [_named(column)[0] for column in self.time]
         given: dict[str, Kind | None] = dict.fromkeys((*self.ignore, *self.roles))
         given |= dict.fromkeys((*self.numeric, *self.known, *self.unlagged), "numeric")
