@@ -178,7 +178,7 @@ class Network(AbstractNetwork):
             not positive, or a cell whose output does not have `model_size` features.
 
     The blocks are stacked (every leaf has the axis D in front) and scanned, so that compile time
-    does not grow with depth; `network.block(i)` is one of them.
+    does not grow with depth; `network.block(i)` returns one block.
 
     >>> import foretrace as ft, jax
     >>> network = ft.Network(

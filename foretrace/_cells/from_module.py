@@ -39,11 +39,11 @@ class FromModule(AbstractCell):
     - A parameter is *split* if along one axis (of length N, or of a multiple of N for stacked
       gates) each entry acts on one unit alone. Its sensitivity then has one element for each entry,
       as in a cell written for foretrace. For any other parameter, each unit carries a sensitivity
-      to all of it, N times as much: exact, but large.
+      to the whole parameter, N times as many elements: exact, but large.
 
-    Both are found when the cell is made, from the exact zeros of the module's derivative at three
-    random points. A module whose structure depends on where it is evaluated can be misjudged;
-    `foretrace.testing.check_cell` shows it.
+    Both properties are found when the cell is made, from the exact zeros of the module's derivative
+    at three random points. A module whose structure depends on where it is evaluated can be
+    misjudged; `foretrace.testing.check_cell` shows it.
 
     A dense module, and a module with parameters that are not split, is evaluated N times for each
     step, once for every unit's own past. For large layers, write the cell.

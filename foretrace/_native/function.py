@@ -140,7 +140,7 @@ def function(part: str, graph: Graph, layout: Layout, accepted: int | None = Non
 
     Args:
         part: name of the function in C.
-        graph: traced step; its states are those of the layout.
+        graph: traced step with the states of the layout.
         layout: places of the states.
         accepted: place among the results of the flag that the step counts; None if every step
             counts.

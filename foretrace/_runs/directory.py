@@ -156,7 +156,7 @@ def reopen(
 
     Args:
         run: files of the run.
-        config: configuration that is asked for.
+        config: requested configuration.
         may_change: settings that may differ from the recorded ones.
         may_grow: counts that may be larger than the recorded ones; `record_config` records them.
 

@@ -85,7 +85,7 @@ class Session(NamedTuple):
     """A run that is open.
 
     Args:
-        config: configuration that is asked for.
+        config: requested configuration.
         before: configuration in the directory; for a new run, the requested one.
         run: files of the run.
         resumed: whether the run goes on, rather than being new.

@@ -6,7 +6,7 @@ from types import FrameType
 from typing import Any, ClassVar, Self
 
 STOPPED = 130
-"""Exit code of a run that Ctrl-C, SIGTERM or SIGHUP stopped, as that of any program on Ctrl-C."""
+"""Exit code of a run that Ctrl-C, SIGTERM or SIGHUP stopped: the code of any program on Ctrl-C."""
 
 _STOPPING, _RAISING = (
     [getattr(signal, name) for name in names.split() if hasattr(signal, name)]

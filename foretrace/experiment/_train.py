@@ -98,7 +98,7 @@ def train(
 
     On the same machine with the same packages, a resumed run ends with the same parameters and the
     same record, bit for bit, as a run that never stopped. Only `seconds` in the record differs. On
-    another number of devices or processes it ends with the same but for rounding.
+    another number of devices or processes it ends with the same, up to rounding.
 
     A run may be resumed with more steps than before. With a constant learning rate it then ends as
     if it had had these steps from the beginning. A rate that falls to zero at the last step rises
@@ -120,7 +120,7 @@ def train(
             (`RunError`) a directory that cannot be used: nothing is written then.
         LockedError: another process trains there.
         CheckpointError: the checkpoint to go on from is damaged.
-        DivergenceError: nothing but NaN or infinity for a while.
+        DivergenceError: loss or gradient stayed NaN or infinite for a while.
         OSError: a file could not be written in the middle of the run.
     """
     hardware = _devices(config.batch_size, devices)

@@ -37,7 +37,7 @@ class Entry:
     Args:
         row: row of the table, or what distinguishes the curve.
         column: column of the table, or panel of the figure.
-        config: configuration of the runs, but for seed and learning rate.
+        config: configuration of the runs, without seed and learning rate.
         published: number in the paper; None where it has none.
         rates: learning rates to choose from.
         note: remark for the table, such as "corrected".

@@ -91,7 +91,7 @@ def run(
         The runs that come next; none if the experiment is complete.
 
     Raises:
-        RunError: the folder cannot be written, is that of another experiment, or holds a run
+        RunError: the folder cannot be written, belongs to another experiment, or holds a run
             directory that cannot be used.
         DataError: data are missing.
         CheckpointError: the checkpoint to go on from is damaged.

@@ -43,7 +43,7 @@ def check_ranges(owner: object, form: str = "") -> None:
     None as the default has no range.
 
     Raises:
-        TypeError: an option that is no number.
+        TypeError: an option is not a number.
         ValueError: an option out of its range.
     """
     form = form or f"{type(owner).__name__}({{}})"

@@ -24,7 +24,7 @@ MOST_LIVE = 256
 class _Episode(NamedTuple):
     """An environment within an episode, and the actions so far.
 
-    They are bytes, because they are compared with those of the program at every step.
+    They are bytes, because they are compared with the program's at every step.
     """
 
     environment: Any
@@ -186,7 +186,7 @@ def spaces_of(seen: Any, taken: Any) -> Spaces:
 
 
 class SpacedTask(Task):
-    """A task whose sizes are those of its spaces."""
+    """A task with the sizes of its spaces."""
 
     @property
     def _spaces(self) -> Spaces:

@@ -19,7 +19,7 @@ class TraceConditioning(Task):
         reward      = event, the cumulant that is predicted
 
     Between an event and the next stimulus lies a random number of steps, uniform in [pause, 2
-    pause]. Nothing marks the interval: what tells when the event comes is the memory of the
+    pause]. Nothing marks the interval, so the event can be predicted only from the memory of the
     stimulus. The stream has no episodes.
 
     Args:

@@ -14,12 +14,12 @@ from foretrace.rl._checks import check_array
 class Transition(NamedTuple):
     """The next observation, and the last action's outcome.
 
-    Numbers and flags have the shape () for one environment and (B,) for a batch; a single one
-    stands for all.
+    Numbers and flags have the shape () for one environment and (B,) for a batch; a single value
+    stands for all environments.
 
     Args:
-        observation: observation to act on, (I,) or (B, I); the first one of the next episode after
-            an end.
+        observation: observation to act on, (I,) or (B, I); after the end of an episode, the first
+            observation of the next.
         reward: reward of the last action, or the cumulant that is predicted. It may be left out
             only if `first` is True.
         terminated: whether the episode has ended in a state of value zero.

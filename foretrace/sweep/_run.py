@@ -52,10 +52,10 @@ def run(
     resume: bool = False,
     show_progress: bool = True,
 ) -> "optuna.Study":
-    """Run the trials of a sweep to the last, or to Ctrl-C or SIGTERM; `resume` goes on from there.
+    """Run the trials of a sweep until all are done, Ctrl-C or SIGTERM; `resume` continues.
 
-    A trial that fails does not end the others. The trial of a process that is killed goes on in
-    another one. The study is Optuna's journal in the folder, or in the database whose address, as
+    A trial that fails does not end the others. If a process is killed, another process continues
+    its trial. The study is Optuna's journal in the folder, or in the database whose address, as
     Optuna takes it, the variable FORETRACE_SWEEP_STORAGE of the environment holds.
 
     Args:

@@ -220,7 +220,7 @@ class AbstractPublicTask(AbstractStoredTask):
         """Return a split; read from the files when it is first asked for.
 
         Raises:
-            DataError: its files are missing or wrong, or a label is no class.
+            DataError: its files are missing or wrong, or a label is not one of the classes.
             ValueError: more samples than there are.
         """
         part = "test" if name == "test" else "train"

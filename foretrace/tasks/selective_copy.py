@@ -21,9 +21,9 @@ class SelectiveCopy(AbstractDrawnTask):
         count   the mark: the last input is 1, and the targets are the symbols
 
     The position of a symbol does not determine when it is recalled, so that a layer with fixed time
-    constants cannot shift it there. Which symbols to keep, and for how long, has to depend on the
-    input. Each recalled step counts 1 / count, so that the loss of a sequence is the mean
-    cross-entropy of its symbols: ln `symbols` for a network that knows nothing.
+    constants cannot delay it by the right number of steps. Which symbols to keep, and for how long,
+    has to depend on the input. Each recalled step counts 1 / count, so that the loss of a sequence
+    is the mean cross-entropy of its symbols: ln `symbols` for a network that knows nothing.
 
     Args:
         span: number of steps among which the symbols are scattered.
