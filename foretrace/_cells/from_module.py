@@ -152,7 +152,7 @@ class FromModule(AbstractCell):
     def coefficients(self) -> Coefficients:
         """Return the parameters with the unit axis in front.
 
-        Split parameters stay as they are; others are copied for each unit.
+        Split parameters are unchanged; others are copied for each unit.
         """
         axes, n = dict(self.axes), self.state_size
 

@@ -76,7 +76,7 @@ def init_carry(
 
 
 def carry_size(network: AbstractNetwork, rule: LearningRule | str) -> int:
-    """Return how many real numbers one stream carries between chunks. Complex ones count as two.
+    """Return how many real numbers one stream carries between chunks; a complex one is two.
 
     Args:
         network: network, or its shapes.

@@ -182,7 +182,7 @@ def advance_in_place(
         data: the chunk.
         rule: learning rule.
         accepted: whether sensitivities are to move on. It has to depend on the gradient: XLA then
-            knows that nothing reads the old ones any more. Otherwise it copies them.
+            knows that the old sensitivities are not read again. Otherwise it copies them.
     """
     after = run(network, carry, data, rule=rule, flatten_batch=True, accepted=accepted)[1]
     assert after is not None

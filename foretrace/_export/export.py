@@ -159,7 +159,7 @@ def export_stream(
         path: C file.
         step: graph that learns from a row and the label that came with it.
         predict: graph that returns the prediction of a row.
-        notes: what the header file says of rows, labels and outputs.
+        notes: lines of the header file about rows, labels and outputs.
         about: the same for the header.
 
     Raises:

@@ -1,6 +1,6 @@
 """A second-order step for networks of modules: the node-decoupled extended Kalman filter.
 
-Where an Optax optimiser is given the gradient of the loss, this one is given the Jacobian of every
+An Optax optimiser gets the gradient of the loss; this optimiser gets the Jacobian of every
 prediction, under the same rule and from the same sensitivities. A node is a module, or a unit
 elsewhere (`foretrace._learner.nodes`).
 

@@ -36,8 +36,8 @@ class Leaf:
     Args:
         name: its name in the header of an export.
         value: its value before the first step.
-        twice: True if a step writes its next value beside it, so that a refused step leaves no
-            trace.
+        twice: True if a step stores the next value separately, so that a refused step changes
+            nothing.
     """
 
     def __init__(self, name: str, value: np.ndarray, twice: bool):

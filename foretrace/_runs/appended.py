@@ -54,7 +54,7 @@ class AppendedFile:
 
     Raises:
         FileExistsError: a new file was requested, and the file exists.
-        LinkError: the file to go on with is a symbolic link.
+        LinkError: the file to continue is a symbolic link.
         OSError: the file cannot be written.
     """
 

@@ -72,7 +72,7 @@ def save(path: str | os.PathLike[str], state: Any, *, extra: dict[str, Any] | No
         TypeError: a state that is not a tree of arrays, such as the learner itself; or `extra`
             cannot be written as JSON.
         OSError: the folder is missing or not writable, or the path is a folder; an existing file is
-            unharmed.
+            unchanged.
 
     >>> import foretrace as ft, jax, optax, tempfile, os
     >>> network = ft.Network(

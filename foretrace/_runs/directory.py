@@ -186,7 +186,7 @@ def record_config(run: Run, config: Any) -> None:
     """Write a configuration into a run directory if it differs from the recorded one.
 
     Raises:
-        OSError: the file cannot be written; the old one is unharmed.
+        OSError: the file cannot be written; the old file is unchanged.
     """
     data = _read(run)
     if data["config"] != (new := to_json(config)):

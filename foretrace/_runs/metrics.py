@@ -29,7 +29,7 @@ class MetricsLog:
 
     Raises:
         FileExistsError: a new file was requested, and the file exists.
-        MetricsError: the file to go on with is not such a record.
+        MetricsError: the file to continue is not such a record.
         OSError: the file cannot be written.
 
     >>> import tempfile, os

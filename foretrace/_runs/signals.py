@@ -42,7 +42,8 @@ class Stop(_Handlers):
     A SIGHUP that is ignored, as under nohup, stays ignored.
 
     While `waiting` is true, the first signal also raises `Interrupted`, because the data may never
-    come. Instances inside one another share a request, also one that came before the inner one.
+    come. Instances inside one another share a request, also a request that came before the inner
+    instance.
     """
 
     _active: ClassVar[list["Stop"]] = []

@@ -119,7 +119,7 @@ def train(
         ValueError: a configuration that makes no network, devices that cannot share the batch, or
             (`RunError`) a directory that cannot be used: nothing is written then.
         LockedError: another process trains there.
-        CheckpointError: the checkpoint to go on from is damaged.
+        CheckpointError: the checkpoint to continue from is damaged.
         DivergenceError: loss or gradient stayed NaN or infinite for a while.
         OSError: a file could not be written in the middle of the run.
     """

@@ -86,7 +86,7 @@ class Experiment:
         return "accuracy" if self.metric == "accuracy" else "loss"
 
     def chosen(self, only: Sequence[str]) -> list[Entry]:
-        """Return the entries whose names contain one of some texts; all entries without a text.
+        """Return the entries whose names contain one of the texts; all entries if there is no text.
 
         Raises:
             ValueError: there is none.

@@ -162,7 +162,7 @@ class Agent(Options):
             TypeError: not a state of this agent, not a `Transition`, or flags that are not boolean.
             ValueError: another shape, an observation or reward that is NaN or infinite, a discount
                 outside [0, 1], no reward, or a truncated episode without its last observation; the
-                state is unharmed.
+                state is unchanged.
         """
         self._check_state(state)
         given = check_transition(transition, self._front, self.network.input_size, self._dtype)
@@ -180,8 +180,8 @@ class Agent(Options):
     ) -> Episodes:
         """Act in new episodes without learning; compiled once for each environment.
 
-        The moments of observations stay as they are. A batch of environments shares the episodes
-        evenly, and each environment plays its first ones to their end, however long they are.
+        The moments of observations do not change. A batch of environments shares the episodes
+        evenly, and each environment plays its first episodes to their end, however long they are.
 
         Args:
             state: state from `init` or `step`; it is not changed.

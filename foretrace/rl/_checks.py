@@ -127,7 +127,7 @@ def check_array(
     high: float = np.inf,
     finite: bool = True,
 ) -> Any:
-    """Return finite numbers, or booleans, as an array. A single one is repeated.
+    """Return finite numbers, or booleans, as an array. A single value is repeated.
 
     The numbers of traced arrays are not looked at, nor are those that need not be finite.
 

@@ -53,7 +53,7 @@ class Environment(Protocol):
 
     @property
     def action_count(self) -> int | None:
-        """Number of actions: 1 if there is only a prediction, None for continuous ones."""
+        """Number of actions: 1 if there is only a prediction, None for continuous actions."""
 
     @property
     def truncates(self) -> bool:

@@ -154,7 +154,7 @@ class Spaces(NamedTuple):
 
     Args:
         observation_size: number of elements of a flattened observation.
-        action_count: number of actions; None for continuous ones.
+        action_count: number of actions; None for continuous actions.
         bounds: least and largest action, element by element; None for discrete actions.
     """
 
@@ -199,7 +199,7 @@ class SpacedTask(Task):
 
     @property
     def action_count(self) -> int | None:
-        """Number of actions; None for continuous ones."""
+        """Number of actions; None for continuous actions."""
         return self._spaces.action_count
 
     @property

@@ -64,7 +64,7 @@ class Outcome(NamedTuple):
         reward: reward, before any scaling.
         discount: discount of the value of the state that follows; 0 after a termination.
         final: the last observation of a truncated episode.
-        truncated: whether it stands for the next observation.
+        truncated: whether `final` replaces the next observation.
         done: whether an episode has ended, so that the next observation begins another.
         known: whether there is an outcome to learn from.
     """

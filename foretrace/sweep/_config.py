@@ -25,7 +25,7 @@ class Sweep:
             options: the next trial depends on the scores so far (TPE).
         trials: number of trials of a search. Default: 20.
         score: score by which trials are compared. Of train, on validation sequences at the last
-            step: loss, accuracy, or sequences, the share of whole ones. Of rl: return, reward or
+            step: loss, accuracy, or sequences (share of whole sequences). Of rl: return, reward or
             error. Of stream: accuracy, log_loss, calibration_error, mae or rmse. Default: loss;
             error of a prediction, else return; accuracy of a class, mae of a number.
 

@@ -158,8 +158,7 @@ class AbstractStoredTask(Task, abc.ABC):
     def evaluation(self, split: EvaluationSplit, seed: Index, index: Index, size: int) -> Batch:
         """Return consecutive batch `index` of the validation or test split, equal for all seeds.
 
-        The last one is filled up with rows whose mask is zero, and beyond it there is nothing but
-        such rows.
+        The last batch is filled up with rows whose mask is zero; later batches have only such rows.
         """
         return self.expand(self.rows(split, seed, index, size))
 

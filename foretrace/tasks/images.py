@@ -121,7 +121,7 @@ class SequentialCIFAR10(AbstractImages):
             steps.
         samples: number of training images. Default: all 45,000 that validation leaves.
         data_dir: directory of the data. Default: the directory that `FORETRACE_DATA` names.
-        verify: whether to refuse files that are not the public ones.
+        verify: whether to refuse files that differ from the public files.
 
     Raises:
         ValueError: a side of blocks that does not divide 32.
@@ -160,7 +160,7 @@ class SequentialMNIST(AbstractImages):
             steps.
         samples: number of training images. Default: all 54,000 that validation leaves.
         data_dir: directory of the data. Default: the directory that `FORETRACE_DATA` names.
-        verify: whether to refuse files that are not the public ones.
+        verify: whether to refuse files that differ from the public files.
 
     Raises:
         ValueError: a side of blocks that does not divide 28.

@@ -55,7 +55,7 @@ class IMDB(AbstractPublicTask):
         max_length: largest number of bytes that are read of a review, from its beginning.
         samples: number of training reviews. Default: all 22,500 that validation leaves.
         data_dir: directory of the data. Default: the directory that `FORETRACE_DATA` names.
-        verify: whether to refuse files that are not the public ones.
+        verify: whether to refuse files that differ from the public files.
 
     Raises:
         ValueError: a length below one.
