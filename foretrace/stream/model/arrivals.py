@@ -257,15 +257,16 @@ class Arrivals:
         y = jnp.where(is_there, y, 0.0)
         outlier = is_there & (moments.within(y[None])[0] != y)
         is_outside, is_far = before.is_outside(y), before.is_far(y)
-        repeats = is_there & is_outside & (y == before.outside) & ~before.varies
+        repeats = is_there & before.is_sentinel(y) & np.array(self.shape.sentinels)
         many = stream.doubts + 1 >= BELIEVED
-        is_sentinel = repeats & ~many & np.array(self.shape.sentinels)
+        is_sentinel = repeats & ~many
         known = is_there & ~is_sentinel
         if self.shape.masks:
             known &= ~outlier
         counts = known & jnp.asarray(learning)
         _, learned = moments.learn(y[None], counts[None])
-        ordinary = before.believe(y, counts & repeats).learn(y, counts)
+        marked = before.mark(y, repeats & jnp.asarray(learning), many)
+        ordinary = marked.learn(y, counts)
         learned = ordinary.cleaned(learned)
         came = jnp.where(known, y, jnp.nan)
         doubts = jnp.where(is_far | repeats, stream.doubts + 1, 0.0)
