@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 GROUPS = {
-    "what": "FILE target task horizon",
+    "what": "FILE target task horizon like journal",
     "columns": "numeric categorical time text ignore known format delimiter encoding bad-rows "
     "outliers categories words",
     "time and members": "previous member members reset",
@@ -128,6 +128,6 @@ def _option(names: str, said: str, width: int) -> tuple[str, str]:
 
 
 def _plain(values: str) -> str:
-    """Return what an option takes, without the None of one that is not given."""
+    """Return the text of an option's values, without `None`, which stands for "not given"."""
     values = re.sub(r"\{None\}\||(?<=\{)None,", "", values)
     return re.sub(r"\[+(\w+) \[\1 \.\.\.\]+", r"\1 ...", values)

@@ -60,7 +60,7 @@ class Sweep:
     then holds for all trials. With several seeds, such as --grid seed=0,1,2, the table has the mean
     over them. Each trial is a run directory that `foretrace report` reads. A process that resumes a
     sweep joins it, also from another machine with the same folder. If a process is killed, another
-    one continues its trial from the checkpoint. Train and rl may be left out before a task.
+    process continues its trial from the checkpoint. Train and rl may be left out before a task.
 
     Args:
         config: configuration of the trials, and the searched options.
@@ -123,6 +123,48 @@ class Stream:
     def __post_init__(self) -> None:
         if self.forecast and not self.config.horizon:
             raise ValueError("--forecast prints the next values: name their number by --horizon")
+
+
+@dataclasses.dataclass(frozen=True)
+class ServeConfig(StreamConfig):
+    """A stream without a source: a service writes its rows and labels into a journal itself."""
+
+    source: Suppress[str] = "events.jsonl"
+    journal: Suppress[str | None] = None
+    format: Suppress[Format] = "jsonl"
+    id: str | None = "id"
+    waiting: int = 10_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Serve:
+    """Serve a run by HTTP: rows now, labels later by id; an answer means on disk.
+
+    The first call begins the run: --like FILE has the columns, --target names the one to predict.
+    Later calls need the run alone. `GET /` is a page, `GET /openapi.json` describes the routes.
+    With FORETRACE_TOKEN in the environment, clients must send it.
+
+    Args:
+        run: run directory, with the journal of all rows and labels, events.jsonl.
+        config: configuration of a new run.
+        host: address to listen at; 0.0.0.0 for all networks.
+        port: port to listen at; 0 for a free one, which is printed.
+        checkpoints: number of checkpoints that are kept, for --back-to.
+        freeze: predict, and learn nothing.
+        back_to: row of an older checkpoint to go on from; later events leave the journal.
+    """
+
+    run: Positional[Path]
+    config: Annotated[ServeConfig, tyro.conf.arg(name="")] = ServeConfig()
+    host: str = "127.0.0.1"
+    port: int = 8080
+    checkpoints: int = 1
+    freeze: bool = False
+    back_to: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.checkpoints < 1:
+            raise ValueError(f"checkpoints={self.checkpoints} must be at least 1")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,7 +233,7 @@ class Align:
 
 @dataclasses.dataclass(frozen=True)
 class Reproduce:
-    """Run an experiment of the paper beside its numbers; stop it at any time, and begin it again.
+    """Run an experiment of the paper; stop it at any time, and begin it again.
 
     Runs that are recorded in the folder are not repeated. `timeout 9m foretrace reproduce …` stops
     after nine minutes.
@@ -252,8 +294,8 @@ class Export:
     """Write a run's network as a graph that runs without Python, with initial state and header.
 
     Args:
-        run_dir: run directory of `foretrace train`, `rl` or `stream`. A run of `stream` becomes a
-            C program that takes raw numbers and goes on learning.
+        run_dir: run directory of `foretrace train`, `rl` or `stream`. A run of `stream` becomes a C
+            program that takes raw numbers and continues to learn.
         out: file of the graph; the state (.state.safetensors) and the header (.header.json) are
             written beside it.
         format: format of the graph; onnx needs the extra `export`.
@@ -270,7 +312,18 @@ class Export:
 
 
 Subcommand = (
-    Train | Sweep | RL | Stream | Predict | Align | Reproduce | Resume | Report | Check | Export
+    Train
+    | Sweep
+    | RL
+    | Stream
+    | Predict
+    | Serve
+    | Align
+    | Reproduce
+    | Resume
+    | Report
+    | Check
+    | Export
 )
 
 COMMANDS: dict[str, type] = {kind.__name__.lower(): kind for kind in Subcommand.__args__}

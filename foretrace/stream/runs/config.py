@@ -14,7 +14,7 @@ from foretrace.stream.model.model_config import MOST, ModelConfig
 from foretrace.stream.read.ahead import Ahead
 from foretrace.stream.read.encode import WORDS, Outliers
 from foretrace.stream.read.formats import UNIX, check_date_format
-from foretrace.stream.read.lines import Encoding
+from foretrace.stream.read.lines import STDIN, Encoding
 from foretrace.stream.read.schema import Kind
 from foretrace.stream.read.source import BadRows, Format
 from foretrace.stream.read.values import as_number
@@ -44,6 +44,10 @@ class StreamConfig:
 
     Args:
         source: CSV, TSV, JSON-lines, parquet or text file, gzip or not; - for standard input.
+        journal: file to which lines of standard input are written before they are learned. A
+            resumed run goes on from there, and the journal alone gives the same run again.
+        like: file with the columns of the source, whose first rows decide their kinds and the
+            target, so that the first row of a live source is learned at once.
         target: column to predict. Not needed for a text, whose next character is predicted.
         task: whether the target is a class or a number. Default: a class if it is text, or has 2 to
             20 different whole numbers in the first rows and no others.
@@ -61,11 +65,12 @@ class StreamConfig:
         members: maximum number of members; when full, the member seen least recently is replaced.
         reset: column that is true or 1 on the first row of an episode. The memory (of that member)
             then starts anew, and its pending labels are dropped. The column is no input.
-        id: column that names a row in the predictions, and in the line of a label that comes
-            later. The column is no input.
-        waiting: maximum number of rows that wait for a label of their own: a row with an id and
-            without a target waits; a later line with this id and the target is its label, in
-            whatever order labels come. When full, the oldest row is dropped.
+        id: column that names a row in the predictions and, with `waiting`, in the line of a label
+            that comes later. The column is no input.
+        waiting: maximum number of rows that wait for their labels, which come in any order: a row
+            with an id and without a target waits; a later line with this id and the target is its
+            label. When full, the oldest row is dropped. Needs `id`; refused with horizon, delay,
+            outliers stop and backend native.
         keep: how long a row waits, by the times of the first column of dates: a number of seconds,
             or of minutes, hours or days, as in 90m, 12h or 7d. Default: without end.
         predictions: file NAME.csv or NAME.jsonl for the prediction of each row, which is written
@@ -84,7 +89,9 @@ class StreamConfig:
             counted.
         outliers: fate of a number more than 10 standard deviations from its mean, in an input or
             the target: it is moved to that bound (clip), treated as missing (mask), or stops the
-            run. An input that is not a finite number is missing, or stops the run.
+            run (stop). By default it is moved, but a target that repeats such a number exactly, as
+            a mark of missing values does, is missing (auto). An input that is not a finite number
+            is missing, or stops the run.
         categories: number of inputs of a categorical column, one of them for missing and unknown
             categories.
         words: number of inputs of a column of texts: each word, in lower case and without
@@ -107,6 +114,8 @@ class StreamConfig:
     """
 
     source: Positional[str]
+    journal: str | None = None
+    like: str | None = None
     target: str | None = None
     task: Task = "auto"
     horizon: int = 0
@@ -129,7 +138,7 @@ class StreamConfig:
     delimiter: str | None = None
     encoding: Encoding = "utf-8"
     bad_rows: BadRows = "stop"
-    outliers: Outliers = "clip"
+    outliers: Outliers = "auto"
     categories: int = 16
     words: int = WORDS
     classes: int | None = None
@@ -166,6 +175,11 @@ class StreamConfig:
                 "rows to ft.stream.Classifier and Regressor, a series to ft.stream.SktimeForecaster"
             )
         object.__setattr__(self, "source", os.fspath(self.source))
+        if self.journal is not None and self.source != STDIN:
+            raise ValueError(
+                f"journal={self.journal!r} is for standard input, and the source is the file "
+                f"{self.source!r}, which can be read again without one"
+            )
 
     def _check_columns(self) -> None:
         for field in ("known", "numeric", "categorical", "time", "text", "ignore", "alarm"):
@@ -272,7 +286,7 @@ class StreamConfig:
 
     @property
     def kinds(self) -> dict[str, Kind | None]:
-        """Kind of each column whose kind is given; None for one that is left out."""
+        """Kind of each column that an option names; None if it is ignored or has a role."""
         times = [_named(column)[0] for column in self.time]
         given: dict[str, Kind | None] = dict.fromkeys((*self.ignore, *self.roles))
         given |= dict.fromkeys((*self.numeric, *self.known, *self.unlagged), "numeric")

@@ -25,8 +25,9 @@ from foretrace.stream.experts.expert import AbstractExpert
 from foretrace.stream.model.intake import State
 from foretrace.stream.model.mixture import Mixture
 from foretrace.stream.model.state import Mixed, MixtureState, Report
+from foretrace.stream.read.journal import Feed
 from foretrace.stream.read.lines import Position, Row
-from foretrace.stream.read.pipe import NOT_AGAIN
+from foretrace.stream.read.pipe import NOT_AGAIN, Pipe
 from foretrace.stream.read.scores import means, not_better, of_classes
 from foretrace.stream.read.source import SYMBOL, check_row_count
 from foretrace.stream.read.streams import seconds_of
@@ -130,6 +131,8 @@ class Learning(Program[State]):
     saved = StreamSaved
     unit = "row"
     save_seconds = 60.0
+    feed: Feed | None = None
+    """What a journal grows by; by default, that of standard input."""
 
     def __init__(
         self,
@@ -158,7 +161,7 @@ class Learning(Program[State]):
         self.is_resumed = saved.step >= 0
         if run.resumed:
             check_not_lost(run.run)
-        self.source = open_source(config, self.frame)
+        self.source = open_source(config, self.frame, self.feed)
         self.pipe = self.source.pipe
         self.plan, self.stream, self.warnings = open_rows(run, self.source, saved)
         if not (self.is_resumed or run.resumed):
@@ -205,7 +208,8 @@ class Learning(Program[State]):
         if not self.is_resumed:
             self.save()
         if self.pipe is not None:
-            self.session.show.say(NOT_AGAIN)
+            if isinstance(self.pipe, Pipe):
+                self.session.show.say(NOT_AGAIN)
             self.pipe.meanwhile = self._while_waiting
 
     @property
@@ -232,14 +236,17 @@ class Learning(Program[State]):
 
     def kept(self, last: bool) -> tuple[State, dict[str, Any]]:
         """Return the state after the last learned row, and the values beside it."""
-        beside = {
+        return self.mixture.packing.unpack(self.state), self.beside()
+
+    def beside(self) -> dict[str, Any]:
+        """Return the values of a checkpoint beside the state."""
+        return {
             "plan": to_json(self.plan),
             "position": self.position,
             "intake": self.intake.to_json(),
             "monitors": self.monitors.to_json(),
             "predictions": self.outlet.mark(),
         }
-        return self.mixture.packing.unpack(self.state), beside
 
     def result(self) -> dict[str, Any]:
         """Return the scores over all rows.
@@ -425,13 +432,14 @@ class Learning(Program[State]):
 
     def _values(self, report: Report, scores: dict[str, float], **more: Any) -> dict[str, Any]:
         """Return the values of a line of the record."""
-        columns, labels = report.outliers.astype(int).tolist()
+        columns, labels, sentinels = report.outliers.astype(int).tolist()
         counts = {
             **self.intake.encoder.counts,
             **self.intake.target.counts,
             **self.intake.room.counts,
             "outliers": columns,
             "outlier targets": labels,
+            "sentinel targets": sentinels,
             "bad rows": self.position.bad,
         }
         values = {
