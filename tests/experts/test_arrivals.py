@@ -35,11 +35,11 @@ def program(shape):
     def step(arrived, raw):
         first, then = arrivals.take, arrivals.label
         if shape.horizon:  # the number of a row is known before the steps after it are predicted
-            told, arrived, of_label = then(arrived, raw.y, True)
-        row, arrived, of_columns = first(arrived, raw, jnp.array(True))
+            told, arrived = then(arrived, raw.y, True)
+        row, arrived = first(arrived, raw, jnp.array(True))
         if not shape.horizon:
-            told, arrived, of_label = then(arrived, raw.y, True)
-        return row, told, arrived, Outliers(of_columns, of_label[0])
+            told, arrived = then(arrived, raw.y, True)
+        return row, told, arrived, Outliers(row.outliers, told.is_outlier)
 
     arrived = arrivals.init()
     stream = jax.tree.map(lambda leaf: leaf[0], arrived.streams)

@@ -16,7 +16,7 @@ from foretrace.stream.experts.answer import answer_of
 from foretrace.stream.experts.expert import LATE, Lesson
 from foretrace.stream.experts.network import RecurrentNetwork
 from foretrace.stream.experts.shape import Shape
-from foretrace.stream.model.features import expand, maps, new_seen
+from foretrace.stream.model.features import expand, look, maps, new_past
 from foretrace.stream.model.model import build_learner, resolve
 from foretrace.stream.model.model_config import ModelConfig
 
@@ -44,8 +44,12 @@ def expert_of(model):
 @functools.partial(jax.jit, static_argnums=0)
 def features(shape, inputs, last=0.0):
     """Return features of a row with these inputs of the network, and a last number."""
-    seen = new_seen(shape)._replace(inputs=jnp.asarray(inputs, float), moments=jnp.array([4.0, 1]))
-    return expand(shape, maps(shape), seen._replace(labels=seen.labels.at[0].set(last)))
+    none = jnp.zeros(shape.network_inputs), jnp.zeros(shape.num_raw), jnp.ones(2), jnp.ones(2)
+    seen = look(shape, maps(shape), new_past(shape), *none)[0]
+    labels = jnp.zeros_like(seen.labels).at[0].set(last)
+    moments = jnp.array([4.0 if shape.classes else 0.0, 1])
+    given = {"inputs": jnp.asarray(inputs, float), "moments": moments}
+    return expand(shape, maps(shape), seen._replace(labels=labels, **given))
 
 
 def close(a, b, tolerance=1e-9):

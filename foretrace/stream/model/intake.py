@@ -194,10 +194,8 @@ class Intake(Learned):
             EncodingError: a number is an outlier, and the policy is to stop.
         """
         # All names and flags first: a bad one raises an error before anything has changed.
-        arrivals = [(self.name(row), row, value, self._starts_anew(row)) for row, value in rows]
-        found = [
-            self.streams.push(name, row, value, reset=reset) for name, row, value, reset in arrivals
-        ]
+        arrivals = [((self.name(row), row, value), self._starts_anew(row)) for row, value in rows]
+        found = [self.streams.push(*given, reset=reset) for given, reset in arrivals]
         state = self._grown(state)
         packed = pack(self.shape, found, self.chunk)
         if self.stops:

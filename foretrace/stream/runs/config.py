@@ -69,8 +69,8 @@ class StreamConfig:
             that comes later. The column is no input.
         waiting: maximum number of rows that wait for their labels, which come in any order: a row
             with an id and without a target waits; a later line with this id and the target is its
-            label. When full, the oldest row is dropped. Needs `id`; refused with horizon, delay,
-            outliers stop and backend native.
+            label. When full, the oldest row is dropped. Needs `id`; refused with horizon, delay and
+            outliers stop.
         keep: how long a row waits, by the times of the first column of dates: a number of seconds,
             or of minutes, hours or days, as in 90m, 12h or 7d. Default: without end.
         predictions: file NAME.csv or NAME.jsonl for the prediction of each row, which is written
@@ -276,7 +276,13 @@ class StreamConfig:
         if not self.known:
             return None
         members = 1 if self.member is None else self.members
-        return Ahead(self.known, self.horizon, self.member, self.target, members)
+        return Ahead(
+            columns=self.known,
+            horizon=self.horizon,
+            member=self.member,
+            target=self.target,
+            members=members,
+        )
 
     @property
     def unlagged(self) -> tuple[str, ...]:

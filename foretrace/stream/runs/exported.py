@@ -41,10 +41,11 @@ def export_run(run_dir: str | os.PathLike[str], path: str | os.PathLike[str]) ->
         CheckpointError: the checkpoint is damaged.
         OSError: the folder is missing or not writable.
     """
-    config, plan, intake, state = opened(run_dir)
-    _check(Path(run_dir), config, plan)
+    run = opened(run_dir)
+    config, intake = run.config, run.intake
+    _check(Path(run_dir), config, run.plan)
     _check_kinds(Path(run_dir), intake)
-    step, predict = stream_graphs(intake, config, state)
+    step, predict = stream_graphs(intake, config, run.state)
     about = _about(config, intake)
     return export_stream(path, step, predict, _notes(about), about)
 
@@ -65,7 +66,7 @@ def stream_graphs(intake: Intake, config: StreamConfig, state: State) -> tuple[G
         def raw(x: Array, y: Array) -> RawRow:
             none = jnp.zeros(())
             values = jnp.zeros(shape.inputs).at[places].set(_finite(x))
-            return RawRow(values, jnp.asarray(is_number), y, none, none)
+            return RawRow(x=values, is_number=jnp.asarray(is_number), y=y, slot=none, is_new=none)
 
         def step(before: MixtureState, x: Array, y: Array) -> tuple[list[Array], MixtureState]:
             label = y.astype(x.dtype)
