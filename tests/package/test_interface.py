@@ -109,6 +109,21 @@ def test_streams_use_few_names_of_the_core():
     assert len(wall) <= WALL, "\n".join(wall)
 
 
+def test_streams_build_and_take_apart_by_name():
+    trees = {path.name: ast.parse(path.read_text()) for path in (PACKAGE / "stream").rglob("*.py")}
+    nodes = [(name, node) for name, tree in trees.items() for node in ast.walk(tree)]
+    of_parts = [node for _, node in nodes if isinstance(node, ast.ClassDef) and node.bases]
+    kinds = {node.name for node in of_parts if ast.unparse(node.bases[0]) == "NamedTuple"}
+    assert len(kinds) > 20
+    for name, node in nodes:
+        where = f"{name}:{getattr(node, 'lineno', 0)}"
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in kinds:
+            assert len(node.args) <= 3, where
+        taken = node.value if isinstance(node, ast.Return) else node
+        if isinstance(taken, ast.Tuple) and (taken is not node or isinstance(node.ctx, ast.Store)):
+            assert len(taken.elts) <= 3, where
+
+
 def test_every_module_has_a_place_in_the_order():
     found = {path.stem for path in PACKAGE.iterdir() if path.suffix == ".py" or path.is_dir()}
     assert found - {"__init__", "__pycache__"} == {*ORDER}

@@ -146,13 +146,13 @@ class RawSquares(AbstractExpert):
             RAW_PRIORS[name] * jnp.diag(unit) for name, unit in zip(self.sets, units, strict=True)
         )
         return RawState(
-            self.recursion.init()._replace(covariances=tuple(priors)),
-            tuple(jnp.asarray(np.where(one, 0.0, np.nan)) for one in has_unit),
-            units,
-            units,
-            jnp.asarray(np.nan),
-            jnp.zeros(()),
-            jnp.zeros((len(self.sets), self.outputs), bool),
+            squares=self.recursion.init()._replace(covariances=tuple(priors)),
+            origins=tuple(jnp.asarray(np.where(one, 0.0, np.nan)) for one in has_unit),
+            powers=units,
+            first=units,
+            base=jnp.asarray(np.nan),
+            widest=jnp.zeros(()),
+            is_doubted=jnp.zeros((len(self.sets), self.outputs), bool),
         )
 
     def predict(self, state: RawState, features: Features) -> Float[Array, "E O"]:
@@ -185,7 +185,9 @@ class RawSquares(AbstractExpert):
                 self.sets, fs, state.powers, state.first, state.squares.covariances, strict=True
             )
         ]
-        powers, first, largest, covariances = (tuple(part) for part in zip(*followed, strict=True))
+        seen, variances = zip(*followed, strict=True)
+        powers, first = zip(*seen, strict=True)
+        largest, covariances = zip(*variances, strict=True)
         before = state.squares.scale
         before = before._replace(size=jnp.where(begins, features.ordinary[1], before.size))
         squares = self.recursion.learn(
@@ -202,12 +204,20 @@ class RawSquares(AbstractExpert):
         is_doubted = jnp.where(judged, is_wrong, state.is_doubted)
         inside = jnp.where(known & ~is_wrong.all(axis=0), size, 0.0).max()
         widest = jnp.maximum(widest, inside)
-        return RawState(squares, origins, powers, first, base, widest, is_doubted)
+        return RawState(
+            squares=squares,
+            origins=origins,
+            powers=powers,
+            first=first,
+            base=base,
+            widest=widest,
+            is_doubted=is_doubted,
+        )
 
     def _followed(
         self, name: str, square: Array, known: Array, power: Array, first: Array, P: Array
-    ) -> tuple[Array, Array, Array, Array]:
-        """Return mean squares, first squares, largest variances, and P after features changed."""
+    ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        """Return mean and first squares, and largest variances and P, after features changed."""
         begins = (first == 0) & (square > 0)
         forget = self.recursion.forget
         moves = known & (np.arange(len(power)) >= self.fixed)
@@ -217,7 +227,7 @@ class RawSquares(AbstractExpert):
         # size than the prior of a larger size would allow, as a counter from the last target.
         size = jnp.clip(power, _SMALLEST * first, first)
         largest = jnp.where(first > 0, RAW_PRIORS[name] / jnp.where(first > 0, size, 1.0), 0.0)
-        return power, first, largest, P + jnp.diag(jnp.where(begins, largest, 0.0))
+        return (power, first), (largest, P + jnp.diag(jnp.where(begins, largest, 0.0)))
 
     def _centred(
         self, origins: tuple[Float[Array, "F"], ...], features: Features
