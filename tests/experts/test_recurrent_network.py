@@ -13,8 +13,9 @@ from tiers import fast, slow
 
 from foretrace._engine.correction import corrected
 from foretrace.stream.experts.answer import answer_of
-from foretrace.stream.experts.expert import LATE, Lesson
+from foretrace.stream.experts.expert import Lesson
 from foretrace.stream.experts.network import RecurrentNetwork
+from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import Shape
 from foretrace.stream.model.features import expand, look, maps, new_past
 from foretrace.stream.model.model import build_learner, resolve
@@ -81,7 +82,7 @@ def test_learning_late_is_learning_on_the_carry_of_the_row(delay, options):
             before, network = its[due]
             if delay:  # the state of then, as the parameters of now would have left it
                 since = jax.tree.map(jnp.subtract, own.network, network)
-                before = corrected(own.network, since, before, LATE, batched=False)
+                before = corrected(own.network, since, before, TUNED.late, batched=False)
             ready = own._replace(carry=before)
             own, _ = learner.step(ready, *map(jnp.asarray, (xs[due][None], ys[due][None])))
             its_carry = its_carry if delay else own.carry

@@ -1,11 +1,11 @@
 """Single values from many rows ago, found by their correlation with the errors.
 
     C_jil <- C_jil + (e_j x_{t-l,i} - C_jil) / n         cross-covariance of errors and inputs
-    |C_jil| > Z root mean square of e_j x_i / sqrt(n)    value i of l rows ago becomes a feature
+    |C_jil| > z root mean square of e_j x_i / sqrt(n)    value i of l rows ago becomes a feature
 
-n counts the labels since the last choice, at most `MEMORY`. The errors come from least squares on
-the row and the chosen values, so that each choice explains a part that the others leave. A chosen
-value v is given as steps tanh(3 (v - c)), because a class is no linear function of a number.
+n counts the labels since the last choice, at most `search_memory`. The errors come from least
+squares on the row and the chosen values, so that each choice explains a part that the others leave.
+A chosen value v is given as steps tanh(3 (v - c)), because a class is no linear function of it.
 
 A late label finds the values before its row among those before the next row, unless they have been
 written over since.
@@ -25,6 +25,7 @@ from foretrace.heads import HeadState
 from foretrace.stream.experts.answer import answer_of
 from foretrace.stream.experts.expert import AbstractExpert, Features, Lesson
 from foretrace.stream.experts.readout import Readout, fits
+from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import Shape
 
 REACH = 1000
@@ -33,19 +34,8 @@ REACH = 1000
 MAX_VALUES = 2**22
 """Largest number of earlier inputs of all streams."""
 
-PAIRS = 8
-"""Number of chosen values."""
-
 STEPS = (-1.5, -0.9, -0.3, 0.3, 0.9, 1.5)
 """Thresholds of the features of a value, in standard deviations."""
-
-EVERY, FEWEST, AT_ONCE = 50, 200, 4
-"""Labels between searches, labels before the first one, and values chosen at once."""
-
-Z = 6.0
-"""Correlation of a chosen value, in standard errors, since thousands are compared."""
-
-MEMORY = 5000.0
 
 
 class Found(NamedTuple):
@@ -147,13 +137,13 @@ class Distant(AbstractExpert):
     def init(self) -> Found:
         """Return the state before the first row."""
         count, size = len(self.directions), self.size
-        head, errors = self.readout.init(size + PAIRS * len(STEPS))
+        head, errors = self.readout.init(size + TUNED.chosen * len(STEPS))
         return Found(
             cross=jnp.zeros((count, size, REACH), jnp.float32),
             squares=jnp.zeros((count, size), jnp.float32),
             num_labels=jnp.zeros((), jnp.float32),
-            inputs=jnp.zeros(PAIRS, jnp.int32),
-            lags=jnp.zeros(PAIRS, jnp.int32),
+            inputs=jnp.zeros(TUNED.chosen, jnp.int32),
+            lags=jnp.zeros(TUNED.chosen, jnp.int32),
             since=jnp.zeros((), jnp.int32),
             head=head,
             errors=errors,
@@ -202,7 +192,7 @@ class Distant(AbstractExpert):
         scores = self.readout.head.scores(now.head, f)
         error = self.readout.error(now.errors, scores, lesson)
         steered = (self.directions @ error[0])[:, None]
-        count = jnp.minimum(now.num_labels + 1, MEMORY)
+        count = jnp.minimum(now.num_labels + 1, TUNED.search_memory)
         rate = known.astype(count.dtype) / count
         cross = now.cross + rate * (steered[:, :, None] * past[None] - now.cross)
         squares = now.squares + rate * (steered**2 * memo.squares[None] - now.squares)
@@ -214,8 +204,8 @@ class Distant(AbstractExpert):
             num_labels=jnp.where(known, count, now.num_labels),
             since=now.since + known.astype(jnp.int32),
         )
-        due = (new.since >= EVERY) & (new.num_labels >= FEWEST)
-        none = jnp.zeros(PAIRS, bool)
+        due = (new.since >= TUNED.search_every) & (new.num_labels >= TUNED.search_first)
+        none = jnp.zeros(TUNED.chosen, bool)
         inputs, lags, changed = lax.cond(
             due, self._chosen, lambda new: (new.inputs, new.lags, none), new
         )
@@ -237,14 +227,16 @@ class Distant(AbstractExpert):
         # A value that is a feature already is not chosen again.
         at = jnp.where(state.lags > 0, REACH - state.lags, REACH)
         found = found.at[state.inputs, at].set(0.0, mode="drop")
-        best, where = lax.top_k(found.ravel(), AT_ONCE)
+        best, where = lax.top_k(found.ravel(), TUNED.at_once)
         weights = state.head.weights[1 + self.size :]
-        size = jnp.where(state.lags > 0, jnp.abs(weights).reshape(PAIRS, -1).sum(axis=1), -1.0)
-        inputs, lags, changed = state.inputs, state.lags, jnp.zeros(PAIRS, bool)
-        for rank in range(AT_ONCE):
-            mine = (jnp.arange(PAIRS, dtype=jnp.int32) == jnp.argmin(size).astype(jnp.int32)) & (
-                best[rank] > Z
-            )
+        size = jnp.where(
+            state.lags > 0, jnp.abs(weights).reshape(TUNED.chosen, -1).sum(axis=1), -1.0
+        )
+        inputs, lags, changed = state.inputs, state.lags, jnp.zeros(TUNED.chosen, bool)
+        for rank in range(TUNED.at_once):
+            mine = (
+                jnp.arange(TUNED.chosen, dtype=jnp.int32) == jnp.argmin(size).astype(jnp.int32)
+            ) & (best[rank] > TUNED.z)
             inputs = jnp.where(mine, where[rank] // REACH, inputs).astype(jnp.int32)
             lags = jnp.where(mine, REACH - where[rank] % REACH, lags).astype(jnp.int32)
             size, changed = jnp.where(mine, jnp.inf, size), changed | mine

@@ -31,6 +31,7 @@ from foretrace.stream.experts.answer import answer_of
 from foretrace.stream.experts.expert import Features, Lesson
 from foretrace.stream.experts.modules import Modules
 from foretrace.stream.experts.readout import Readout, fits
+from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import Shape
 
 MANY_INPUTS = 16
@@ -41,9 +42,6 @@ The time of a label grows with the number of modules and with the square of the 
 
 FEWER = (SetReset.factory(state_size=8), Rotation.factory(state_size=4))
 """Half as many modules as a `ModuleNetwork` has by default."""
-
-_STEERING = 4
-"""Number of classes, the first ones, whose errors train the modules; the head learns all."""
 
 
 class Memory(Modules):
@@ -85,7 +83,7 @@ class Memory(Modules):
     @property
     def rows(self) -> Rows:
         """Learning row by row."""
-        return Rows(self.learner, _STEERING if self.readout.classes else None)
+        return Rows(self.learner, TUNED.steering if self.readout.classes else None)
 
     def init(self) -> LearnerState:
         """Return the state before the first row, without what counts calls."""

@@ -1,7 +1,7 @@
 """Experts with a learner of the core: a network that is trained while the stream runs.
 
 A late label is learned from states and sensitivities of its row, as the present parameters would
-have left them, to first order: h + clip(S (theta - theta_row), `LATE`). States of a row without
+have left them, to first order: h + clip(S (theta - theta_row), `late`). States of a row without
 this correction, and states that follow the row with the present parameters, were no better.
 """
 
@@ -15,7 +15,8 @@ from foretrace._engine.correction import corrected
 from foretrace._learner.learner import Learner
 from foretrace._recurrence.chunk import Carry
 from foretrace.stream.experts.answer import Answer
-from foretrace.stream.experts.expert import LATE, AbstractExpert
+from foretrace.stream.experts.expert import AbstractExpert
+from foretrace.stream.experts.settings import TUNED
 
 
 class Modules(AbstractExpert):
@@ -55,4 +56,4 @@ class Modules(AbstractExpert):
         if past is None:
             return before
         since = jax.tree.map(jnp.subtract, network, past)
-        return corrected(network, since, before, LATE, batched=False)
+        return corrected(network, since, before, TUNED.late, batched=False)

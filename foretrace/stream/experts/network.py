@@ -24,7 +24,6 @@ from foretrace._learner.state import LearnerState
 from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Bool, Float
 from foretrace.stream.experts.answer import (
-    RANGE,
     Answer,
     Classes,
     last_number,
@@ -33,12 +32,7 @@ from foretrace.stream.experts.answer import (
 from foretrace.stream.experts.error_scale import ErrorScale, learned_error, new_error_scale
 from foretrace.stream.experts.expert import Features, Lesson
 from foretrace.stream.experts.modules import Modules
-
-_BOUND = 10.0
-"""Multiple of its size at which a residual is clipped."""
-
-_MEMORY = 3000.0
-"""Number of labels over which slope and size are averaged."""
+from foretrace.stream.experts.settings import TUNED
 
 _SETTLED = 10
 
@@ -175,7 +169,9 @@ class RecurrentNetwork(Modules):
             logits = jnp.clip(jnp.nan_to_num(outputs), -50.0, 50.0)
             return probabilities_of_seen(logits, features.num_classes)[None]
         found = jnp.nan_to_num(_NORMAL * residuals.scale.size * outputs)
-        return (_base(residuals, last_number(features)) + jnp.clip(found, -RANGE, RANGE))[None]
+        return (
+            _base(residuals, last_number(features)) + jnp.clip(found, -TUNED.reach, TUNED.reach)
+        )[None]
 
     def target(
         self, residuals: Residuals, label: Float[Array, "O"], features: Features
@@ -191,7 +187,7 @@ class RecurrentNetwork(Modules):
             return jnp.argmax(label).astype(jnp.int32)
         size = jnp.where(residuals.scale.size > 0, _NORMAL * residuals.scale.size, 1.0)
         base = _base(residuals, last_number(features))
-        return jnp.clip((label - base) / size, -_BOUND, _BOUND)
+        return jnp.clip((label - base) / size, -TUNED.residual, TUNED.residual)
 
     def _noted(self, before: Residuals, lesson: Lesson) -> Residuals:
         """Return the statistics of the residuals after a label."""
@@ -201,12 +197,17 @@ class RecurrentNetwork(Modules):
         taken = lesson.known.astype(label.dtype)
         size = jnp.abs(label - _base(before, last))
         count = before.num_labels + taken
-        rate = taken / jnp.clip(count, 1.0, _MEMORY)
-        bounded, inside = jnp.clip(last, -_BOUND, _BOUND), jnp.clip(label, -_BOUND, _BOUND)
+        rate = taken / jnp.clip(count, 1.0, TUNED.residual_memory)
+        bounded, inside = (
+            jnp.clip(last, -TUNED.residual, TUNED.residual),
+            jnp.clip(label, -TUNED.residual, TUNED.residual),
+        )
         return Residuals(
             product=before.product + rate * (inside * bounded - before.product),
             power=before.power + rate * (bounded * bounded - before.power),
-            scale=learned_error(before.scale, size, _BOUND, rate, before.num_labels >= _SETTLED),
+            scale=learned_error(
+                before.scale, size, TUNED.residual, rate, before.num_labels >= _SETTLED
+            ),
             num_labels=count,
         )
 

@@ -6,8 +6,9 @@ import jax.numpy as jnp
 from foretrace._learner.error_moments import Errors, clipped, init_errors, noted
 from foretrace._types import Array, Bool, Float
 from foretrace.heads import HeadState, LeastSquares
-from foretrace.stream.experts.answer import RANGE, Answer, Classes
+from foretrace.stream.experts.answer import Answer, Classes
 from foretrace.stream.experts.expert import Features, Lesson
+from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import Shape
 
 MAX_CLASSES, MAX_NUMBERS = 32, 8
@@ -49,7 +50,7 @@ class Readout(eqx.Module):
         scores = scores.astype(features.row.dtype)
         if isinstance(self.answer, Classes):
             return self.answer.read(scores, features)
-        return jnp.clip(scores, -RANGE, RANGE)[None]
+        return jnp.clip(scores, -TUNED.reach, TUNED.reach)[None]
 
     def error(
         self, errors: Errors, scores: Float[Array, "O"], lesson: Lesson
@@ -57,7 +58,7 @@ class Readout(eqx.Module):
         """Return the clipped errors of scores; zero without a label, and for unseen classes."""
         label = lesson.label.astype(scores.dtype)
         if not self.classes:
-            found = jnp.clip(label, -RANGE, RANGE) - scores
+            found = jnp.clip(label, -TUNED.reach, TUNED.reach) - scores
             return clipped(errors, jnp.where(lesson.known, found, 0.0)[None])
         count = jnp.maximum(lesson.features.num_classes, 1)
         seen = (jnp.arange(self.answer.outputs, dtype=jnp.int32) < count) | (label > 0)

@@ -12,10 +12,11 @@ import numpy as np
 import optax
 
 from foretrace._types import Array, Bool, Float, Int
+from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import Shape
 from foretrace.stream.model.moments import Moments, new_moments
 from foretrace.stream.model.of_members import in_slots
-from foretrace.stream.model.ordinary import BELIEVED, Ordinary, new_ordinary
+from foretrace.stream.model.ordinary import Ordinary, new_ordinary
 from foretrace.stream.read.row import RawRow
 
 
@@ -279,7 +280,7 @@ class Arrivals:
         outlier = is_there & (moments.within(y[None])[0] != y)
         is_outside, is_far = before.is_outside(y), before.is_far(y)
         repeats = is_there & before.is_sentinel(y) & np.array(self.shape.sentinels)
-        many = stream.doubts + 1 >= BELIEVED
+        many = stream.doubts + 1 >= TUNED.believed
         is_sentinel = repeats & ~many
         known = is_there & ~is_sentinel
         if self.shape.masks:

@@ -21,6 +21,7 @@ from jax import lax
 
 from foretrace._types import Array, Bool, Float
 from foretrace.stream.experts.expert import Features
+from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import FOLDED, STEPS, WIDE, Shape, category_codes, codes
 from foretrace.stream.model.events import (
     Events,
@@ -30,15 +31,6 @@ from foretrace.stream.model.events import (
     new_events,
     remember,
 )
-
-_BOUND = 5.0
-"""Greatest absolute value of a number among the features, in standard deviations.
-
-Further out, one row would have a leverage that no single row should have.
-"""
-
-_SLOPE = 3.0
-"""Slope of a step at its threshold. Steps without width were behind on seven of nine streams."""
 
 
 class Past(NamedTuple):
@@ -213,7 +205,7 @@ def look(
     raws = jnp.concatenate([raw[None], earlier])
     labels = past.labels
     inputs, x = x[: shape.network_inputs], x[: shape.row_inputs]
-    x = jnp.clip(jnp.nan_to_num(x), -_BOUND, _BOUND)
+    x = jnp.clip(jnp.nan_to_num(x), -TUNED.largest, TUNED.largest)
     row = _projected(maps.row, x)
     parts = [past.rows[: shape.depth].ravel()]
     if shape.classes:
@@ -224,7 +216,7 @@ def look(
     else:
         if shape.code_size:
             scores = (labels[: shape.depth] - moments[0]) / moments[1]
-            parts.append(jnp.clip(jnp.nan_to_num(scores), -_BOUND, _BOUND))
+            parts.append(jnp.clip(jnp.nan_to_num(scores), -TUNED.largest, TUNED.largest))
     events = event_features(past.events)
     seen = Seen(
         row=row,
@@ -309,7 +301,7 @@ def _steps(shape: Shape, row: Float[Array, "R"]) -> Float[Array, "T"]:
         return jnp.zeros(0)
     thresholds = np.array([NormalDist().inv_cdf((k + 0.5) / STEPS) for k in range(STEPS)])
     numbers = row[np.asarray(shape.lagged, np.int32)]
-    return _narrow(jnp.tanh, _SLOPE * (numbers[:, None] - thresholds[None])).ravel()
+    return _narrow(jnp.tanh, TUNED.slope * (numbers[:, None] - thresholds[None])).ravel()
 
 
 def _projected(projection: Any, x: Array) -> Array:
