@@ -163,12 +163,8 @@ class Program(Generic[State]):
         """Do some steps, at most up to the next save, and record them."""
         raise NotImplementedError
 
-    def kept(self, last: bool) -> tuple[State, dict[str, Any]]:
-        """Return the values to save: the state, and the values beside it.
-
-        Args:
-            last: whether no block follows.
-        """
+    def kept(self) -> tuple[State, dict[str, Any]]:
+        """Return the values to save: the state, and the values beside it."""
         return self.state, {}
 
     def result(self) -> dict[str, Any] | None:
@@ -216,13 +212,13 @@ class Program(Generic[State]):
             if self._board is not None:
                 self._board.write(self.step, values)
 
-    def save(self, last: bool = False) -> None:
+    def save(self) -> None:
         """Write a checkpoint.
 
         Raises:
             OSError: it cannot be written; the old file is unchanged.
         """
-        state, beside = self.kept(last)
+        state, beside = self.kept()
         if self.session.writes:
             record = self._log.file
             record.sync()  # the checkpoint must not know more than the record
@@ -333,7 +329,7 @@ def follow(
             if work.is_whole:
                 _save_after_error(work)
             raise
-        work.save(last=True)
+        work.save()
         # A run that diverged in its last block has none left when it is resumed.
         work.check_refused(work.refused, work.step, "begin a new run with other settings")
         found = None if work.stopped else work.result()
@@ -345,7 +341,7 @@ def follow(
 def _save_after_error(work: Program[Any]) -> None:
     """Save the state after an error, so that only the last block is repeated."""
     try:
-        work.save(last=True)
+        work.save()
     except Exception as error:  # the first error is the one to tell
         work.session.show.say(f"the state could not be saved: {error}")
     else:
