@@ -8,7 +8,7 @@ from contextlib import closing
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -36,7 +36,6 @@ from foretrace.stream.read.values import as_text
 from foretrace.stream.runs.config import StreamConfig
 from foretrace.stream.runs.first_look import describe
 from foretrace.stream.runs.ignored import ignored
-from foretrace.stream.runs.in_c import NativeMixture
 from foretrace.stream.runs.monitors import Monitors
 from foretrace.stream.runs.opening import describe_model, open_rows
 from foretrace.stream.runs.plan import OtherColumnsError, build, open_source
@@ -173,9 +172,6 @@ class Learning(Program[State]):
         self.intake = build(config, self.plan, self.own)
         also, mark = self.on_prediction, saved.predictions
         self.outlet = Outlet(config, self.intake.target, also, run.run, mark)
-        if config.backend == "native":
-            # It has all that a run asks of a mixture.
-            self.intake.use(lambda mixture: cast(Mixture, NativeMixture(mixture)))
         if self.is_resumed:
             with restoring(run.run.checkpoint):
                 self.intake.restore(saved.intake)
