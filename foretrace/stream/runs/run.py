@@ -234,7 +234,7 @@ class Learning(Program[State]):
             if self.step // self.config.log_every > before // self.config.log_every:
                 self._report()
 
-    def kept(self, last: bool) -> tuple[State, dict[str, Any]]:
+    def kept(self) -> tuple[State, dict[str, Any]]:
         """Return the state after the last learned row, and the values beside it."""
         return self.mixture.packing.unpack(self.state), self.beside()
 
