@@ -72,12 +72,14 @@ def stream_graphs(intake: Intake, config: StreamConfig, state: State) -> tuple[G
             is_class = (label >= 0) & (label < shape.outputs)
             label = jnp.where(is_class, label, jnp.nan) if shape.classes else _finite(label)
             state = _with_key(before, jax.random.key(0))
-            after, mixed = mixture.traced_step(state, raw(x, label))
+            after, mixed = mixture.pure.step(state, mixture.maps, raw(x, label))
             return [_read(mixed)], _with_key(after, None)
 
         def predict(before: MixtureState, x: Array) -> tuple[list[Array], MixtureState]:
             state = _with_key(before, jax.random.key(0))
-            return [_read(mixture.traced_predict(state, raw(x, jnp.asarray(jnp.nan))))], before
+            return [
+                _read(mixture.pure.predict(state, mixture.maps, raw(x, jnp.asarray(jnp.nan))))
+            ], before
 
         shapes = {
             "x": jax.ShapeDtypeStruct((len(places),), jnp.float64),

@@ -268,8 +268,8 @@ class Learning(Program[State]):
             self._check_not_dropped()
         self.monitors.look(report.block)
         self.intake.changed_units(report.units, self.step)
-        worse = not_better(self.mixture.scores, report.total)
-        scores = means(self.mixture.scores, report.total)
+        worse = not_better(self.mixture.pure.scores, report.total)
+        scores = means(self.mixture.pure.scores, report.total)
         return self._values(report, scores, not_better_than=worse, changes=self.intake.changes)
 
     def _check_not_dropped(self) -> None:
@@ -291,7 +291,7 @@ class Learning(Program[State]):
         return StreamResult(
             result.run,
             self.position,
-            means(self.mixture.scores, report.total),
+            means(self.mixture.pure.scores, report.total),
             result.scores is None,
             **self._of_experts(report),
             forecast=forecast(self.config, self.intake, self.state),
@@ -408,7 +408,7 @@ class Learning(Program[State]):
         report, row, show = self._checked_report(), self.step, self.session.show
         ends = self.monitors.look(report.block)
         self.state = self.mixture.ended(self.state, block=ends)
-        scores = means(self.mixture.scores, report.line)
+        scores = means(self.mixture.pure.scores, report.line)
         now, rows = time.monotonic(), row - self.rows_at_last_log
         speed = rows / max(now - self.time_of_last_log, 1e-9)
         self.rows_at_last_log, self.time_of_last_log = row, now
@@ -425,7 +425,7 @@ class Learning(Program[State]):
             show.say(f"warning: row {row}: {line}")
         if warnings:
             values["warnings"] = warnings
-        total = means(self.mixture.scores, report.total)
+        total = means(self.mixture.pure.scores, report.total)
         self.record("stream", **self._values(report, scores, total=total, **values))
         shown = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
         show.reach(row, f"row {row}: {shown}; {speed:.0f} rows/s, {memory:.0f} MiB")
@@ -458,7 +458,7 @@ class Learning(Program[State]):
 
     def _of_experts(self, report: Report) -> dict[str, Any]:
         """Return scores of experts and classes over all rows, and the experts' present weights."""
-        rows, names = report.total["rows"], self.mixture.names
+        rows, names = report.total["rows"], self.mixture.pure.names
         errors = {name: report.total[name] / rows for name in names if rows}
         found = {name: 1 - one if self.plan.classes else one for name, one in errors.items()}
         weights = dict(zip(names, report.weights.tolist(), strict=True))
