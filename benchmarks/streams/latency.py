@@ -1,7 +1,6 @@
 """Time to learn from or answer for one row, and rows per second, beside inference.
 
-    python -m benchmarks.streams.latency [--repeats 200] [--rows 20000]
-        [--what parts]
+    python -m benchmarks.streams.latency [--repeats 200] [--rows 20000] [--what parts]
 
 `learn_one` and `predict_one` are the river estimators', by default and by the paper's rule; all are
 timed in turn in one process, medians: run it on a machine that does nothing else. The step alone is
@@ -112,8 +111,7 @@ def parts(cell):
     """Return the parts of a row in microseconds of CPU time; run it with XLA on one thread."""
     intake.time = SimpleNamespace(perf_counter=time.process_time)
     count = cell["rows"]
-    given = {"source": str(prepare(cell["stream"])), "target": "target"}
-    given |= {"log_every": count // 3}
+    given = {"source": str(prepare(cell["stream"])), "target": "target", "log_every": count // 3}
     result, lines, seconds, _ = follow(model_of(cell), rows=count, warm=WARM, **given)
     spent = [line["microseconds"] for line in lines if line.get("microseconds")]
     spent = {part: min(one.get(part, 0.0) for one in spent) for part in spent[-1]}
