@@ -197,7 +197,7 @@ class Squares(AbstractExpert):
     def recursion(self) -> Recursion:
         """The recursion of the experts of each set."""
         if isinstance(self.answer, Numbers):
-            return Recursion(self.sizes, self.answer.width, prior=0.1)
+            return Recursion(self.sizes, self.answer.width, prior=TUNED.number_prior)
         return Recursion(self.sizes, self.answer.width, robust=False)
 
     def init(self) -> SquaresState:

@@ -64,6 +64,7 @@ class Settings:
         forget: factor by which old rows lose weight with a label [2026-11-23, cheap
             experts: .9999 is within 1 %].
         prior: variance of a coefficient before the first row [2026-11-23, cheap experts].
+        number_prior: the same for numbers [2026-11-23, cheap experts].
         raw_row_prior: the same on raw numbers of the row, in the size of its first row
             [2026-11-26, without units].
         raw_lags_prior: the same of many raw lags, which need the stronger prior
@@ -171,6 +172,7 @@ class Settings:
     error_clip: float = 5.0
     forget: float = 0.9995
     prior: float = 1.0
+    number_prior: float = 0.1
     raw_row_prior: float = 100.0
     raw_lags_prior: float = 1.0
     raw_limit: float = 4.0
