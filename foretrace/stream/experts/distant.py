@@ -152,9 +152,8 @@ class Distant(AbstractExpert):
     def new_carry(self, learned: Found) -> Rows:
         """Return the inputs before the first row, zeros."""
         values = jnp.zeros((self.size, 2 * self.kept), jnp.float32)
-        return Rows(
-            values=values, newest=values[:, 0], place=jnp.zeros((), jnp.int32), squares=values[:, 0]
-        )
+        place = jnp.zeros((), jnp.int32)
+        return Rows(values, newest=values[:, 0], place=place, squares=values[:, 0])
 
     def take(
         self,
@@ -170,13 +169,7 @@ class Distant(AbstractExpert):
         found = written[learned.inputs, carry.place + 1 + self.kept - learned.lags]
         f = self._features(learned, found, features)
         place = jnp.where(carry.place + 1 == self.kept, 0, carry.place + 1).astype(jnp.int32)
-        memo = Memo(
-            inputs=learned.inputs,
-            lags=learned.lags,
-            values=found,
-            place=place,
-            squares=carry.squares,
-        )
+        memo = Memo(learned.inputs, learned.lags, found, place=place, squares=carry.squares)
         squares = carry.squares + (x * x - carry.squares) * (2 / REACH)
         after = Rows(values=written, newest=x, place=place, squares=squares)
         # Of the inputs of all rows, no copy is made: those that are written were the newest.

@@ -266,14 +266,8 @@ class Intervals(eqx.Module):
         count = state.num_labels + 1
         size = jnp.minimum(jnp.abs(errors)[None], jnp.maximum(_MAX_ERROR * before, scale))
         units = before + (size - before) / jnp.minimum(count + 1, memory)
-        new = Tracked(
-            num_labels=count,
-            size=size_of_all,
-            units=units,
-            quantiles=quantiles,
-            weights=weights,
-            offsets=offsets,
-        )
+        parts = {"quantiles": quantiles, "weights": weights, "offsets": offsets}
+        new = Tracked(num_labels=count, size=size_of_all, units=units, **parts)
         tracked, unit = self._tracked(new), jnp.maximum(units[-1:], 1e-300)
         floor = (_least(tracked) - tracked[:, place]) / unit
         offsets = jnp.maximum(offsets, jnp.minimum(state.offsets, floor))

@@ -241,20 +241,11 @@ class Source:
                     ) from error
                 continue
             in_a_row = 0
+            row += values is not None
+            now = Position(row=row, line=lines.number, offset=lines.offset, bad=bad)
             if values is None:
-                return Position(row=row, line=lines.number, offset=lines.offset, bad=bad)
-            row += 1
-            yield (
-                values,
-                Position(
-                    row=row,
-                    line=lines.number,
-                    offset=lines.offset,
-                    bad=bad,
-                    is_torn=lines.is_torn,
-                    digest=lines.digest(),
-                ),
-            )
+                return now
+            yield values, now._replace(is_torn=lines.is_torn, digest=lines.digest())
 
     def _object(self, text: str, line: int) -> Row:
         place = f"{self.name}, line {line}"

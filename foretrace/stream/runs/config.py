@@ -114,9 +114,9 @@ class StreamConfig:
     """
 
     source: Positional[str]
+    target: str | None = None
     journal: str | None = None
     like: str | None = None
-    target: str | None = None
     task: Task = "auto"
     horizon: int = 0
     known: tuple[str, ...] = ()
@@ -276,13 +276,8 @@ class StreamConfig:
         if not self.known:
             return None
         members = 1 if self.member is None else self.members
-        return Ahead(
-            columns=self.known,
-            horizon=self.horizon,
-            member=self.member,
-            target=self.target,
-            members=members,
-        )
+        known, ahead, member = self.known, self.horizon, self.member
+        return Ahead(known, ahead, member, target=self.target, members=members)
 
     @property
     def unlagged(self) -> tuple[str, ...]:
