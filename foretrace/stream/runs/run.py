@@ -10,7 +10,6 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from foretrace._runs.checkpoint import restoring
@@ -29,8 +28,7 @@ from foretrace.stream.read.journal import Feed
 from foretrace.stream.read.lines import Position, Row
 from foretrace.stream.read.pipe import NOT_AGAIN, Pipe
 from foretrace.stream.read.scores import means, not_better, of_classes
-from foretrace.stream.read.source import SYMBOL, check_row_count
-from foretrace.stream.read.streams import seconds_of
+from foretrace.stream.read.source import check_row_count
 from foretrace.stream.read.target import ClassTarget
 from foretrace.stream.read.values import as_text, is_missing
 from foretrace.stream.runs.config import StreamConfig
@@ -38,7 +36,8 @@ from foretrace.stream.runs.first_look import describe
 from foretrace.stream.runs.ignored import ignored
 from foretrace.stream.runs.monitors import Monitors
 from foretrace.stream.runs.opening import describe_model, open_rows
-from foretrace.stream.runs.plan import OtherColumnsError, build, open_source
+from foretrace.stream.runs.part import Part
+from foretrace.stream.runs.plan import OtherColumnsError, open_source
 from foretrace.stream.runs.predictions import OnPrediction, Outlet, forecast
 from foretrace.stream.runs.saved import KIND, StreamSaved, check_not_lost, copy_state
 
@@ -150,10 +149,27 @@ class Learning(Program[State]):
         self.rows, self.tensorboard = rows, tensorboard
         self.on_prediction, self.frame = on_prediction, frame
         self.own = own_experts(experts)
-        self.target = SYMBOL if config.target is None else config.target
         self.monitors = Monitors(config.coverage)
         self.chunk: list[tuple[Row, Position]] = []  # read, but not learned yet
         self.at_end = self.warned = False
+
+    @property
+    def state(self) -> State:
+        """The state of the part."""
+        return self.part.state
+
+    @state.setter
+    def state(self, state: State) -> None:
+        self.part.state = state
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether the part may be saved if an error ends the present block."""
+        return self.part.is_whole
+
+    @is_whole.setter
+    def is_whole(self, is_whole: bool) -> None:
+        self.part.is_whole = is_whole
 
     def restore(self, saved: StreamSaved) -> None:
         """Open the source at its position, and build the intake."""
@@ -167,17 +183,15 @@ class Learning(Program[State]):
         if not (self.is_resumed or run.resumed):
             names = tuple(name for name, _ in self.own)
             self.plan = dataclasses.replace(self.plan, own=names)
-        times = (column.name for column in self.plan.columns if column.kind == "time")
-        self.time_column, self.keep = next(times, None), config.keep_seconds
-        self.intake = build(config, self.plan, self.own)
+        self.part = Part(config, self.plan, self.own)
+        self.intake = self.part.intake
         also, mark = self.on_prediction, saved.predictions
         self.outlet = Outlet(config, self.intake.target, also, run.run, mark)
         if self.is_resumed:
             with restoring(run.run.checkpoint):
-                self.intake.restore(saved.intake)
+                self.part.restore(saved)
                 self.monitors.restore(saved.monitors)
         _ = self.mixture  # reports wrong settings before anything is written
-        self.position = saved.position
 
     @property
     def mixture(self) -> Mixture:
@@ -241,9 +255,7 @@ class Learning(Program[State]):
     def beside(self) -> dict[str, Any]:
         """Return the values of a checkpoint beside the state."""
         return {
-            "plan": to_json(self.plan),
-            "position": self.position,
-            "intake": self.intake.to_json(),
+            **self.part.saved(),
             "monitors": self.monitors.to_json(),
             "predictions": self.outlet.mark(),
         }
@@ -290,7 +302,7 @@ class Learning(Program[State]):
         report = self.mixture.report(self.state)
         return StreamResult(
             result.run,
-            self.position,
+            self.part.position,
             means(self.mixture.pure.scores, report.total),
             result.scores is None,
             **self._of_experts(report),
@@ -336,13 +348,8 @@ class Learning(Program[State]):
         self.session.show.compiling()
         if self.config.id is not None and not (self.config.waiting or self.warned):
             self._look_for_labels()
-        rows = [(row, row.get(self.target)) for row, _ in self.chunk]
-        mixed = self._event(*rows[0]) if self.config.waiting else self._learn_or_undo(rows)
-        self.newest, self.position = self.chunk[-1]
-        self.step = self.position.row
-        if self.config.horizon:
-            for row, position in self.chunk:
-                self.intake.note(row, position.row)
+        mixed = self.part.take(self.chunk)
+        self.step = self.part.position.row
         if self.outlet and mixed is not None:
             self._put(mixed)
         self.chunk = []
@@ -353,7 +360,7 @@ class Learning(Program[State]):
     def _look_for_labels(self) -> None:
         """Say once that a line with an id and a target alone is a row without inputs."""
         for row, position in self.chunk:
-            has_label, encoder = not is_missing(row.get(self.target)), self.intake.encoder
+            has_label, encoder = not is_missing(row.get(self.part.target)), self.intake.encoder
             if has_label and encoder.columns and not encoder.has_values(row):
                 self.warned = True
                 self.session.show.say(
@@ -361,37 +368,6 @@ class Learning(Program[State]):
                     "a row without inputs; if it is the label of an earlier row, give --waiting, "
                     "the number of rows that may wait for theirs"
                 )
-
-    def _event(self, row: Row, value: Any) -> Mixed | None:
-        """Take a row or a label by its id; return the prediction of a row."""
-        time = None
-        if self.keep is not None and self.time_column is not None:
-            time = seconds_of(row.get(self.time_column))
-            if time is not None:
-                self.intake.room.expire(time - self.keep)
-        id = row.get(self.config.id)
-        try:
-            self.state, mixed = self.intake.event(self.state, row, value, id, time)
-        except Exception as error:
-            self.is_whole = isinstance(error, ValueError)
-            raise
-        return None if mixed is None else jax.tree.map(lambda part: part[None], mixed)
-
-    def _learn_or_undo(self, rows: list[tuple[Row, Any]]) -> Mixed:
-        """Learn from rows; if one is refused, restore the state before them."""
-        # Names and flags are refused before anything changes; each of these errors is a ValueError.
-        before = self.intake.to_json() if self.config.outliers == "stop" else None
-        try:
-            self.state, mixed = self.intake.learn(self.state, rows)
-            return mixed
-        except Exception as error:
-            if before is not None:
-                self.intake.restore(before)
-            else:
-                # Else nobody knows how far it came: the last checkpoint is better than a state
-                # between two rows.
-                self.is_whole = isinstance(error, ValueError)
-            raise
 
     def _put(self, mixed: Mixed) -> None:
         """Write the predictions for the chunk."""
@@ -432,8 +408,10 @@ class Learning(Program[State]):
             "resident_mib": memory,
             "microseconds": self.intake.parts.microseconds(rows),
         }
-        if self.time_column is not None:
-            values["date"] = as_text(self.newest.get(self.time_column))  # the axis of the picture
+        if self.part.time_column is not None:
+            values["date"] = as_text(
+                self.part.newest.get(self.part.time_column)
+            )  # the axis of the picture
         warnings = self.intake.changed_units(report.units, row) + self.monitors.warnings()
         for line in warnings:
             show.say(f"warning: row {row}: {line}")
@@ -454,7 +432,7 @@ class Learning(Program[State]):
             "outliers": columns,
             "outlier targets": labels,
             "sentinel targets": sentinels,
-            "bad rows": self.position.bad,
+            "bad rows": self.part.position.bad,
         }
         values = {
             **scores,
