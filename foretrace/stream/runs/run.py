@@ -8,9 +8,8 @@ from contextlib import closing
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from foretrace._runs.checkpoint import restoring
@@ -28,19 +27,18 @@ from foretrace.stream.model.state import Mixed, MixtureState, Report
 from foretrace.stream.read.lines import Position, Row
 from foretrace.stream.read.pipe import NOT_AGAIN
 from foretrace.stream.read.scores import means, not_better, of_classes
-from foretrace.stream.read.source import SYMBOL, check_row_count
-from foretrace.stream.read.streams import seconds_of
+from foretrace.stream.read.source import check_row_count
 from foretrace.stream.read.target import ClassTarget
 from foretrace.stream.read.values import as_text
 from foretrace.stream.runs.config import StreamConfig
 from foretrace.stream.runs.first_look import describe
 from foretrace.stream.runs.ignored import ignored
-from foretrace.stream.runs.in_c import NativeMixture
 from foretrace.stream.runs.monitors import Monitors
 from foretrace.stream.runs.opening import describe_model, open_rows
-from foretrace.stream.runs.plan import OtherColumnsError, build, open_source
+from foretrace.stream.runs.part import Part
+from foretrace.stream.runs.plan import OtherColumnsError, open_source
 from foretrace.stream.runs.predictions import OnPrediction, Outlet, forecast
-from foretrace.stream.runs.saved import KIND, StreamSaved, check_not_lost, copy_state
+from foretrace.stream.runs.saved import KIND, StreamSaved, check_not_lost
 
 
 class StreamResult(NamedTuple):
@@ -148,7 +146,6 @@ class Learning(Program[State]):
         self.rows, self.tensorboard = rows, tensorboard
         self.on_prediction, self.frame = on_prediction, frame
         self.own = own_experts(experts)
-        self.target = SYMBOL if config.target is None else config.target
         self.monitors = Monitors(config.coverage)
         self.chunk: list[tuple[Row, Position]] = []  # read, but not learned yet
         self.at_end = False
@@ -165,20 +162,15 @@ class Learning(Program[State]):
         if not (self.is_resumed or run.resumed):
             names = tuple(name for name, _ in self.own)
             self.plan = dataclasses.replace(self.plan, own=names)
-        times = (column.name for column in self.plan.columns if column.kind == "time")
-        self.time_column, self.keep = next(times, None), config.keep_seconds
-        self.intake = build(config, self.plan, self.own)
+        self.part = Part(config, self.plan, self.own)
+        self.intake = self.part.intake
         also, mark = self.on_prediction, saved.predictions
         self.outlet = Outlet(config, self.intake.target, also, run.run, mark)
-        if config.backend == "native":
-            # It has all that a run asks of a mixture.
-            self.intake.use(lambda mixture: cast(Mixture, NativeMixture(mixture)))
         if self.is_resumed:
             with restoring(run.run.checkpoint):
-                self.intake.restore(saved.intake)
+                self.part.restore(saved)
                 self.monitors.restore(saved.monitors)
         _ = self.mixture  # reports wrong settings before anything is written
-        self.position = saved.position
 
     @property
     def mixture(self) -> Mixture:
@@ -203,8 +195,8 @@ class Learning(Program[State]):
             self.session.show.say(f"warning: {line}")
         self.session.stack.enter_context(closing(self.outlet))
         self.outlet.open()
-        # Programs take and return a packed state in less time.
-        self.state = self.mixture.packing.pack(copy_state(self.state))
+        self.part.begin(self.state)
+        del self.state  # the part has its own copy
         self.rows_at_last_log, self.time_of_last_log = self.step, time.monotonic()
         if not self.is_resumed:
             self.save()
@@ -236,14 +228,13 @@ class Learning(Program[State]):
 
     def kept(self, last: bool) -> tuple[State, dict[str, Any]]:
         """Return the state after the last learned row, and the values beside it."""
-        beside = {
+        state, beside = self.part.save()
+        beside |= {
             "plan": to_json(self.plan),
-            "position": self.position,
-            "intake": self.intake.to_json(),
             "monitors": self.monitors.to_json(),
             "predictions": self.outlet.mark(),
         }
-        return self.mixture.packing.unpack(self.state), beside
+        return state, beside
 
     def result(self) -> dict[str, Any]:
         """Return the scores over all rows.
@@ -284,14 +275,14 @@ class Learning(Program[State]):
 
     def outcome(self, result: Result) -> StreamResult:
         """Return how the run ended."""
-        report = self.mixture.report(self.state)
+        report = self.mixture.report(self.part.state)
         return StreamResult(
             result.run,
-            self.position,
+            self.part.position,
             means(self.mixture.scores, report.total),
             result.scores is None,
             **self._of_experts(report),
-            forecast=forecast(self.config, self.intake, self.state),
+            forecast=forecast(self.config, self.intake, self.part.state),
         )
 
     def _next(self) -> tuple[Row, Position] | None:
@@ -331,50 +322,19 @@ class Learning(Program[State]):
     def _learn(self) -> None:
         """Learn the chunk."""
         self.session.show.compiling()
-        rows = [(row, row.get(self.target)) for row, _ in self.chunk]
-        mixed = self._event(*rows[0]) if self.config.waiting else self._learn_or_undo(rows)
-        self.newest, self.position = self.chunk[-1]
-        self.step = self.position.row
-        if self.config.horizon:
-            for row, position in self.chunk:
-                self.intake.note(row, position.row)
+        try:
+            mixed = self.part.take(self.chunk)
+        except Exception as error:
+            # The last checkpoint is better than a state between two rows.
+            self.is_whole = isinstance(error, ValueError)
+            raise
+        self.newest, self.step = self.chunk[-1][0], self.part.position.row
         if self.outlet and mixed is not None:
             self._put(mixed)
         self.chunk = []
         for line in self.intake.pop_news():
             self.session.show.say(f"warning: row {self.step}: {line}")
         self.intake.parts.end("mixture")
-
-    def _event(self, row: Row, value: Any) -> Mixed | None:
-        """Take a row or a label by its id; return the prediction of a row."""
-        time = None
-        if self.keep is not None and self.time_column is not None:
-            time = seconds_of(row.get(self.time_column))
-            if time is not None:
-                self.intake.room.expire(time - self.keep)
-        id = row.get(self.config.id)
-        try:
-            self.state, mixed = self.intake.event(self.state, row, value, id, time)
-        except Exception as error:
-            self.is_whole = isinstance(error, ValueError)
-            raise
-        return None if mixed is None else jax.tree.map(lambda part: part[None], mixed)
-
-    def _learn_or_undo(self, rows: list[tuple[Row, Any]]) -> Mixed:
-        """Learn from rows; if one is refused, restore the state before them."""
-        # Names and flags are refused before anything changes; each of these errors is a ValueError.
-        before = self.intake.to_json() if self.config.outliers == "stop" else None
-        try:
-            self.state, mixed = self.intake.learn(self.state, rows)
-            return mixed
-        except Exception as error:
-            if before is not None:
-                self.intake.restore(before)
-            else:
-                # Else nobody knows how far it came: the last checkpoint is better than a state
-                # between two rows.
-                self.is_whole = isinstance(error, ValueError)
-            raise
 
     def _put(self, mixed: Mixed) -> None:
         """Write the predictions for the chunk."""
@@ -392,7 +352,7 @@ class Learning(Program[State]):
         Raises:
             DivergenceError: too many of the network's steps in a row were refused.
         """
-        report = self.mixture.report(self.state)
+        report = self.mixture.report(self.part.state)
         self.intake.parts.end("mixture")
         if report.refusals is not None:
             rate = self.config.model.learning_rate
@@ -404,7 +364,7 @@ class Learning(Program[State]):
         """Write a line of metrics: new scores, speed and memory."""
         report, row, show = self._checked_report(), self.step, self.session.show
         ends = self.monitors.look(report.block)
-        self.state = self.mixture.ended(self.state, block=ends)
+        self.part.state = self.mixture.ended(self.part.state, block=ends)
         scores = means(self.mixture.scores, report.line)
         now, rows = time.monotonic(), row - self.rows_at_last_log
         speed = rows / max(now - self.time_of_last_log, 1e-9)
@@ -415,8 +375,10 @@ class Learning(Program[State]):
             "resident_mib": memory,
             "microseconds": self.intake.parts.microseconds(rows),
         }
-        if self.time_column is not None:
-            values["date"] = as_text(self.newest.get(self.time_column))  # the axis of the picture
+        if self.part.time_column is not None:
+            values["date"] = as_text(
+                self.newest.get(self.part.time_column)
+            )  # the axis of the picture
         warnings = self.intake.changed_units(report.units, row) + self.monitors.warnings()
         for line in warnings:
             show.say(f"warning: row {row}: {line}")
@@ -436,7 +398,7 @@ class Learning(Program[State]):
             **self.intake.room.counts,
             "outliers": columns,
             "outlier targets": labels,
-            "bad rows": self.position.bad,
+            "bad rows": self.part.position.bad,
         }
         values = {
             **scores,
