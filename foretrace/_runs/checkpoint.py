@@ -32,7 +32,7 @@ from foretrace._cells.parts import is_key
 from foretrace._runs.config_json import from_json, parse
 from foretrace._runs.files import write_atomically
 
-FORMAT = 6
+FORMAT = 7
 _DIGEST = "foretrace"
 _EXTRA = "__extra__"
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 GROUPS = {
-    "what": "FILE target task horizon",
+    "what": "FILE target task horizon like journal",
     "columns": "numeric categorical time text ignore known format delimiter encoding bad-rows "
     "outliers categories words",
     "time and members": "previous member members reset",

@@ -28,7 +28,7 @@ from foretrace.cli._help import helped
 from foretrace.cli._options import COMMANDS, Subcommand
 from foretrace.cli._recorded import HELP, check_network, default_for, nearest
 from foretrace.cli._reproduce import _report, _reproduce
-from foretrace.cli._stream import predict, stream
+from foretrace.cli._stream import predict, serve, stream
 from foretrace.cli._sweep import sweep
 from foretrace.cli._train import _align, _rl, _train
 
@@ -143,6 +143,7 @@ _DOES: dict[str, Callable[[Any], int]] = {
     "rl": _rl,
     "stream": stream,
     "predict": predict,
+    "serve": serve,
     "align": _align,
     "reproduce": _reproduce,
     "report": _report,

@@ -126,6 +126,48 @@ class Stream:
 
 
 @dataclasses.dataclass(frozen=True)
+class ServeConfig(StreamConfig):
+    """A stream without a source: a service writes its rows and labels into a journal itself."""
+
+    source: Suppress[str] = "events.jsonl"
+    journal: Suppress[str | None] = None
+    format: Suppress[Format] = "jsonl"
+    id: str | None = "id"
+    waiting: int = 10_000
+
+
+@dataclasses.dataclass(frozen=True)
+class Serve:
+    """Serve a run by HTTP: rows now, labels later by id; an answer means on disk.
+
+    The first call begins the run: --like FILE has the columns, --target names the one to predict.
+    Later calls need the run alone. `GET /` is a page, `GET /openapi.json` describes the routes.
+    With FORETRACE_TOKEN in the environment, clients must send it.
+
+    Args:
+        run: run directory, with the journal of all rows and labels, events.jsonl.
+        config: configuration of a new run.
+        host: address to listen at; 0.0.0.0 for all networks.
+        port: port to listen at; 0 for a free one, which is printed.
+        checkpoints: number of checkpoints that are kept, for --back-to.
+        freeze: predict, and learn nothing.
+        back_to: row of an older checkpoint to go on from; later events leave the journal.
+    """
+
+    run: Positional[Path]
+    config: Annotated[ServeConfig, tyro.conf.arg(name="")] = ServeConfig()
+    host: str = "127.0.0.1"
+    port: int = 8080
+    checkpoints: int = 1
+    freeze: bool = False
+    back_to: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.checkpoints < 1:
+            raise ValueError(f"checkpoints={self.checkpoints} must be at least 1")
+
+
+@dataclasses.dataclass(frozen=True)
 class Predict:
     """Predict more rows with what `foretrace stream` has learned, without learning.
 
@@ -270,7 +312,18 @@ class Export:
 
 
 Subcommand = (
-    Train | Sweep | RL | Stream | Predict | Align | Reproduce | Resume | Report | Check | Export
+    Train
+    | Sweep
+    | RL
+    | Stream
+    | Predict
+    | Serve
+    | Align
+    | Reproduce
+    | Resume
+    | Report
+    | Check
+    | Export
 )
 
 COMMANDS: dict[str, type] = {kind.__name__.lower(): kind for kind in Subcommand.__args__}

@@ -11,13 +11,16 @@ from typing import Any
 from foretrace._runs.directory import default_path, read_config_as
 from foretrace._runs.files import appearing
 from foretrace.cli._kinds import again, report, stopped
-from foretrace.cli._options import Predict, Stream
+from foretrace.cli._options import Predict, Serve, Stream
 from foretrace.stream.runs.config import STDOUT, StreamConfig
 from foretrace.stream.runs.predict import predictions
 from foretrace.stream.runs.predictions import LineWriter, is_csv
 from foretrace.stream.runs.run import follow
 from foretrace.stream.runs.saved import MAY_CHANGE
+from foretrace.stream.serve.serving import configured
+from foretrace.stream.serve.serving import serve as serve_run
 
+_OF_SERVICE = ("host", "port", "checkpoints", "freeze", "back_to")
 _OF_PREDICTIONS = ("format", "delimiter", "encoding", "bad_rows", "rows", "importance")
 
 
@@ -76,6 +79,14 @@ def predict(command: Predict) -> int:
     else:
         with appearing(command.out) as file:
             _write(rows, LineWriter(file, names, is_csv=is_csv(command.out)))
+    return 0
+
+
+def serve(command: Serve) -> int:
+    """Serve a run; return the exit code."""
+    options = {name: getattr(command, name) for name in _OF_SERVICE}
+    config = configured(command.run, command.config) if command.config.like else None
+    serve_run(command.run, config, **options)
     return 0
 
 

@@ -39,7 +39,7 @@ def program(shape):
         row, arrived, of_columns = first(arrived, raw, jnp.array(True))
         if not shape.horizon:
             told, arrived, of_label = then(arrived, raw.y, True)
-        return row, told, arrived, Outliers(of_columns, of_label)
+        return row, told, arrived, Outliers(of_columns, of_label[0])
 
     arrived = arrivals.init()
     stream = jax.tree.map(lambda leaf: leaf[0], arrived.streams)
@@ -130,7 +130,7 @@ def test_outliers_follow_the_policy():
     for followed in (clip, mask):
         row, told, outliers = followed.push(1e9, -1e9)
         assert outliers.columns.tolist() == [True, False] and outliers.label
-        assert followed.arrived.outliers.tolist() == [1, 1]
+        assert followed.arrived.outliers.tolist() == [1, 1, 0]
     assert row.x.tolist() == [0, 1] and not told.known
     row, told, _ = settled().push(1e9, -1e9)
     assert 5 < row.x[0] <= 10 and row.x[1] == 0 and told.known

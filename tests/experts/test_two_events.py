@@ -11,6 +11,7 @@ from tiers import fast, slow
 
 from foretrace.stream.experts.shape import LABELS
 from foretrace.stream.model.arrivals import Arrivals
+from foretrace.stream.model.features import expand, look, new_past
 from foretrace.stream.model.mixture import mixture
 from foretrace.stream.model.placed import placed
 
@@ -106,3 +107,15 @@ def test_earlier_labels_stand_at_their_rows_whatever_their_order():
                     before = [k for k in known if k <= at]
                     expected.append(known[max(before)] if before else np.nan)
         np.testing.assert_array_equal(labels[: latest + 1], expected)
+
+
+def test_a_label_that_stays_the_same_is_the_same_raw_feature_in_any_unit():
+    """Its rounding in running units would be a feature of its own, with an enormous coefficient."""
+    shape = dataclasses.replace(NUMBERS, raw=True)
+    past = new_past(shape)._replace(labels=jnp.full(shape.num_labels, 0.1))
+    maps = mixture(shape, FEW)._maps
+    for mean, scale in np.random.default_rng(0).uniform(0.1, 1, (20, 2)):
+        moments = jnp.array([mean, scale])
+        seen, _ = look(shape, maps, past, jnp.zeros(shape.inputs), jnp.zeros(1), moments, moments)
+        features = expand(shape, maps, seen)
+        assert (features.raw_row[-1], features.raw_lags[-1]) == (0.1, 0.1)

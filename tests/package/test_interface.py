@@ -23,9 +23,9 @@ stream rl sweep cli __main__
 """Data flows one way: a module imports only from those before it."""
 KINDS = {"experiment", "stream", "rl"}
 """Kinds of runs, which do not know each other, nor what is made of them."""
-FLOORS = "read experts model runs python".split()
+FLOORS = "read experts model runs python serve".split()
 """Folders of `foretrace.stream`; each imports from those before it alone."""
-WALL = 90
+WALL = 94
 """Number of names of the core that streams use beside reading; the goal is 40."""
 
 

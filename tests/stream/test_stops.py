@@ -150,7 +150,7 @@ def test_a_resumed_pipe_goes_on_with_rows_that_come_and_says_what_is_lost(
     pipe.write(data[: whole + 2])  # and the begin of a row
     follow(piped, run, rows=25)
     said = " ".join(capsys.readouterr().err.split())
-    for words in ("cannot be read again", "not saved are lost", "write the rows to a file"):
+    for words in ("cannot be read again", "not saved are lost", "name a --journal"):
         assert words in said
 
     def stop(*_):

@@ -65,6 +65,7 @@ class Shape:
         raw: whether numbers are also features as they are, without units.
         ahead: whether the numbers of the rows after a row are predicted, and not its own.
         masks: whether an outlier counts as missing; else it counts as if it lay at the bound.
+        sentinels: whether a far label that repeats exactly counts as missing.
         coverage: share of the numbers that intervals around predictions are to hold.
         alarms: probability of each class with an alarm from which a row is marked.
         at_least: lower bound of predictions and of the ends of their intervals; None without.
@@ -87,6 +88,7 @@ class Shape:
     raw: bool = False
     ahead: bool = False
     masks: bool = False
+    sentinels: bool = True
     coverage: float = 0.9
     alarms: tuple[float, ...] = ()
     at_least: float | None = None

@@ -80,7 +80,8 @@ class Stream(NamedTuple):
         last: label of the latest row whose label is known; NaN before the first number, -1 before
             the first class.
         believed: last known number that is a feature; NaN before it, and for classes.
-        doubts: number of far labels since then.
+        inside: last known number that is not outside of the others, likewise.
+        doubts: number of far labels in a row.
         recent: last numbers, the newest last; NaN where one is missing. Empty for classes.
         num_rows: number of rows that were taken: that of the next row, from 0.
         begun: number of the row with which the stream began anew.
@@ -91,6 +92,7 @@ class Stream(NamedTuple):
 
     last: Float[Array, ""]
     believed: Float[Array, ""]
+    inside: Float[Array, ""]
     doubts: Float[Array, ""]
     recent: Float[Array, "S"]
     num_rows: Int[Array, ""]
@@ -107,14 +109,14 @@ class Arrived(NamedTuple):
         target: moments of the numbers, or what is known of the classes.
         ordinary: what is known of the numbers that are not far out; None for classes.
         streams: labels of each stream; the last slot belongs to rows that are missing.
-        outliers: number of outliers among the columns, and among the labels.
+        outliers: number of outliers among the columns, and among the labels, and of sentinels.
     """
 
     columns: Moments
     target: Moments | Classes
     ordinary: Ordinary | None
     streams: Stream
-    outliers: Float[Array, "2"]
+    outliers: Float[Array, "3"]
 
 
 class Outliers(NamedTuple):
@@ -143,13 +145,14 @@ class Arrivals:
             target = new_moments(1)
         streams = in_slots(self._new_stream(), shape.slots + 1)
         ordinary = None if shape.classes else new_ordinary(one_stream=shape.slots == 1)
-        return Arrived(new_moments(shape.inputs), target, ordinary, streams, jnp.zeros(2))
+        return Arrived(new_moments(shape.inputs), target, ordinary, streams, jnp.zeros(3))
 
     def _new_stream(self) -> Stream:
         none, classes = jnp.asarray(jnp.nan), self.shape.classes
         zero = jnp.zeros((), jnp.int64)
         return Stream(
             jnp.asarray(-1.0) if classes else none,
+            none,
             none,
             jnp.zeros(()),
             jnp.full(0 if classes else self.shape.outputs, jnp.nan),
@@ -197,8 +200,7 @@ class Arrivals:
         after = stream._replace(num_rows=stream.num_rows + is_there.astype(jnp.int64))
         arrived = arrived._replace(streams=after)
         if learning:
-            of_label = jnp.zeros(())
-            count = jnp.stack([of_columns.astype(float).sum(), of_label])
+            count = jnp.zeros(3).at[0].set(of_columns.astype(float).sum())
             arrived = arrived._replace(columns=columns, outliers=arrived.outliers + count)
         return row, arrived, of_columns
 
@@ -209,8 +211,8 @@ class Arrivals:
         is_latest: Bool[Array, ""] | bool,
         *,
         learning: bool = True,
-    ) -> tuple[Told, Arrived, Bool[Array, ""]]:
-        """Return a label, what is known after it, and whether it is an outlier.
+    ) -> tuple[Told, Arrived, Bool[Array, "2"]]:
+        """Return a label, what is known after it, and whether it is an outlier, and a sentinel.
 
         Args:
             arrived: what is known before it, with the stream of its row alone.
@@ -221,15 +223,15 @@ class Arrivals:
         stream = arrived.streams
         if isinstance(arrived.target, Classes):
             told, learned, after = self._class(arrived.target, stream, y)
-            found, is_outlier = arrived._replace(target=learned), jnp.zeros((), bool)
+            found, of_label = arrived._replace(target=learned), jnp.zeros(2, bool)
         else:
-            told, found, after, is_outlier = self._number(arrived, stream, y, learning)
+            told, found, after, of_label = self._number(arrived, stream, y, learning)
         after = optax.tree.where(jnp.asarray(is_latest), after, stream)
         if not learning:
             told = told._replace(known=jnp.zeros((), bool), is_scored=jnp.zeros((), bool))
-            return told, arrived._replace(streams=after), is_outlier
-        count = jnp.stack([jnp.zeros(()), is_outlier.astype(float)])
-        return told, found._replace(streams=after, outliers=arrived.outliers + count), is_outlier
+            return told, arrived._replace(streams=after), of_label
+        outliers = arrived.outliers.at[1:].add(of_label.astype(float))
+        return told, found._replace(streams=after, outliers=outliers), of_label
 
     def _encoded(self, columns: Moments, raw: RawRow) -> tuple[Array, Array, Moments, Array]:
         given = jnp.asarray(raw.x)
@@ -254,25 +256,38 @@ class Arrivals:
         is_there = jnp.isfinite(y)
         y = jnp.where(is_there, y, 0.0)
         outlier = is_there & (moments.within(y[None])[0] != y)
-        known = is_there & ~outlier if self.shape.masks else is_there
+        is_outside, is_far = before.is_outside(y), before.is_far(y)
+        repeats = is_there & before.is_sentinel(y) & np.array(self.shape.sentinels)
+        many = stream.doubts + 1 >= BELIEVED
+        is_sentinel = repeats & ~many
+        known = is_there & ~is_sentinel
+        if self.shape.masks:
+            known &= ~outlier
         counts = known & jnp.asarray(learning)
         _, learned = moments.learn(y[None], counts[None])
-        ordinary, doubts = before.learn(y, counts), stream.doubts
+        marked = before.mark(y, repeats & jnp.asarray(learning), many)
+        ordinary = marked.learn(y, counts)
         learned = ordinary.cleaned(learned)
         came = jnp.where(known, y, jnp.nan)
-        is_far = ordinary.is_far(y)
-        doubts = jnp.where(known, jnp.where(is_far, doubts + 1, 0.0), doubts)
-        is_believed = known & (~is_far | (doubts >= BELIEVED))
+        doubts = jnp.where(is_far | repeats, stream.doubts + 1, 0.0)
+        is_believed = known & (~is_far | many)
+        # The first of some sentinels was a label like others.
+        last, believed = (
+            jnp.where(is_sentinel & (one == y), stream.inside, one)
+            for one in (stream.last, stream.believed)
+        )
         after = stream._replace(
-            last=jnp.where(known, y, stream.last),
-            believed=jnp.where(is_believed, y, stream.believed),
-            doubts=doubts,
+            last=jnp.where(known, y, last),
+            believed=jnp.where(is_believed, y, believed),
+            inside=jnp.where(known & ~is_outside, y, stream.inside),
+            doubts=jnp.where(known | is_sentinel, doubts, stream.doubts),
             recent=jnp.concatenate([stream.recent[1:], came[None]]),
         )
         complete = jnp.isfinite(after.recent).all()
         came = came if self.shape.horizon else jnp.asarray(jnp.nan)
         told = Told(after.recent, complete, complete, after.believed, is_believed, came)
-        return told, arrived._replace(target=learned, ordinary=ordinary), after, outlier
+        arrived = arrived._replace(target=learned, ordinary=ordinary)
+        return told, arrived, after, jnp.stack([outlier, is_sentinel])
 
     def _class(self, classes: Classes, stream: Stream, y: Array) -> tuple[Told, Classes, Stream]:
         known, indices = y >= 0, jnp.arange(self.shape.outputs, dtype=y.dtype)

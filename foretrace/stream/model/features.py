@@ -74,7 +74,7 @@ class Seen(NamedTuple):
         events: unusual rows and their ages.
         inputs: inputs of the row and of the last label, as a network takes them; empty without.
         has_events: whether there are some, and not too many.
-        labels: last known labels, in standard deviations.
+        labels: last known labels.
         moments: mean and standard deviation of numbers, or number of classes and 1.
         raw: numbers of the row and of earlier rows as they are.
         ordinary: mean and standard deviation of the labels that are no outliers.
@@ -236,15 +236,14 @@ def look(
     row = _projected(maps.row, x)
     parts = [past.rows[: shape.depth].ravel()]
     if shape.classes:
-        known = labels
         if shape.code_size:
             recent = labels[: shape.depth].astype(jnp.int32)
             coded = jnp.asarray(maps.codes)[jnp.maximum(recent, 0)]
             parts.append(jnp.where((recent >= 0)[:, None], coded, 0.0).ravel())
     else:
-        known = (labels - moments[0]) / moments[1]
         if shape.code_size:
-            parts.append(jnp.clip(jnp.nan_to_num(known[: shape.depth]), -_BOUND, _BOUND))
+            scores = (labels[: shape.depth] - moments[0]) / moments[1]
+            parts.append(jnp.clip(jnp.nan_to_num(scores), -_BOUND, _BOUND))
     events = event_features(past.events)
     seen = Seen(
         row,
@@ -252,7 +251,7 @@ def look(
         events,
         inputs,
         has_events(past.events),
-        known,
+        labels,
         moments,
         raws,
         ordinary,
@@ -282,6 +281,7 @@ def expand(shape: Shape, maps: Maps, seen: Seen) -> Features:
     steps = _steps(shape, seen.row)
     events = jnp.where(seen.has_events, jnp.concatenate([one, seen.row, seen.events]), 0.0)
     classes = shape.classes
+    scores = (seen.labels - seen.moments[0]) / seen.moments[1]
     return Features(
         row,
         now,
@@ -297,7 +297,7 @@ def expand(shape: Shape, maps: Maps, seen: Seen) -> Features:
         ),
         seen.inputs,
         seen.has_events,
-        seen.labels.astype(jnp.int32) if classes else seen.labels,
+        seen.labels.astype(jnp.int32) if classes else scores,
         seen.moments[0].astype(jnp.int32) if classes else jnp.zeros((), jnp.int32),
         *_raw(shape, seen),
         seen.moments,
@@ -312,7 +312,7 @@ def _raw(shape: Shape, seen: Seen) -> tuple[Float[Array, "R"], Float[Array, "L"]
     others = [i for i in range(shape.row_size) if i not in shape.lagged]
     inner = shape.depth * shape.lagged_size
     codes = seen.lags[:inner].reshape(shape.depth, shape.lagged_size)[:, shape.num_raw :]
-    labels = seen.moments[0] + seen.moments[1] * seen.labels[: shape.depth * shape.code_size]
+    labels = seen.labels[: shape.depth * shape.code_size]
     row = [jnp.ones(1), seen.row[np.asarray(others, np.int32)], seen.raw[0]]
     lags = (
         [*row, seen.raw[1:].ravel(), codes.ravel(), labels] if shape.raw_depth else [jnp.zeros(0)]

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from foretrace._learner.packing import Packed
@@ -126,6 +127,8 @@ class Intake(Learned):
         self.as_text = as_text
         self.own = own
         self.parts = Parts()
+        self.news: list[str] = []
+        self.num_labels, self.next_look = 0, float(LABELS)
         self.units, self.changes = {}, {}
         self.backend: Callable[[Mixture], Mixture] | None = None
         if isinstance(self.target, ClassTarget):
@@ -207,6 +210,7 @@ class Intake(Learned):
         if self.stops:
             self._check_outliers(state, packed)
         self.parts.end("encoding")
+        self._look_for_sentinels(state, len(rows))
         return self.mixture.step(state, packed)
 
     def take(self, state: State, row: Row, id: Hashable, **about: Any) -> tuple[State, Mixed]:
@@ -238,8 +242,8 @@ class Intake(Learned):
             return state, None
         y, watched = self.target.read(value), self.target.watched
         state = self._grown(state)
-        state, scored = self.mixture.label(state, place, y, watched)
-        return state, scored
+        self._look_for_sentinels(state, 1)
+        return self.mixture.label(state, place, y, watched)
 
     def event(
         self, state: State, row: Row, value: Any, id: Hashable, time: float | None = None
@@ -276,6 +280,15 @@ class Intake(Learned):
         place = self.room.rows[id].place
         self.room.drop(id)
         return self.mixture.label(state, place, np.nan, self.target.watched)[0]
+
+    def warm(self, state: State) -> None:
+        """Compile the programs of rows and labels by ids, so that the first one need not wait."""
+        with jax.enable_x64(True):
+            copy = jax.tree.map(jnp.copy, state)
+        row = pack(self.shape, [self.streams.peek(None, {})])[0]
+        copy, _ = self.mixture.take(copy, row, 0)
+        copy, _ = self.mixture.label(copy, 0, np.nan, self.target.watched)
+        self.mixture.answer(copy, 0)
 
     def answer(self, state: State, id: Hashable) -> Mixed:
         """Return the prediction of the row of an id, which waits."""
@@ -339,6 +352,27 @@ class Intake(Learned):
             self.units[str(name)], self.changes[str(name)] = now, (row, before, unit, *now)
         return found
 
+    def _look_for_sentinels(self, state: State, labels: int) -> None:
+        """Say once that labels are taken as missing, seen whenever their number has doubled.
+
+        Args:
+            state: present state.
+            labels: number of new labels.
+        """
+        self.num_labels += labels
+        if self.shape.classes or self.num_labels < self.next_look:
+            return
+        self.next_look *= 2
+        arrays = state if isinstance(state, MixtureState) else self.mixture.packing.unpack(state)
+        arrived = arrays.arrived
+        if (count := int(arrived.outliers[2])) and arrived.ordinary is not None:
+            self.next_look = np.inf
+            self.news.append(
+                f"{count} labels are taken as missing: far from all others, and exactly equal to "
+                f"the one before that was as far, as {float(arrived.ordinary.outside):g}. If they "
+                "are no marks of missing values, choose --outliers clip"
+            )
+
     def _check_outliers(self, state: State, packed: np.ndarray) -> None:
         """Raise an EncodingError that names the first outlier of some rows."""
         columns, labels = self.mixture.outliers(state, packed)
@@ -391,8 +425,10 @@ class Intake(Learned):
 
     def pop_news(self) -> list[str]:
         """Return and forget sentences about values that could not be used for the first time."""
-        news = [*self.encoder.news, *self.target.news, *self.room.news]
-        self.encoder.news, self.target.news, self.room.news = [], [], []
+        sources = self, self.encoder, self.target, self.room
+        news = [line for source in sources for line in source.news]
+        for source in sources:
+            source.news = []
         return news
 
     def _restored(self) -> None:

@@ -3,6 +3,10 @@
 The last label is a feature of nearly every expert, and a broken one is often a sentinel such as
 -9999. So a label that is far from the ordinary ones is no feature, unless labels as far away were
 predicted right before, or it is one of many in a row. Experts learn it all the same.
+
+A far label that is exactly the far label before it is a sentinel: numbers that are measured hardly
+ever repeat. From then on, this value is taken as missing, until many come in a row, or another
+label is close to it: a machine that is off sends 24.25, 24.26 and 24.26, or 0, which is none.
 """
 
 from typing import NamedTuple
@@ -21,7 +25,15 @@ _RIGHT = 4.0
 """Largest error of a right prediction, in mean errors."""
 
 BELIEVED = 30
-"""Number of far labels in a row from which they are features."""
+"""Number of far labels in a row from which they are features, and of sentinels from which they are
+labels."""
+
+_OUTSIDE = 8.0
+"""Distance from the mean from which a label may be a sentinel, in standard deviations of the
+ordinary labels: it has to repeat as well."""
+
+_CLOSE = 0.05
+"""Distance of two labels outside that are close to each other, in the distance from the mean."""
 
 
 class Ordinary(NamedTuple):
@@ -30,10 +42,16 @@ class Ordinary(NamedTuple):
     Args:
         moments: their mean and variance.
         reach: largest distance from the mean of a label that was predicted right.
+        outside: last label that lay outside of the others, as a sentinel does; NaN before it.
+        varies: whether another label was close to it.
+        sentinel: value that is taken as missing; NaN for none.
     """
 
     moments: Moments
     reach: Float[Array, ""]
+    outside: Float[Array, ""]
+    varies: Bool[Array, ""]
+    sentinel: Float[Array, ""]
 
     @property
     def units(self) -> Float[Array, "2"]:
@@ -45,9 +63,38 @@ class Ordinary(NamedTuple):
         beyond = jnp.abs(y - self.moments.all.mean[0]) > _BEYOND * self.reach
         return beyond & (self.moments.within(y[None], _FAR)[0] != y)
 
+    def is_outside(self, y: Float[Array, ""]) -> Bool[Array, ""]:
+        """Return whether a label lies outside of the others; False while few are known."""
+        beyond = jnp.abs(y - self.moments.all.mean[0]) > self.reach
+        return beyond & (self.moments.within(y[None], _OUTSIDE)[0] != y)
+
+    def is_sentinel(self, y: Float[Array, ""]) -> Bool[Array, ""]:
+        """Return whether a label is a sentinel."""
+        repeats = self.is_outside(y) & (y == self.outside) & ~self.varies & (y != 0)
+        return repeats | (y == self.sentinel)
+
     def learn(self, y: Float[Array, ""], known: Bool[Array, ""]) -> "Ordinary":
         """Return the statistics after a label."""
-        return self._replace(moments=self.moments.learn(y[None], known[None])[1])
+        moments = self.moments.learn(y[None], known[None])[1]
+        near = _CLOSE * jnp.abs(y - self.moments.all.mean[0])
+        is_other = known & self.is_outside(y) & (y != self.outside)
+        is_real = known & (jnp.abs(y - self.sentinel) <= near)
+        return self._replace(
+            moments=moments,
+            outside=jnp.where(is_other, y, self.outside),
+            varies=jnp.where(is_other, jnp.abs(y - self.outside) <= near, self.varies),
+            sentinel=jnp.where(is_real, jnp.nan, self.sentinel),
+        )
+
+    def mark(
+        self, y: Float[Array, ""], known: Bool[Array, ""], many: Bool[Array, ""]
+    ) -> "Ordinary":
+        """Return the statistics after a sentinel, if it is known; as a label if many came."""
+        apart = jnp.abs(y - self.moments.all.mean[0])
+        return self._replace(
+            reach=jnp.where(known & many, jnp.maximum(self.reach, apart), self.reach),
+            sentinel=jnp.where(known, jnp.where(many, jnp.nan, y), self.sentinel),
+        )
 
     def cleaned(self, moments: Moments) -> Moments:
         """Return moments of the labels without broken first ones, which would hide the scale."""
@@ -75,4 +122,6 @@ def new_ordinary(*, one_stream: bool) -> Ordinary:
     Args:
         one_stream: whether labels are of one stream; members of other sizes are no broken labels.
     """
-    return Ordinary(new_moments(1, ordinary=one_stream), jnp.zeros(()))
+    zero = jnp.zeros(())
+    none = zero + jnp.nan
+    return Ordinary(new_moments(1, ordinary=one_stream), zero, none, zero > 0, none)

@@ -205,7 +205,7 @@ class PureMixture:
         row = self.arrivals.take(view.arrived, raw, is_there)
         _, arrived, of_label = self.arrivals.label(row[1], jnp.asarray(raw.y), True)
         view = view._replace(arrived=arrived)
-        return self._written(state, view, slot), Outliers(row[2], of_label)
+        return self._written(state, view, slot), Outliers(row[2], of_label[0])
 
     # The view of a stream
 

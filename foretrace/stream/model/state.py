@@ -117,7 +117,7 @@ class Report(NamedTuple):
         block: sums since the last block.
         weights: weight of each expert, the mean over the steps ahead.
         units: running mean and deviation of each number of a row; 0 before some differed.
-        outliers: number of outliers so far, of columns and of labels.
+        outliers: number of outliers so far, of columns and of labels, and of sentinels.
         tallies: counts of each class; None for numbers.
         of_members: errors of the members, by their slots; None without members or intervals.
         refusals: steps of the network that were refused; None without one.

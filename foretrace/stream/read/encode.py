@@ -34,7 +34,7 @@ from foretrace.stream.read.values import (
     shown,
 )
 
-Outliers = Literal["clip", "mask", "stop"]
+Outliers = Literal["auto", "clip", "mask", "stop"]
 
 CATEGORIES = 16
 """Number of inputs of a categorical column, unless another is given."""

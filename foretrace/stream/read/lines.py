@@ -94,12 +94,12 @@ def check_flat(place: str, row: Mapping[str, Any]) -> None:
             raise BadRow(f"{place}: {name[:80]!r} holds a {what}; flatten it into columns")
 
 
-def open_bytes(path: str, pipe: Pipe | None = None) -> Any:
+def open_bytes(path: str, pipe: Any = None) -> Any:
     """Open a file or standard input, decompressing what begins like gzip.
 
     Args:
         path: path of the file, or "-" for standard input.
-        pipe: standard input, if some of it may have been read.
+        pipe: standard input, if some of it may have been read; or the journal of that path.
 
     Raises:
         SourceError: there is no such file, it is a folder, or it may not be read.
@@ -107,6 +107,8 @@ def open_bytes(path: str, pipe: Pipe | None = None) -> Any:
     if path == STDIN:
         pipe = Pipe() if pipe is None else pipe
         return _Gzip(pipe) if pipe.peek(2) == _GZIP else pipe
+    if pipe is not None:
+        return pipe
     if Path(path).is_dir():
         raise SourceError(f"{path} is a folder; give a file, or - for standard input")
     else:
@@ -146,10 +148,10 @@ class Lines:
     Args:
         path: path of the file, or "-" for standard input.
         encoding: encoding of its text.
-        pipe: standard input, if some of it may have been read.
+        pipe: standard input, if some of it may have been read; or the journal of that path.
     """
 
-    def __init__(self, path: str, encoding: Encoding, pipe: Pipe | None = None):
+    def __init__(self, path: str, encoding: Encoding, pipe: Any = None):
         self.name = "standard input" if path == STDIN else path
         self.encoding = encoding
         with explained(self.name):

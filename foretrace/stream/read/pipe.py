@@ -13,8 +13,7 @@ _LONGEST_WAIT = 3600.0
 
 NOT_AGAIN = (
     "standard input cannot be read again: a resumed run goes on with the rows that come then, and "
-    "rows that were read and not saved are lost; for a run that resumes exactly, write the rows to "
-    "a file"
+    "rows that were read and not saved are lost; for a run that resumes exactly, name a --journal"
 )
 
 

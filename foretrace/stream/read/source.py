@@ -15,6 +15,7 @@ from typing import Any, Literal
 
 from foretrace.stream.read.ahead import Ahead
 from foretrace.stream.read.formats import read_date
+from foretrace.stream.read.journal import Journal
 from foretrace.stream.read.lines import (
     STDIN,
     BadRow,
@@ -58,6 +59,7 @@ class Source:
             it. A row that is too long, and a header that cannot be read, always raise an error.
         times: format of some columns, as for `read_date`; values become dates where it fits.
         ahead: columns whose values are known in advance, for which rows of a file are read ahead.
+        journal: file of that path to which lines are added while it is read. Default: none.
 
     Raises:
         SourceError: the name does not tell the format, the delimiter is not one character, or rows
@@ -82,8 +84,9 @@ class Source:
         bad_rows: BadRows = "stop",
         times: Mapping[str, str] | None = None,
         ahead: Ahead | None = None,
+        journal: Journal | None = None,
     ):
-        if ahead is not None and path == STDIN:
+        if ahead is not None and (path == STDIN or journal is not None):
             raise SourceError(
                 "known: the next rows of standard input are not there yet when a row is predicted; "
                 "give a file, with the rows to come after the last one that has a target"
@@ -91,7 +94,7 @@ class Source:
         self.ahead = ahead
         self.times = dict(times or {})
         self.path = path
-        self.pipe = Pipe() if path == STDIN else None
+        self.pipe = Pipe() if path == STDIN else journal
         self.format = detect_format(path) if format == "auto" else format
         self.encoding = encoding
         self.bad_rows = bad_rows

@@ -34,7 +34,8 @@ class WaitingRow:
 class WaitingRoom(Counting):
     """Rows that wait for their labels. Their number is bounded: the oldest one leaves.
 
-    Labels that have come are remembered likewise, so that one which comes twice is known.
+    Labels that have come are remembered likewise, so that one which comes twice is known, and so
+    are rows that left without one.
 
     Args:
         size: maximum number of rows that wait; 0 if none ever does.
@@ -50,11 +51,12 @@ class WaitingRoom(Counting):
 
     rows: OrderedDict[Any, WaitingRow]
     told: OrderedDict[Any, Any]
+    gone: OrderedDict[Any, bool]
 
     def __init__(self, size: int):
         super().__init__()
         self.size = size
-        self.rows, self.told = OrderedDict(), OrderedDict()
+        self.rows, self.told, self.gone = OrderedDict(), OrderedDict(), OrderedDict()
         self._restored()
 
     def __len__(self) -> int:
@@ -83,10 +85,12 @@ class WaitingRoom(Counting):
                 "dropped; let more of them wait by `waiting`",
             )
             self._leave(oldest)
+            self._forgets(oldest)
         place = heapq.heappop(self._free)
         self.rows[id] = WaitingRow(place, member, **about)
         self._of_members.setdefault(member, deque()).append(id)
         self.told.pop(id, None)
+        self.gone.pop(id, None)
         return place
 
     def find(self, id: Hashable, value: Any) -> int | None:
@@ -129,6 +133,7 @@ class WaitingRoom(Counting):
     def drop(self, id: Hashable) -> None:
         """Let a row leave whose label never comes."""
         self._leave(id)
+        self._forgets(id)
         self.counts["rows dropped"] += 1
 
     def forget(self, member: Hashable) -> None:
@@ -143,6 +148,11 @@ class WaitingRoom(Counting):
             if row.time is None or row.time >= before:
                 return
             self.drop(id)
+
+    def _forgets(self, id: Hashable) -> None:
+        self.gone[id] = True
+        if len(self.gone) > self.size:
+            self.gone.popitem(last=False)
 
     def _leave(self, id: Hashable) -> None:
         row = self.rows.pop(id)

@@ -14,7 +14,7 @@ from foretrace.stream.model.model_config import MOST, ModelConfig
 from foretrace.stream.read.ahead import Ahead
 from foretrace.stream.read.encode import WORDS, Outliers
 from foretrace.stream.read.formats import UNIX, check_date_format
-from foretrace.stream.read.lines import Encoding
+from foretrace.stream.read.lines import STDIN, Encoding
 from foretrace.stream.read.schema import Kind
 from foretrace.stream.read.source import BadRows, Format
 from foretrace.stream.read.values import as_number
@@ -45,6 +45,10 @@ class StreamConfig:
 
     Args:
         source: CSV, TSV, JSON-lines, parquet or text file, gzip or not; - for standard input.
+        journal: file to which lines of standard input are written before they are learned. A
+            resumed run goes on from there, and the journal alone gives the same run again.
+        like: file with the columns of the source, whose first rows decide their kinds and the
+            target, so that the first row of a live source is learned at once.
         target: column to predict. Not needed for a text, whose next character is predicted.
         task: whether the target is a class or a number. Default: a class if it is text, or has 2 to
             20 different whole numbers in the first rows and no others.
@@ -85,7 +89,9 @@ class StreamConfig:
             counted.
         outliers: fate of a number more than 10 standard deviations from its mean, in an input or
             the target: it is moved to that bound (clip), treated as missing (mask), or stops the
-            run. An input that is not a finite number is missing, or stops the run.
+            run (stop). By default it is moved, but a target that repeats such a number exactly, as
+            a mark of missing values does, is missing (auto). An input that is not a finite number
+            is missing, or stops the run.
         categories: number of inputs of a categorical column, one of them for missing and unknown
             categories.
         words: number of inputs of a column of texts: each word, in lower case and without
@@ -111,6 +117,8 @@ class StreamConfig:
     """
 
     source: Positional[str]
+    journal: str | None = None
+    like: str | None = None
     target: str | None = None
     task: Task = "auto"
     horizon: int = 0
@@ -133,7 +141,7 @@ class StreamConfig:
     delimiter: str | None = None
     encoding: Encoding = "utf-8"
     bad_rows: BadRows = "stop"
-    outliers: Outliers = "clip"
+    outliers: Outliers = "auto"
     categories: int = 16
     words: int = WORDS
     classes: int | None = None
@@ -171,6 +179,11 @@ class StreamConfig:
                 "rows to ft.stream.Classifier and Regressor, a series to ft.stream.SktimeForecaster"
             )
         object.__setattr__(self, "source", os.fspath(self.source))
+        if self.journal is not None and self.source != STDIN:
+            raise ValueError(
+                f"journal={self.journal!r} is for standard input, and the source is the file "
+                f"{self.source!r}, which can be read again without one"
+            )
 
     def _check_columns(self) -> None:
         for field in ("known", "numeric", "categorical", "time", "text", "ignore", "alarm"):

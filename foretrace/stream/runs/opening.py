@@ -1,6 +1,7 @@
 """The opening of a run on a stream: plan, rows from the present position, first lines."""
 
-from itertools import chain
+import dataclasses
+from itertools import chain, islice
 
 from foretrace._runs.config_json import from_json
 from foretrace._runs.directory import read_begun
@@ -8,11 +9,12 @@ from foretrace._runs.follow import Session
 from foretrace.stream.experts.by_name import OF_CLASSES
 from foretrace.stream.experts.distant import REACH
 from foretrace.stream.model.intake import Intake
+from foretrace.stream.read.encode import SPARE_FEATURES
 from foretrace.stream.read.source import Source
 from foretrace.stream.runs.config import LOOK_AHEAD, StreamConfig
 from foretrace.stream.runs.first_look import first_rows
 from foretrace.stream.runs.first_look import warnings as first_warnings
-from foretrace.stream.runs.plan import Plan, Rows, check_columns, make_plan
+from foretrace.stream.runs.plan import Plan, Rows, check_columns, make_plan, open_source
 from foretrace.stream.runs.saved import StreamSaved
 
 
@@ -26,6 +28,9 @@ def open_rows(run: Session, source: Source, saved: StreamSaved) -> tuple[Plan, R
     if (plan := saved.plan) is not None:
         check = check_columns if source.pipe is None else _checked_later
         return plan, check(source, source.rows(saved.position), _needed(config, plan)), []
+    if config.like is not None:
+        plan = _planned_like(run, source)
+        return plan, _checked_later(source, source.rows(), _needed(config, plan)), []
     stream = source.rows()
     first = first_rows(LOOK_AHEAD, source, stream, run.stop, run.show)
     rows = [row for row, _ in first]
@@ -34,6 +39,21 @@ def open_rows(run: Session, source: Source, saved: StreamSaved) -> tuple[Plan, R
         return plan, chain(first, stream), first_warnings(config, plan, rows)
     plan = from_json(Plan, recorded)
     return plan, check_columns(source, chain(first, stream), _needed(config, plan)), []
+
+
+def _planned_like(run: Session, source: Source) -> Plan:
+    """Return the plan of a new run by the first rows of a file like its source."""
+    config = run.config
+    if run.resumed and (recorded := read_begun(run.run, "plan")) is not None:
+        return from_json(Plan, recorded)
+    like = dataclasses.replace(config, source=config.like, journal=None, format="auto")
+    sample = open_source(like)
+    rows = [row for row, _ in islice(sample.rows(), LOOK_AHEAD)]
+    if all(config.id not in row for row in rows):  # rows get their ids when they come
+        config = dataclasses.replace(config, id=None, waiting=0, keep=None)
+    plan = make_plan(config, sample, rows)
+    # The columns of JSON lines may become more, whatever the format of the sample.
+    return dataclasses.replace(plan, spare=SPARE_FEATURES * (source.format == "jsonl"))
 
 
 def _needed(config: StreamConfig, plan: Plan) -> list[str]:

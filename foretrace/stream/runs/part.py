@@ -4,11 +4,12 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import jax
+import jax.numpy as jnp
 
 from foretrace.stream.experts.by_name import Own
 from foretrace.stream.model.intake import State
 from foretrace.stream.model.mixture import Mixture
-from foretrace.stream.model.state import Mixed, MixtureState
+from foretrace.stream.model.state import Mixed
 from foretrace.stream.read.lines import Position, Row
 from foretrace.stream.read.source import SYMBOL
 from foretrace.stream.read.streams import seconds_of
@@ -64,10 +65,14 @@ class Part:
         """Set the state, which is copied. Programs take and return a packed one in less time."""
         self.state = self.mixture.packing.pack(copy_state(state))
 
-    def save(self) -> tuple[MixtureState, dict[str, Any]]:
-        """Return the state as a copy of its small arrays, and the values of a checkpoint."""
-        beside = {"position": self.position, "intake": self.intake.to_json()}
-        return self.mixture.packing.unpack(self.state), beside
+    def copy(self) -> State:
+        """Return a copy of the packed state, on its device: it is donated by the next `take`."""
+        with jax.enable_x64(True):  # parts of a state are in float64 in any mode
+            return jax.tree.map(jnp.copy, self.state)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the values of a checkpoint beside the arrays."""
+        return {"position": self.position, "intake": self.intake.to_json()}
 
     def take(self, events: Sequence[tuple[Row, Position]]) -> Mixed | None:
         """Learn from events; return the predictions of rows, None for a label alone.

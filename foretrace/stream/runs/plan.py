@@ -13,10 +13,11 @@ from foretrace.stream.model.model_config import MOST
 from foretrace.stream.read.encode import SPARE_FEATURES, Encoder, room
 from foretrace.stream.read.formats import date_formats, number_format
 from foretrace.stream.read.frame import FrameSource
+from foretrace.stream.read.journal import Feed, Journal, PipeFeed
 from foretrace.stream.read.lines import MAX_COLUMNS, Position, Row, SourceError
 from foretrace.stream.read.schema import Column, check_column, infer_columns, is_classes, listed
 from foretrace.stream.read.slots import SlotTable
-from foretrace.stream.read.source import SYMBOL, Source
+from foretrace.stream.read.source import SYMBOL, Source, detect_format
 from foretrace.stream.read.streams import Streams, gap, seconds_of
 from foretrace.stream.read.target import ClassTarget, NumberTarget, Target, class_room
 from foretrace.stream.read.values import as_label, as_number, as_time, check_number, is_missing
@@ -78,25 +79,37 @@ class Plan:
         return names or self.names * (self.names == [SYMBOL])
 
 
-def open_source(config: StreamConfig, frame: Any = None) -> Source:
+def open_source(config: StreamConfig, frame: Any = None, feed: Feed | None = None) -> Source:
     """Return the source of a configuration.
 
     Args:
         config: configuration of the stream.
         frame: frame of pandas whose rows are read. Default: the configuration's source.
+        feed: what the source, which is a journal, grows by. Default: standard input for a journal.
 
     Raises:
         SourceError: the format is not known.
         ValueError: no target is named, or settings do not go together.
     """
-    options = {name: getattr(config, name) for name in ("delimiter", "encoding", "bad_rows")}
     times, ahead = config.time_formats, config.ahead
-    source = (
-        Source(config.source, config.format, times=times, ahead=ahead, **options)
-        if frame is None
-        else FrameSource(frame, times, ahead)
-    )
+    if frame is not None:
+        source: Source = FrameSource(frame, times, ahead)
+    else:
+        journal = config.journal if feed is None else config.source
+        if journal is not None and feed is None:
+            lines = detect_format(journal) if config.format == "auto" else config.format
+            feed = PipeFeed(has_header=lines in ("csv", "tsv")).lines
+        source = Source(
+            config.source if journal is None else journal,
+            config.format,
+            times=times,
+            ahead=ahead,
+            journal=None if feed is None or journal is None else Journal(journal, feed),
+            **{name: getattr(config, name) for name in ("delimiter", "encoding", "bad_rows")},
+        )
     if source.format == "text":
+        if feed is not None:
+            raise ValueError("a text has no lines to be written to a journal; leave out --journal")
         given = config.horizon, config.task == "regression", config.roles, not config.previous
         if config.target is not None or any(given):
             raise ValueError(
@@ -304,6 +317,7 @@ def build(config: StreamConfig, plan: Plan, own: Own = ()) -> Intake:
         members=members,
         ahead=config.horizon > 0,
         masks=config.outliers == "mask",
+        sentinels=config.outliers == "auto",
         coverage=config.coverage,
         alarms=tuple(config.alarms.values()) if plan.classes else (),
         at_least=config.at_least,

@@ -24,8 +24,9 @@ from foretrace.stream.experts.expert import AbstractExpert
 from foretrace.stream.model.intake import State
 from foretrace.stream.model.mixture import Mixture
 from foretrace.stream.model.state import Mixed, MixtureState, Report
+from foretrace.stream.read.journal import Feed
 from foretrace.stream.read.lines import Position, Row
-from foretrace.stream.read.pipe import NOT_AGAIN
+from foretrace.stream.read.pipe import NOT_AGAIN, Pipe
 from foretrace.stream.read.scores import means, not_better, of_classes
 from foretrace.stream.read.source import check_row_count
 from foretrace.stream.read.target import ClassTarget
@@ -129,6 +130,8 @@ class Learning(Program[State]):
     saved = StreamSaved
     unit = "row"
     save_seconds = 60.0
+    feed: Feed | None = None
+    """What a journal grows by; by default, that of standard input."""
 
     def __init__(
         self,
@@ -156,7 +159,7 @@ class Learning(Program[State]):
         self.is_resumed = saved.step >= 0
         if run.resumed:
             check_not_lost(run.run)
-        self.source = open_source(config, self.frame)
+        self.source = open_source(config, self.frame, self.feed)
         self.pipe = self.source.pipe
         self.plan, self.stream, self.warnings = open_rows(run, self.source, saved)
         if not (self.is_resumed or run.resumed):
@@ -201,7 +204,8 @@ class Learning(Program[State]):
         if not self.is_resumed:
             self.save()
         if self.pipe is not None:
-            self.session.show.say(NOT_AGAIN)
+            if isinstance(self.pipe, Pipe):
+                self.session.show.say(NOT_AGAIN)
             self.pipe.meanwhile = self._while_waiting
 
     @property
@@ -228,13 +232,15 @@ class Learning(Program[State]):
 
     def kept(self, last: bool) -> tuple[State, dict[str, Any]]:
         """Return the state after the last learned row, and the values beside it."""
-        state, beside = self.part.save()
-        beside |= {
+        return self.mixture.packing.unpack(self.part.state), self.beside()
+
+    def beside(self) -> dict[str, Any]:
+        """Return the values of a checkpoint beside the state."""
+        return self.part.to_json() | {
             "plan": to_json(self.plan),
             "monitors": self.monitors.to_json(),
             "predictions": self.outlet.mark(),
         }
-        return state, beside
 
     def result(self) -> dict[str, Any]:
         """Return the scores over all rows.
@@ -391,13 +397,14 @@ class Learning(Program[State]):
 
     def _values(self, report: Report, scores: dict[str, float], **more: Any) -> dict[str, Any]:
         """Return the values of a line of the record."""
-        columns, labels = report.outliers.astype(int).tolist()
+        columns, labels, sentinels = report.outliers.astype(int).tolist()
         counts = {
             **self.intake.encoder.counts,
             **self.intake.target.counts,
             **self.intake.room.counts,
             "outliers": columns,
             "outlier targets": labels,
+            "sentinel targets": sentinels,
             "bad rows": self.part.position.bad,
         }
         values = {

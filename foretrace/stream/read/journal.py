@@ -1,0 +1,177 @@
+"""A journal: lines that came once, on the disk before anyone acts on them.
+
+A pipe cannot be read again, nor can requests to a service. Written to a journal first, they are a
+file like any other: a run on it resumes exactly, and can be repeated from its first row.
+"""
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from foretrace.stream.read.lines import MAX_LINE, SourceError, open_bytes
+from foretrace.stream.read.pipe import Pipe
+
+_BLOCK = 2**16
+
+_sync = getattr(os, "fdatasync", os.fsync)
+
+
+class Journal:
+    """A file of whole lines that is read, and at its end grows by the lines that come.
+
+    All lines that have come are appended at once and reach the disk by one call. A last line
+    without a line break was torn by a crash: nobody was told of it, and it is cut off.
+
+    Args:
+        path: the file; begun if there is none.
+        feed: function of the journal that waits for lines and returns them; nothing at the end.
+
+    Raises:
+        OSError: the file cannot be written.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], feed: "Feed"):
+        self.path, self._feed = Path(path), feed
+        # What a feed may do while it waits; as for `Pipe`.
+        self.meanwhile: Callable[[], float | None] = lambda: None
+        # Whether to go on after lines that could not be written, which are then forgotten.
+        self.goes_on: Callable[[OSError], bool] = lambda error: False
+        self._file: Any = None
+
+    def _opened(self) -> Any:
+        if self._file is None:
+            self._file = open(self.path, "a+b", buffering=0)  # noqa: SIM115
+            self._file.truncate(_whole(self._file))
+            self._file.seek(0)
+            self._held, self._at = b"", 0
+        return self._file
+
+    def peek(self, size: int) -> bytes:
+        """Return the first bytes, without waiting for any."""
+        file = self._opened()
+        return os.pread(file.fileno(), size, 0)
+
+    def seek(self, offset: int) -> None:
+        """Go on reading at a byte."""
+        self._opened().seek(offset)
+        self._held, self._at = b"", 0
+
+    def read(self, size: int) -> bytes:
+        """Return the next bytes that are there."""
+        self._opened()
+        found = self._held[self._at : self._at + size]
+        self._at += len(found)
+        return found or self._file.read(size)
+
+    def readline(self, limit: int) -> bytes:
+        """Return the next line, or the first `limit` bytes of it; nothing at the end."""
+        file = self._opened()
+        while (end := self._held.find(b"\n", self._at, self._at + limit)) < 0:
+            if len(self._held) - self._at >= limit:
+                end = self._at + limit - 1
+                break
+            block = file.read(_BLOCK) or self._grown()
+            if not block:
+                return b""
+            self._held, self._at = self._held[self._at :] + block, 0
+        line = self._held[self._at : end + 1]
+        self._at = end + 1
+        return line
+
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
+    def _grown(self) -> bytes:
+        """Wait for lines, append them, and return them once they are on the disk.
+
+        Raises:
+            OSError: they cannot be written; the file is as before.
+        """
+        while lines := self._feed(self):
+            try:
+                return self._append(lines)
+            except OSError as error:
+                if not self.goes_on(error):
+                    raise
+        return b""
+
+    def _append(self, lines: bytes) -> bytes:
+        file = self._opened()
+        size = os.fstat(file.fileno()).st_size
+        try:
+            left = memoryview(lines)
+            while left:
+                left = left[file.write(left) :]
+            _sync(file.fileno())
+        except OSError:
+            file.truncate(size)
+            file.seek(size)
+            raise
+        return lines
+
+
+def _whole(file: Any) -> int:
+    """Return the number of bytes up to the last line break."""
+    size = os.fstat(file.fileno()).st_size
+    for end in range(size, 0, -_BLOCK):
+        begin = max(end - _BLOCK, 0)
+        if (at := os.pread(file.fileno(), end - begin, begin).rfind(b"\n")) >= 0:
+            return begin + at + 1
+    return 0
+
+
+Feed = Callable[[Journal], bytes]
+"""A function that waits for whole lines for a journal and returns them; nothing at the end."""
+
+
+class PipeFeed:
+    """Lines of standard input for a journal: all that have come, at least one.
+
+    Args:
+        has_header: whether the first line names the columns; that of a later pipe is left out.
+
+    Raises:
+        SourceError: a later pipe has another header, or a line is too long.
+    """
+
+    def __init__(self, *, has_header: bool):
+        self.pipe = Pipe()
+        self.has_header = has_header
+        self._file: Any = None
+        self._rest = b""
+
+    def lines(self, journal: Journal) -> bytes:
+        """Return the next whole lines; nothing at the end.
+
+        Args:
+            journal: the journal that they are for.
+        """
+        self.pipe.meanwhile = journal.meanwhile
+        if self._file is None:
+            self._file = open_bytes("-", self.pipe)
+            if self.has_header and (header := journal.peek(MAX_LINE).partition(b"\n")[0]):
+                self._check_header(header)
+        read = getattr(self._file, "read1", self._file.read)
+        while b"\n" not in self._rest:
+            if not (block := read(_BLOCK)):
+                found, self._rest = self._rest, b""
+                return found + b"\n" if found else b""
+            self._rest += block
+            if len(self._rest) > MAX_LINE and b"\n" not in self._rest:
+                raise SourceError(
+                    f"standard input: a line of more than {MAX_LINE} bytes; is a line break "
+                    "missing?"
+                )
+        found, _, self._rest = self._rest.rpartition(b"\n")
+        return found + b"\n"
+
+    def _check_header(self, header: bytes) -> None:
+        found = self._file.readline(MAX_LINE)
+        if found and found.strip() != header.strip():
+            raise SourceError(
+                f"standard input has the header {found[:80]!r}, and its journal {header[:80]!r}: "
+                "give the columns of the journal, or name another --journal"
+            )

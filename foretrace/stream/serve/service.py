@@ -1,0 +1,326 @@
+"""A run whose rows and labels are asked for: one thread writes, learns and answers.
+
+    requests -> checked -> written to the journal, one `fdatasync` for all that came -> learned
+             -> answered
+
+The journal is the source of the run. So a service that is started again reads what lies after its
+checkpoint, as any run on a file, and a run on the journal alone gives the same state, bit for bit.
+"""
+
+import contextlib
+import json
+import os
+import threading
+import time
+from collections import deque
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from foretrace._runs.checkpoint import read_extra, save
+from foretrace._runs.config_json import to_json
+from foretrace._runs.directory import RunError
+from foretrace._runs.files import write_atomically
+from foretrace._runs.follow import Session
+from foretrace._runs.saved import Saved
+from foretrace.stream.model.state import Mixed
+from foretrace.stream.read.journal import Journal
+from foretrace.stream.read.lines import Position, Row
+from foretrace.stream.runs.predictions import Table, forecast
+from foretrace.stream.runs.run import Learning
+from foretrace.stream.serve.desk import Checks, Desk, Request
+
+JOURNAL = "events.jsonl"
+"""The journal of a service, in its run directory."""
+
+_PAUSE = 0.2
+"""Seconds between two looks whether to stop or to save, while nothing comes."""
+
+_KEPT = 200
+"""Number of lines of the record that are kept for the page."""
+
+
+class Serving(Learning):
+    """The run behind a service.
+
+    Args:
+        session: the run that is open.
+        checkpoints: number of checkpoints that are kept.
+        freeze: whether rows are predicted and nothing is learned.
+    """
+
+    def __init__(self, session: Session, *, checkpoints: int = 1, freeze: bool = False):
+        super().__init__(session, on_prediction=self._predicted)
+        self.feed = self._next_lines
+        self.checkpoints, self.freeze = checkpoints, freeze
+        self.desk = Desk()
+        self.pending: deque[list[Request]] = deque()
+        self.records: deque[dict[str, Any]] = deque(maxlen=_KEPT)
+        self.found: dict[str, Any] = {}
+        self.saved_at = time.time()
+        self._saving: threading.Thread | None = None
+        self._ids: dict[str, list[Request]] = {}
+        self._labels: dict[str, list[Request]] = {}
+
+    def begun(self) -> None:
+        """Open the desk."""
+        super().begun()
+        self.checks = Checks(self.config, self.intake)
+        self.table = Table(self.config, self.intake.target)
+        assert isinstance(self.pipe, Journal)
+        self.pipe.goes_on = self._not_written
+        self.session.stack.callback(self._closed)
+        if self.config.waiting:
+            self.session.show.compiling()
+            self.intake.warm(self.part.state)
+
+    @property
+    def stopped(self) -> bool:
+        """Whether to stop: what is in the journal is learned and answered first."""
+        return self.session.stop.asked and not self.pending
+
+    def _next(self) -> tuple[Row, Position] | None:
+        self.session.stop.waiting = False  # the feed ends when a stop is asked for
+        return next(self.stream, None)
+
+    def _closed(self) -> None:
+        self.desk.close()
+        for request in (one for some in self.pending for one in some):
+            request.refuse(503, "the service stopped; ask again when it is back")
+
+    # What comes
+
+    def _next_lines(self, journal: Journal) -> bytes:
+        """Wait for requests, and return those that change something as lines of the journal."""
+        while not self.session.stop.asked:
+            batch = self.desk.wait(_PAUSE)
+            if not batch:
+                self.save_if_due()
+            lines = [line for one in batch if (line := self._accepted(one))]
+            self._ids, self._labels = {}, {}
+            if lines:
+                return b"".join(lines)
+        return b""
+
+    def _accepted(self, request: Request) -> bytes:
+        """Return the line of a request; nothing if it is answered, or will be with another one."""
+        try:
+            if request.look is not None:
+                request.done(request.look(self))
+            elif self.freeze:
+                self._frozen(request)
+            elif request.is_label:
+                return self._label(request)
+            else:
+                return self._row(request)
+        except Exception as error:  # of one request; the others go on
+            request.refuse(500, f"{type(error).__name__}: {error}"[:200])
+        return b""
+
+    def _row(self, request: Request) -> bytes:
+        id, room = request.id, self.intake.room
+        if id is not None and self.config.waiting:
+            if id in self._ids:
+                self._ids[id].append(request)
+                return b""
+            if id in room:
+                request.done(self._shown(request.line, self.intake.answer(self.part.state, id)))
+                return b""
+            if id in room.told:
+                request.refuse(409, f"the row of id={id!r} has its label already")
+                return b""
+            self._ids[id] = [request]
+            return self._line(request, self._ids[id])
+        return self._line(request, [request])
+
+    def _label(self, request: Request) -> bytes:
+        id, room = str(request.id), self.intake.room
+        value = request.line[str(self.config.target)]
+        before = self._labels.get(id)
+        if before is not None:
+            if before[0].line == request.line:
+                before.append(request)
+            else:
+                request.refuse(409, f"the row of id={id!r} was given another label")
+            return b""
+        if id not in self._ids:
+            try:
+                if room.find(id, self.intake.target.plain(value)) is None:
+                    request.done({"id": id})
+                    return b""
+            except ValueError as error:
+                request.refuse(409, str(error))
+                return b""
+            except KeyError as error:
+                gone = id in room.gone
+                request.refuse(410 if gone else 404, str(error.args[0]))
+                return b""
+        self._labels[id] = [request]
+        return self._line(request, self._labels[id])
+
+    def _line(self, request: Request, same: list[Request]) -> bytes:
+        self.pending.append(same)
+        return json.dumps(request.line, separators=(",", ":")).encode() + b"\n"
+
+    def _frozen(self, request: Request) -> None:
+        if request.is_label:
+            request.refuse(403, "the service was started with --freeze, and learns nothing")
+            return
+        mixed = self.intake.predict(self.part.state, dict(request.line))
+        request.done(self._shown(request.line, mixed))
+
+    # What goes back
+
+    def _learn(self) -> None:
+        self.found = {}
+        super()._learn()
+        if not self.pending:  # a line of the journal from before
+            return
+        requests = self.pending.popleft()
+        found: Any = self.found
+        if requests[0].is_label:
+            found = {"id": requests[0].id}
+            if requests[0].id not in self.intake.room.told:
+                for one in requests:
+                    one.refuse(410, f"the row of id={one.id!r} was dropped: too many rows wait")
+        for one in requests:
+            one.done(found)
+
+    def _predicted(self, found: dict[str, Any]) -> None:
+        self.found = answered(found, self.config.target, self.config.id)
+
+    def _shown(self, row: Any, mixed: Mixed) -> dict[str, Any]:
+        """Return the answer for a prediction that is no new one."""
+        output, told = np.asarray(mixed.newest), np.asarray(mixed.told)
+        found = self.table.row(self.step, row, output, told)
+        return answered(found, self.config.target, self.config.id)
+
+    def _not_written(self, error: OSError) -> bool:
+        """Refuse requests that could not be written: nothing of them is learned."""
+        while self.pending:
+            for one in self.pending.popleft():
+                one.refuse(507, f"the journal cannot be written ({error.strerror}); free its disk")
+        return True
+
+    # What is kept
+
+    def record(self, kind: str, **values: Any) -> None:
+        """Append a line to the record, if its disk has room."""
+        self.records.append({"kind": kind, "row": self.step, "time": time.time(), **values})
+        with self._told_once("the record"):
+            super().record(kind, **values)
+
+    def save(self, last: bool = False) -> None:
+        """Write a checkpoint in another thread, which takes a copy of the state with it.
+
+        A checkpoint that cannot be written is told of; the journal has all that came.
+        """
+        if self._saving is not None:
+            if self._saving.is_alive() and not last:
+                return
+            self._saving.join()
+        packed, beside, log = self.part.copy(), self.beside(), self._log.file
+        with self._told_once("the record"):
+            log.sync()
+        own = Saved(to_json(self.config), log.mark(), self.step, self.seconds, self.refused)
+        self._saved_step, self._saved_at = self.step, time.monotonic()
+        arguments = packed, vars(own) | beside, self.step, self.mixture.packing
+        self._saving = threading.Thread(target=self._save, args=arguments)
+        self._saving.start()
+        if last:
+            self._saving.join()
+
+    def _save(self, packed: Any, extra: dict[str, Any], step: int, packing: Any) -> None:
+        path = self.session.run.checkpoint
+        with self._told_once("a checkpoint"), jax.enable_x64(True):
+            save(path, packing.unpack(packed), extra=extra)
+            self.saved_at = time.time()
+            if self.checkpoints > 1:
+                keep_older(path, step, self.checkpoints)
+
+    @contextlib.contextmanager
+    def _told_once(self, what: str) -> Any:
+        try:
+            yield
+        except OSError as error:
+            self.session.show.say(f"warning: {what} could not be written: {error}")
+
+    def look(self) -> dict[str, Any]:
+        """Return what the page and the metrics show."""
+        room, counts = self.intake.room, self.intake.room.counts
+        return {
+            "rows": self.step,
+            "waiting": len(room),
+            "counts": dict(counts),
+            "saved": self.saved_at,
+            "records": list(self.records),
+        }
+
+    def forecasts(self) -> list[dict[str, Any]]:
+        """Return the next values of each member."""
+        return forecast(self.config, self.intake, self.part.state)
+
+
+def answered(found: dict[str, Any], target: Any, id: str | None) -> dict[str, Any]:
+    """Return a row of the table of predictions with the names of an answer."""
+    if target not in found:
+        return found  # a forecast of several steps
+    out = {"id": None if id is None else found.get(id), "row": found["row"], "y": found[target]}
+    if f"{target}_low" in found:
+        out |= {"low": found[f"{target}_low"], "high": found[f"{target}_high"]}
+    more = ("probability", "probabilities")
+    return out | {k: v for k, v in found.items() if k.startswith("alarm_") or k in more}
+
+
+def keep_older(path: Path, step: int, most: int) -> None:
+    """Keep a checkpoint under the number of its row, and as many older ones as wanted."""
+    folder = path.parent / "checkpoints"
+    folder.mkdir(exist_ok=True)
+    name = folder / f"{step}{path.suffix}"
+    name.unlink(missing_ok=True)
+    os.link(path, name)
+    for old in sorted(folder.glob(f"*{path.suffix}"), key=lambda one: int(one.stem))[:-most]:
+        old.unlink()
+
+
+def go_back(run: Any, row: int) -> str:
+    """Make an older checkpoint the present one; later events leave the journal.
+
+    Returns:
+        What was done.
+
+    Raises:
+        RunError: there is no such checkpoint.
+    """
+    folder = run.checkpoint.parent / "checkpoints"
+    kept = {int(one.stem): one for one in folder.glob(f"*{run.checkpoint.suffix}")}
+    if row not in kept:
+        names = ", ".join(map(str, sorted(kept))) or "none; keep some with --checkpoints"
+        raise RunError(f"back-to={row}: {run.path} has checkpoints of the rows {names}")
+    offset = Position(*read_extra(kept[row])["position"]).offset
+    journal = run.path / JOURNAL
+    data = journal.read_bytes()
+    later = run.path / f"events-after-{row}.jsonl"
+    write_atomically(later, data[offset:])
+    write_atomically(journal, data[:offset])
+    write_atomically(run.checkpoint, kept[row].read_bytes())
+    for old, one in kept.items():
+        if old > row:
+            one.unlink()
+    return f"back at row {row}; the events after it are in {later}"
+
+
+def replaced(run: Any) -> str:
+    """Put a checkpoint that cannot be read aside, so that the journal is read from its first line.
+
+    Returns:
+        What was done.
+    """
+    aside = run.path / f"before-{time.strftime('%Y%m%d-%H%M%S')}"
+    aside.mkdir()
+    for path in (run.checkpoint, run.metrics):
+        if path.exists():
+            path.rename(aside / path.name)
+    return f"checkpoint and record are in {aside}; all events of {JOURNAL} are learned again"

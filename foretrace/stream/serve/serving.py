@@ -1,0 +1,83 @@
+"""`foretrace serve`: open the run of a service, its desk and its port, and serve until asked."""
+
+import dataclasses
+import os
+from pathlib import Path
+from typing import Any
+
+from foretrace._runs.checkpoint import CheckpointError
+from foretrace._runs.directory import Run, read_config_as
+from foretrace._runs.follow import Session, follow
+from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.saved import KIND
+from foretrace.stream.serve.service import JOURNAL, Serving, go_back, replaced
+
+TOKEN = "FORETRACE_TOKEN"
+"""Variable of the environment with the token that clients must send."""
+
+
+def serve(
+    run_dir: str | os.PathLike[str],
+    config: StreamConfig | None,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8080,
+    checkpoints: int = 1,
+    freeze: bool = False,
+    back_to: int | None = None,
+) -> Any:
+    """Serve a run until Ctrl-C or SIGTERM; what came is then learned, answered and saved.
+
+    Args:
+        run_dir: the run; begun if there is none.
+        config: its configuration, without a source; None for a run that is there.
+        host: address to listen at.
+        port: port to listen at; 0 for a free one.
+        checkpoints: number of checkpoints that are kept.
+        freeze: whether rows are predicted and nothing is learned.
+        back_to: row of an older checkpoint to go on from.
+
+    Raises:
+        ValueError: the configuration does not fit, or the run is another process's.
+        ImportError: the extra `serve` is not installed.
+        OSError: the port cannot be used.
+    """
+    try:
+        from foretrace.stream.serve.app import App, start
+    except ImportError as error:
+        raise ImportError(
+            f"foretrace serve needs {error.name}: pip install 'foretrace[serve]'"
+        ) from None
+    run = Run(Path(run_dir))
+    resume = run.config.exists()
+    if resume:
+        config = read_config_as(run.path, StreamConfig)
+    elif config is None:
+        raise ValueError(f"{run.path} holds no run yet: give --like SAMPLE and --target COLUMN")
+    if back_to is not None:
+        print(go_back(run, back_to))
+
+    class Service(Serving):
+        def begun(self) -> None:
+            super().begun()
+            app = App(self, run.path.resolve().name, os.environ.get(TOKEN))
+            bound, end = start(app, host, port)
+            self.session.stack.callback(end)
+            self.session.show.say(f"serving {run.path} at http://{host}:{bound}")
+
+    def program(session: Session) -> Serving:
+        return Service(session, checkpoints=checkpoints, freeze=freeze)
+
+    try:
+        return follow(KIND, config, run.path, program, resume=resume)
+    except CheckpointError as error:
+        if not resume or not (run.path / JOURNAL).exists():
+            raise
+        print(f"{error}\n{replaced(run)}")
+        return follow(KIND, config, run.path, program, resume=True)
+
+
+def configured(run_dir: Path, config: StreamConfig) -> StreamConfig:
+    """Return the configuration of a new service, whose source is its journal."""
+    options = {f.name: getattr(config, f.name) for f in dataclasses.fields(StreamConfig)}
+    return StreamConfig(**options | {"source": str(run_dir / JOURNAL)})
