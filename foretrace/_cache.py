@@ -67,8 +67,8 @@ def processor() -> str:
 def keep_compiled() -> None:
     """Let JAX store compiled programs in the cache, for this process and for later ones.
 
-    A cache that JAX was told of stays as it is; `JAX_ENABLE_COMPILATION_CACHE=0` switches it off.
-    Without a folder to which nobody else can write, nothing is kept.
+    A cache folder that JAX already has is not changed; `JAX_ENABLE_COMPILATION_CACHE=0` switches it
+    off. Without a folder to which nobody else can write, nothing is kept.
     """
     is_off = os.environ.get("JAX_ENABLE_COMPILATION_CACHE", "1").lower() in ("0", "false", "off")
     if is_off or os.environ.get("JAX_COMPILATION_CACHE_DIR"):

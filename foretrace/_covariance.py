@@ -89,17 +89,18 @@ def reduced(
 ) -> Float[Array, "... n n"]:
     """Return `P - Y Y^T`, exactly symmetric, with its diagonal raised to absorb rounding.
 
-    Rounding changes an entry by a share of sqrt(P_ii P_jj). Without the raise it adds up over the
-    labels, and a direction that is well known ends with a negative variance.
+    Rounding changes an entry by a share of sqrt(P_ii P_jj). These errors add up label by label, and
+    could make a small variance negative; so a little is added to the diagonal.
 
     Args:
         P: covariance.
         Y: factor of the subtracted matrix; zero if nothing is known.
-        more: variance that is added to the diagonal. Default: none, and in float64 no raise either,
-            for vectors of bounded size.
-        largest: variance from which nothing is added, also one for each coefficient.
-        least: smallest variance, likewise. Only the diagonal is raised to it: a factor for row and
-            column would also multiply entries that are right.
+        more: further variance added to the diagonal. Default: none; in float64 the diagonal is then
+            not raised at all, which suffices while vectors are bounded.
+        largest: upper limit up to which variances are raised, one number or one for each
+            coefficient.
+        least: smallest variance, one number or one for each coefficient. Only the diagonal is
+            raised to it: a factor for row and column would also multiply entries that are right.
         known: whether there is a label; if not, P is returned bit for bit.
     """
     if Y.shape[-1] > _FEW:
@@ -135,15 +136,16 @@ def forgotten(
     known: Bool[Array, ""],
     more: float | None = None,
 ) -> Float[Array, "... n n"]:
-    """Return `S (P - Y Y^T) S`, S diagonal: variances may grow, but not above the largest.
+    """Return the covariance after a label, with forgetting: `S (P - Y Y^T) S`.
 
-    None falls below the largest times eps^2, from where it would round to zero and never grow.
+    S is the diagonal matrix that multiplies each variance by `growth`, up to `largest`. No variance
+    falls below `largest * eps**2`: a smaller one would round to zero and could not grow again.
 
     Args:
         P: covariance.
         Y: factor of the subtracted matrix.
-        growth: factor by which variances grow; a direction that is not excited grows no further.
-        largest: largest variance, also one for each coefficient.
+        growth: factor by which variances grow.
+        largest: upper limit of the variances, one number or one for each coefficient.
         known: whether there is a label; if not, P is returned bit for bit.
         more: variance that is added to the diagonal; see `reduced`.
     """

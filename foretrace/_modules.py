@@ -27,22 +27,22 @@ class ModuleNetwork(AbstractNetwork):
         z_1 = x,  y_l = [readouts of the cells of layer l on z_l],  z_{l+1} = [z_l, y_l]
         outputs = decoder(z_{depth+1})
 
-    The features z_{depth+1} contain the inputs themselves. Nothing mixes, scales or squashes
-    between the modules: the outputs of a module reach the decoder and the layers above unchanged.
-    It is the network for a second-order step (`ft.kalman`), with one small covariance for each
-    module, and for a head by least squares (`ft.heads.least_squares`), which replaces the decoder.
+    The features z_{depth+1} contain the inputs themselves. There is no mixing, scaling or squashing
+    between the modules: their outputs reach the decoder and the layers above unchanged. It is the
+    network for a second-order step (`ft.kalman`), with one small covariance for each module, and
+    for a head by least squares (`ft.heads.least_squares`), which replaces the decoder.
 
     Args:
         input_size: number of inputs at each step.
         output_size: number of outputs at each step.
         cells: functions `make(size, *, key)`, such as `SetReset.factory(state_size=8)`; each makes
-            one cell of a layer. Default: 16 modules that set and reset, and 8 that turn.
+            one cell of a layer. Default: 16 modules of `SetReset` and 8 of `Rotation`.
         depth: number of layers; those above the first also read the outputs of all layers below.
         key: PRNG key of the initialisation.
 
     Raises:
-        TypeError: a size that is no whole number, a cell that is not a function which makes one, or
-            not a PRNG key.
+        TypeError: a size is not a whole number, `cells` has an entry that does not make a cell, or
+            `key` is not a PRNG key.
         ValueError: sizes below one, or no cells.
 
     >>> import foretrace as ft, jax

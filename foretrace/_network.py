@@ -172,13 +172,13 @@ class Network(AbstractNetwork):
         key: PRNG key of the initialisation.
 
     Raises:
-        TypeError: a size that is no whole number, a cell that is not a function which makes one, or
-            not a PRNG key.
+        TypeError: a size is not a whole number, `cell` is not a function that makes a cell, or
+            `key` is not a PRNG key.
         ValueError: sizes below one, dropout outside `[0, 1)`, an unknown norm, a norm_eps that is
             not positive, or a cell whose output does not have `model_size` features.
 
     The blocks are stacked (every leaf has the axis D in front) and scanned, so that compile time
-    does not grow with depth; `network.block(i)` is one of them.
+    does not grow with depth; `network.block(i)` returns one block.
 
     >>> import foretrace as ft, jax
     >>> network = ft.Network(

@@ -12,23 +12,23 @@ from typing import Any, Self
 
 @dataclasses.dataclass(frozen=True)
 class Depth:
-    """Credit by multi-layer RTRL truncated at `depth` layers: errors also pass higher layers.
+    """Multi-layer RTRL truncated at `depth` layers: errors also pass the memory of higher layers.
 
     Source: Meert and Ludik, A multilayer real-time recurrent learning algorithm, 1997; Irie et al.,
         Exploring the promise and limits of real-time recurrent learning, 2024.
 
     Args:
-        depth: number of recurrent layers above a parameter through whose memory its errors travel,
-            at any distance in time; the number of layers of the network, or more, leaves nothing
-            out.
+        depth: number of higher recurrent layers through whose memory errors propagate, at any
+            distance in time. With the number of layers of the network, or more, the gradient is
+            exact.
         groups: number of parameter groups that receive this credit, counted from the input (1: the
-            encoder and the norm in front of the first recurrent layer); the others learn as without
-            it; 0 for all.
+            encoder and the norm in front of the first recurrent layer); the other groups learn as
+            without depth; 0 for all.
         modules: number of modules of each recurrent layer that carry sensitivities to the layers
             below, sampled once per sequence and weighted so that the gradient is unbiased; 0 for
             all.
         by_memory: whether modules are sampled in proportion to their time constants, instead of
-            uniformly: less noise at the same price, in a trained network with long memories.
+            uniformly: less noise at the same cost, in a trained network with long memories.
 
     Raises:
         ValueError: by_memory without modules.
@@ -73,9 +73,9 @@ class LearningRule:
             dense layer).
         inputs: derivative through the inputs of past steps of the chunk, hence through the memory
             of the layers above.
-        carried: sensitivities stand for the past before the chunk; without them the chunk starts
-            from a constant.
-        trains_cells: False closes every parameter of the recurrent layers.
+        carried: whether sensitivities represent the steps before the chunk; else the state before
+            the chunk is a constant.
+        trains_cells: False to train no parameter of the recurrent layers.
         credit: credit beyond the layer and the chunk: `Depth`, or None.
 
     Raises:
@@ -173,10 +173,10 @@ RULES = {
 def rule(text: str) -> LearningRule:
     """Return the rule that a text names, with options of its credit; `str` gives such a text.
 
-    `depth` layers of credit may be for the first `groups` groups of parameters alone, counted from
-    the input: one group is the encoder and the norm before the first recurrence. In chunks,
-    `modules` modules of each recurrence may carry it for all of them, sampled in proportion to
-    their time constants by `by_memory=True`.
+    Credit through `depth` layers can be limited to the first `groups` groups of parameters, counted
+    from the input: group one is the encoder and the norm before the first recurrence. In chunks, a
+    sample of `modules` modules of each recurrence can carry the sensitivities in place of all
+    modules; `by_memory=True` samples in proportion to time constants.
 
     Args:
         text: name of a rule in any case, alone or with options in parentheses: the fields of
@@ -219,7 +219,7 @@ def rule(text: str) -> LearningRule:
 
 
 def as_rule(given: LearningRule | str) -> LearningRule:
-    """Return the rule itself, or the one that a text names.
+    """Return a rule: the argument itself, or the rule that a text names.
 
     Raises:
         ValueError: as in `rule`.

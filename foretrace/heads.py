@@ -34,17 +34,18 @@ class LeastSquares:
         W <- W + K e
         P <- S (P - K F P) S,  S_i = min(forget^{-1/2}, sqrt(prior / P_ii))
 
-    No direction that the features leave out grows beyond the prior, so P stays bounded for any
-    number of labels. For classes the targets are one-hot minus 1/K, and the logits are the scores
-    times `sharpness`.
+    e are the errors, and S is diagonal. The variance along a direction that the features do not
+    contain never exceeds the prior, so P stays bounded for any number of labels. For classes the
+    targets are one-hot minus 1 / (number of classes), and the logits are the scores times
+    `sharpness`.
 
-    A row of huge features is given a smaller weight, 1 / (16 n eps g) for the n entries of F and
-    the precision eps of numbers, and no variance falls below eps^2 of the prior. P stays positive,
-    and every coefficient learns again as it forgets.
+    A row of huge features gets a smaller weight, 1 / (16 n eps g), for n entries of F and the
+    precision eps of numbers. No variance falls below eps^2 times the prior. So P stays positive,
+    and every coefficient can change again later.
 
     Args:
         forget: factor by which older labels lose weight with every label.
-        prior: variance of a coefficient before the first label, and the largest one after it.
+        prior: variance of a coefficient before the first label, and its upper limit later.
         sharpness: factor from scores to logits.
 
     Raises:

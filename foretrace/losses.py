@@ -15,9 +15,9 @@ from foretrace._types import Array, Float, Int
 class SoftmaxCrossEntropy:
     """The loss `-log softmax(output)[y]`, averaged over the outputs if there are several.
 
-    A label that is no class is an error where `gradient`, `alignment` and `Learner.step` can see
-    it. In a compiled program it makes loss and gradient NaN, so that a learner refuses the step and
-    counts it in `skipped`.
+    A label that is not one of the classes raises an error in `gradient`, `alignment` and
+    `Learner.step`. In a compiled program it makes loss and gradient NaN, so that a learner refuses
+    the step and counts it in `skipped`.
 
     Args:
         ignore_label: label of an output that does not count, such as -1: its loss and gradient are

@@ -43,7 +43,7 @@ def what():
 
 
 def ahead(name):
-    """Return on how many of a group of streams the default is ahead or level."""
+    """Return on how many of a group of streams the default has the best score."""
     return getattr(learners, name)().splitlines()[-1]
 
 

@@ -154,7 +154,7 @@ def readme():
     memory_axes.set_yscale("log", base=10)
     memory_axes.set(xlabel="steps of the sequence", ylabel="a training step, MiB")
     memory_axes.set_xticks(list(sizes), [f"{size // 1024} k" for size in sizes])
-    memory_axes.set(ylim=(1, 3e3), title="online: memory stays flat")
+    memory_axes.set(ylim=(1, 3e3), title="memory: flat online, and in chunks")
     for label, (record, cell, colour, height) in AGENTS.items():
         (each,) = [found["curves"] for _, found in results(record, **cell)]
         each = np.array(each[:3]).reshape(3, -1, 5).mean(axis=2)

@@ -5,8 +5,14 @@
 # guesses, and let it answer for new rows. No machine learning is needed, and no settings.
 #
 # This page writes a small table, so that it runs as it stands. Put the name of your own file in its
-# place. The lines that begin with `run(` are commands; in a terminal, leave out the `run(` and the
-# quotes.
+# place. In a terminal, with a file `pump.csv` of your own, the commands of this page are:
+#
+# ```bash
+# foretrace stream pump.csv --target fault --run-dir pump-run
+# foretrace predict pump-run pump.csv --out answers.csv
+# ```
+#
+# Below, the lines that begin with `run(` are such commands, run from Python.
 
 # %%
 import csv
@@ -59,7 +65,8 @@ run("foretrace stream pump.csv --target fault --run-dir pump-run")
 # %% [markdown]
 # The last lines are what to look at. *This run* must be better than *the last one known*
 # and *the most frequent class*; if it is not, the rows say nothing about the target, or [something
-# is wrong](../troubleshooting.md).
+# is wrong](../troubleshooting.md). The time of a row was measured here on two cores shared with much
+# other work; [How fast is it?](../streams_compared.md#how-fast-is-it) has longer runs.
 #
 # ## See when it has learned
 #

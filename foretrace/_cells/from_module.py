@@ -39,11 +39,11 @@ class FromModule(AbstractCell):
     - A parameter is *split* if along one axis (of length N, or of a multiple of N for stacked
       gates) each entry acts on one unit alone. Its sensitivity then has one element for each entry,
       as in a cell written for foretrace. For any other parameter, each unit carries a sensitivity
-      to all of it, N times as much: exact, but large.
+      to the whole parameter, N times as many elements: exact, but large.
 
-    Both are found when the cell is made, from the exact zeros of the module's derivative at three
-    random points. A module whose structure depends on where it is evaluated can be misjudged;
-    `foretrace.testing.check_cell` shows it.
+    Both properties are found when the cell is made, from the exact zeros of the module's derivative
+    at three random points. A module whose structure depends on where it is evaluated can be
+    misjudged; `foretrace.testing.check_cell` shows it.
 
     A dense module, and a module with parameters that are not split, is evaluated N times for each
     step, once for every unit's own past. For large layers, write the cell.
@@ -58,8 +58,8 @@ class FromModule(AbstractCell):
         state_dims: number of state dimensions. 1 (default) means that the state is an array (N,); a
             larger number, a tuple of such arrays, of which the first is the output. The state
             begins at zero.
-        feedforward: names of parameters that do not act on the past, or parts of names between
-            dots. Only `SPATIAL` and `TRUNCATED` use them. Default: none.
+        feedforward: parameters that do not act on the past: full names, or one part of
+            a name between dots. Only `SPATIAL` and `TRUNCATED` use them. Default: none.
 
     Raises:
         TypeError: an array in the module does not hold real floating-point numbers.
@@ -152,7 +152,7 @@ class FromModule(AbstractCell):
     def coefficients(self) -> Coefficients:
         """Return the parameters with the unit axis in front.
 
-        Split parameters stay as they are; others are copied for each unit.
+        Split parameters are unchanged; others are copied for each unit.
         """
         axes, n = dict(self.axes), self.state_size
 

@@ -15,7 +15,7 @@ class MinGRU(AbstractDiagonalCell):
         z_t = sigmoid(W_z x_t + b_z)
         h_t = (1 - z_t) * h_{t-1} + z_t * (W x_t + b)
 
-    The coefficients are the stored parameters. W_z and b_z are the recurrent ones, because they
+    The coefficients are the stored parameters. W_z and b_z count as recurrent, because they
     decide the decay. The output is the state. Kernels are sampled from N(0, 1/fan-in), and biases
     are zero.
 

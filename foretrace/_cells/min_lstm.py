@@ -16,9 +16,9 @@ class MinLSTM(AbstractDiagonalCell):
         h_t = f_t / (f_t + i_t) * h_{t-1} + i_t / (f_t + i_t) * (W x_t + b)
 
     The gates are normalised to a sum of one, computed as `sigmoid(log f - log i)`, which cannot be
-    0 / 0. The coefficients are the stored parameters. The coefficients of both gates are the
-    recurrent ones, because they decide the decay. The output is the state. Kernels are sampled from
-    N(0, 1/fan-in); biases are zero, except for the forget gate's, which begins at one.
+    0 / 0. The coefficients are the stored parameters. The coefficients of both gates count as
+    recurrent, because both gates decide the decay. The output is the state. Kernels are sampled
+    from N(0, 1/fan-in); biases are zero, except for the forget gate's, which begins at one.
 
     Args:
         input_size: number of input features, H.

@@ -48,7 +48,7 @@ def spaced_timescales(owner: str, timescales: tuple[float, float], size: int) ->
     Args:
         owner: name of the cell, for the error message.
         timescales: shortest and longest time constant, in steps.
-        size: number of time constants; a single one is the geometric mean of both.
+        size: number of time constants; a single time constant is the geometric mean of both.
 
     Raises:
         ValueError: not 0 < shortest <= longest < infinity.

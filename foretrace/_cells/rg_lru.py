@@ -22,7 +22,7 @@ class RGLRU(AbstractDiagonalCell):
         a_t = a^(8 r_t),  a = sigmoid(a_logit)    (Eq. 3)
         h_t = a_t * h_{t-1} + sqrt(1 - a_t^2) * (i_t * x_t)    (Eq. 4)
 
-    The coefficients are the stored parameters. a_logit, W_a and b_a are the recurrent ones, because
+    The coefficients are the stored parameters. a_logit, W_a and b_a count as recurrent, because
     they decide the decay. The output is the state. a^8 is sampled uniformly from [a_min, a_max],
     kernels from N(0, 1/fan-in); biases are zero. The gates are full matrices, as in the source's
     equations.

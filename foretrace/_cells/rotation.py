@@ -21,9 +21,9 @@ class Rotation(AbstractCell):
     where it is if m is near one. The arithmetic is real, and both state dimensions of a module
     depend on all of its coefficients.
 
-    At zero input a gives each module its time constant 1 / softplus(a). W_u and W_v are sampled
-    from `N(0, 1/H)`, W_a with 0.3 and W_p with 0.5 times this deviation, and p from `N(0, 0.02^2)`.
-    b_u begins at 0.3 and b_v at zero.
+    At zero input, the parameter `a` gives each module its time constant 1 / softplus(a). W_u and
+    W_v are sampled from `N(0, 1/H)`, W_a with 0.3 and W_p with 0.5 times this deviation, and p from
+    `N(0, 0.02^2)`. b_u begins at 0.3 and b_v at zero.
 
     Args:
         input_size: number of input features, H.
@@ -82,7 +82,7 @@ class Rotation(AbstractCell):
         return self.num_outputs
 
     def coefficients(self) -> Coefficients:
-        """Return the parameters; decay and angle have the recurrent ones."""
+        """Return the parameters; the coefficients of decay and angle are recurrent."""
         return Coefficients(
             {"a": self.a, "p": self.p, "W_a": self.W_a, "W_p": self.W_p},
             {"b_u": self.b_u, "b_v": self.b_v, "W_u": self.W_u, "W_v": self.W_v},

@@ -21,17 +21,17 @@ class SelectiveSSM(AbstractDiagonalCell):
 
     A module is one state element, h[d, k], so there are N = H K independent modules. Their
     coefficients are A_log[d, k], b_step[d] and W_step[d] (recurrent: they decide the decay) and
-    W_B[k] (feedforward). Parameters that several modules share are broadcast to each. All of them
-    get exact credit through time, including the projections W_step and W_B. W_C and D act on the
-    output alone and need no sensitivity. So the sensitivity has N (2 H + 2) elements. With channels
-    as modules of K state dimensions it would have N (K H + H + K + 1), because each element would
-    carry the coefficients of all K.
+    W_B[k] (feedforward). Parameters that several modules share are broadcast to each. The gradient
+    of all of them is exact through time, also of the projections W_step and W_B. W_C and D act on
+    the output alone and need no sensitivity. So the sensitivity has N (2 H + 2) elements. With
+    channels as modules of K state dimensions it would have N (K H + H + K + 1), because each
+    element would carry the coefficients of all K.
 
     This cell is larger than an LRU because of its state: per state element, the sensitivity and the
     products with the input have the same size within a factor of two. `W_step` is a full matrix
-    where Mamba's code uses a low-rank one; a factor shared by all channels would cost each module a
-    sensitivity to all of it. Mamba's short convolution and the gate around its recurrence are not
-    part of this cell.
+    where Mamba's code uses a low-rank one; with a factor shared by all channels, each module would
+    carry a sensitivity to the whole factor. Mamba's short convolution and the gate around its
+    recurrence are not part of this cell.
 
     A begins as -(k + 1) in every channel (S4D-Real), and the step sizes at zero input are
     log-uniform. Kernels are sampled from N(0, 1/fan-in), and D is one.

@@ -22,10 +22,11 @@ class SetReset(AbstractDiagonalCell):
         y_t = [c h_t, c h_t * tanh(W_o x_t + b_o)]
 
     The state lies in [-1, 1]: s sets it to 1, r resets it to -1, and without both it is kept. A
-    product of two gates opens where two conditions hold together, which one gate cannot say. The
-    second output multiplies the state by a function of the present input. At zero input b gives
+    product of two gates opens where two conditions hold together, which one gate cannot express.
+    The second output multiplies the state by a function of the present input. At zero input b gives
     each module its time constant tau = 1 / (s + r). The gain c = min(sqrt(tau), 10) is constant: it
-    makes slow modules, whose states move little at first, as visible as fast ones.
+    makes the outputs of slow modules, whose states change little at first, as large as the outputs
+    of fast modules.
 
     The coefficients are the stored parameters of the gates, all recurrent, because all of them
     decide the decay. W is sampled from N(0, 1/H), W_o from N(0, 1.5^2/H) and b_o from N(0, 1/4).

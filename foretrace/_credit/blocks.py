@@ -135,7 +135,7 @@ def advanced(
 def _block_size(parameters: Any, state: Any, carried: int, features: int) -> int:
     """Return the number of modules in a block, a divisor, so that all blocks have one shape.
 
-    Parameters and state may be their shapes.
+    `parameters` and `state` may be arrays, or only their shapes.
     """
     if jax.default_backend() != "cpu":
         return carried

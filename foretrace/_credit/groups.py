@@ -176,7 +176,12 @@ def attach_subset(h: State, e: Sensitivity, theta: Any, modules: Modules | None)
 
 
 def gather(own: list[Sensitivity], found: dict[tuple[int, int], Sensitivity]) -> DeepSensitivity:
-    """Return all sensitivities: to own coefficients, and of recurrence m to group j."""
+    """Return all sensitivities in one structure.
+
+    Args:
+        own: sensitivities of each recurrent layer to its own coefficients.
+        found: sensitivities of recurrent layer m to the parameters of group j, by (m, j).
+    """
     depth, reach = len(own), max(m - j for m, j in found)
 
     below = tuple(found[m, 0] for m in range(1, min(reach, depth) + 1))

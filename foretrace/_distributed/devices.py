@@ -33,7 +33,7 @@ class Devices:
         number: number of devices. Default: as many as divide the batch size.
 
     Raises:
-        ValueError: fewer devices than asked for, or a batch size that is no multiple of their
+        ValueError: fewer devices than asked for, or a batch size that is not a multiple of their
             number.
     """
 

@@ -1,7 +1,7 @@
 """Several processes for one run, as the scheduler of a cluster starts them.
 
-Each process runs the same command. The first one is where the others meet, and the only one that
-writes.
+Each process runs the same command. The other processes connect to the first process, and only the
+first writes.
 """
 
 import contextlib

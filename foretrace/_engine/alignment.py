@@ -22,9 +22,9 @@ class Alignment(NamedTuple):
 
     Args:
         cosine: for each parameter, by name; one number for each block, a float outside the blocks.
-        norm_ratio: norm of the gradient over the norm of BPTT's, likewise.
-        layer_cosine: (D,) of all coefficients of a recurrence together (what `cell.coefficients`
-            computes from).
+        norm_ratio: norm of the gradient over the norm of BPTT's, in the same form.
+        layer_cosine: array (D,): for each recurrent layer, the cosine over all its coefficients,
+            taken as one vector (the parameters that `cell.coefficients` reads).
         total: cosine of the whole gradient.
 
     A cosine is NaN where BPTT's gradient is exactly zero, and zero where only the rule's is.
@@ -49,8 +49,8 @@ def alignment(
 ) -> Alignment:
     """Compare a rule's gradient of whole sequences with backpropagation through time.
 
-    Norms are taken of gradients scaled by their largest entry, so that tiny gradients compare as
-    well as large ones.
+    Each gradient is divided by its largest entry before its norm is computed, so that tiny
+    gradients are compared as precisely as large ones.
 
     Args:
         network: network to differentiate.

@@ -28,11 +28,11 @@ def init_carry(
 
     Args:
         network: network that will run.
-        rule: rule it will be trained by; it decides which sensitivity is carried.
-        batch_size: number of independent streams, the second axis of every leaf; one stream without
-            it if None.
+        rule: rule of its training, which decides which sensitivity is carried.
+        batch_size: number of independent streams, the second axis of every leaf; None for one
+            stream without this axis.
         key: PRNG key of a rule that samples, split over the streams; `jax.random.key(0)` if not
-            given. Give each sequence another one.
+            given. Give each sequence another key.
 
     Raises:
         TypeError: not a network, or not a PRNG key.
@@ -76,7 +76,7 @@ def init_carry(
 
 
 def carry_size(network: AbstractNetwork, rule: LearningRule | str) -> int:
-    """Return how many real numbers one stream carries between chunks. Complex ones count as two.
+    """Return how many real numbers one stream carries between chunks; a complex one is two.
 
     Args:
         network: network, or its shapes.

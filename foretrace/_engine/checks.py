@@ -86,7 +86,7 @@ def check_labels(
     """Call the loss's method `check`, if any, on the targets that count. Traced arrays pass.
 
     Raises:
-        ValueError: the loss refuses a target, such as a label that is no class.
+        ValueError: the loss refuses a target, such as a label outside the classes.
     """
     check = getattr(loss, "check", None)
     if check is None or isinstance(ys, jax.core.Tracer) or isinstance(mask, jax.core.Tracer):

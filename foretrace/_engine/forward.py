@@ -49,7 +49,7 @@ def forward(
     Args:
         network: network to run.
         carry: states and sensitivities from before the chunk, as `init_carry` makes them for the
-            rule; None starts a sequence, with nothing attached.
+            rule; None starts a sequence, without sensitivities of an earlier past.
         xs: inputs.
         rule: learning rule or its name. It decides the carry and the derivative; the outputs do not
             depend on it. Default: BPTT, which carries states alone.
@@ -61,7 +61,7 @@ def forward(
         The outputs, and the carry after the chunk (None if not kept).
 
     Raises:
-        TypeError: inputs that are no arrays or not floating point, a reset that is not boolean, no
+        TypeError: inputs that are not floating-point arrays, a reset that is not boolean, no
             PRNG key.
         ValueError: wrong shapes, an empty chunk, NaN or infinity in xs, an unknown rule, a carry
             that does not fit, or a carry for a network that runs on whole sequences only.
@@ -100,8 +100,8 @@ def run(
 
     Args:
         network: network to run.
-        carry: states and sensitivities from before the chunk; None starts a sequence, with nothing
-            attached.
+        carry: states and sensitivities from before the chunk; None starts a sequence, without
+            sensitivities of an earlier past.
         data: inputs, resets and the key of dropout.
         rule: learning rule, which says which paths are differentiated.
         return_carry: False spares the sensitivity at the end of the chunk.

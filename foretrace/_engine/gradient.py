@@ -64,18 +64,18 @@ def gradient(
         key: PRNG key for dropout; no dropout without it.
         mean_loss: True to divide the loss of each stream by the sum of its weights, so that value
             and gradient are means over the steps that count. The gradients of the chunks of a
-            sequence then no longer add up to its own.
-        last: True for one target for each sequence, (…) or (B, …), which the output of its last
-            step that counts is compared with; on whole sequences.
+            sequence then no longer add up to the gradient of the sequence.
+        last: True for one target for each sequence, (…) or (B, …), with which the output of its
+            last step that counts is compared; on whole sequences.
 
     Returns:
         `(value, grads, carry)`; grads has the structure of the network.
 
     Raises:
-        TypeError: inputs that are no arrays or not floating point, a reset that is not boolean, no
+        TypeError: inputs that are not floating-point arrays, a reset that is not boolean, no
             loss, no PRNG key.
-        ValueError: wrong shapes, an empty chunk, NaN or infinity in xs, a label that is no class, a
-            loss that is not one number for each step, an unknown rule.
+        ValueError: wrong shapes, an empty chunk, NaN or infinity in xs, a label outside the
+            classes, a loss that is not one number for each step, an unknown rule.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp
     >>> network = ft.Network(
@@ -182,7 +182,7 @@ def advance_in_place(
         data: the chunk.
         rule: learning rule.
         accepted: whether sensitivities are to move on. It has to depend on the gradient: XLA then
-            knows that nothing reads the old ones any more. Otherwise it copies them.
+            knows that the old sensitivities are not read again. Otherwise it copies them.
     """
     after = run(network, carry, data, rule=rule, flatten_batch=True, accepted=accepted)[1]
     assert after is not None
@@ -199,7 +199,7 @@ def advance_late(
 ) -> tuple[PyTree[Array], Bool[Array, ""]]:
     """Return the sensitivities after a chunk, advanced in place, and whether they are finite.
 
-    Overwritten sensitivities cannot be restored: those that overflow begin anew at zero.
+    Overwritten sensitivities cannot be restored: sensitivities that overflow are set to zero.
 
     Args:
         network: network.

@@ -84,7 +84,7 @@ def over_layers(
     x: Float[Array, "C *B H"],
     dropout_masks: Float[Array, "D *B 2 H"] | None,
 ) -> tuple[Float[Array, "C *B H"], Carry | None]:
-    """Run all blocks, each on the outputs of the one below.
+    """Run all blocks, each on the outputs of the block below.
 
     Args:
         layer: function of one block.

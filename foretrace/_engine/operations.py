@@ -64,9 +64,9 @@ def operation_count(
 
     Real operations, a multiplication and an addition being two; of complex numbers a product is six
     and a sum is two. Matrix products and elementwise functions count, also where they are repeated
-    to save memory. Moving numbers does not count, nor do integers. Not in it are the optimiser,
-    which works once for each update on every parameter, the task's own loss (the squared error
-    stands for it) and dropout. Which scan the device takes changes it by about one in a hundred.
+    to save memory. Moving numbers does not count, nor do integers. The count leaves out dropout and
+    the optimiser, which works once for each update on every parameter, and it has the squared error
+    in place of the task's own loss. It depends on the device's scan by about 1 %.
 
     Args:
         network: network, or its shapes.

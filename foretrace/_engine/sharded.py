@@ -27,7 +27,7 @@ def evaluate_sharded(
         mesh: one-dimensional device mesh; its size divides the batch.
         network: network, replicated.
         carry: carry, sharded over its second axis, as is the carry that is returned.
-        data: chunk, sharded over its first axis, as are the outputs; its key is one, not one for
+        data: chunk, sharded over its first axis, as are the outputs; it has one key, not a key for
             each stream.
         options: rule, loss and other options of `evaluate`.
     """

@@ -36,7 +36,7 @@ class Exported(NamedTuple):
     """The files of an export.
 
     Args:
-        graph: the step, in the format that was asked for.
+        graph: the step, in the requested format.
         state: initial value of every state, by the name of its input (safetensors).
         header: names, shapes and dtypes of inputs and outputs in their order (JSON).
     """
@@ -70,8 +70,8 @@ def export(
         learning     state, x, y  -> outputs, loss, accepted, next state  parameters are states
 
     In C, parameters and optimiser are fields of a context, which the functions `NAME_init`,
-    `NAME_step`, `NAME_predict` and `NAME_reset` work on. NAME is the file's name, with `_model`
-    after it where C has this name already, as in `exp.c`.
+    `NAME_step`, `NAME_predict` and `NAME_reset` work on. NAME is the name of the file; if C already
+    uses this name, as in `exp.c`, `_model` is added.
 
     Three files are written: the graph at `path`, and beside it the initial state
     (`.state.safetensors`) and a header (`.header.json`). They hold data only; nothing is executed
@@ -85,7 +85,7 @@ def export(
             and allocate nothing.
         learn: True for the learning step of a learner, False for the inference step.
         state: state of the learner, whose parameters are exported. Default: `model.init()`.
-        target: example of one target for learn=True, of which shape and dtype count. Default: a
+        target: example of one target for learn=True; its shape and dtype are used. Default: a
             number for each output or one integer class, as the loss takes it.
 
     Returns:
@@ -159,7 +159,7 @@ def export_stream(
         path: C file.
         step: graph that learns from a row and the label that came with it.
         predict: graph that returns the prediction of a row.
-        notes: what the header file says of rows, labels and outputs.
+        notes: lines of the header file about rows, labels and outputs.
         about: the same for the header.
 
     Raises:
@@ -174,7 +174,8 @@ def _files(path: str | os.PathLike[str], format: Format) -> Exported:
     """Return the files of an export.
 
     Raises:
-        ValueError, OSError: a name or a folder that cannot be.
+        ValueError: the name of the file is not allowed.
+        OSError: the folder does not exist.
     """
     path = Path(path)
     if format == "c" and (

@@ -1,8 +1,8 @@
-"""A traced function without complex numbers and loops, as every graph format needs.
+"""Rewrite a traced function so that it has no complex numbers and no loops.
 
-The derivatives in it are those that autodiff of the cell's one step has found; here each operation
-is only written in other operations. A complex number is a pair of real ones inside, and a loop of
-known length is its steps in a row.
+Graph formats lack both. Automatic differentiation of the cell's one step was applied before; here
+each operation is only replaced by equivalent ones. A complex number becomes a pair of real numbers,
+and a loop of known length becomes its steps, one after the other.
 """
 
 import operator

@@ -115,7 +115,7 @@ def traced_graph(
     Args:
         step: function of the state and the data that returns a list of results and the next state.
         start: state to begin with.
-        prefix: what the names of the states begin with.
+        prefix: beginning of the names of the states.
         data: shape and dtype of each of the data.
         results: names of the results.
 

@@ -26,7 +26,7 @@ class Errors(NamedTuple):
 
     Args:
         mean_square: mean square of the errors of the last labels, R.
-        lagged: mean product of an error and the one before.
+        lagged: mean product of an error and the previous error.
         last: last error of each output.
         num_labels: number of labels.
     """
@@ -80,11 +80,11 @@ def variance(errors: Errors) -> Float[Array, ""]:
 def repetition(mean_square: Float[Array, "*O"], lagged: Float[Array, "*O"]) -> Float[Array, "*O"]:
     """Return `(1 + rho) / (1 - rho)`, the number of labels that equal one independent label.
 
-    rho is the correlation of an error with the one before, in [0, 0.99].
+    rho is the correlation of an error with the previous error, in [0, 0.99].
 
     Args:
         mean_square: mean square of the errors.
-        lagged: mean product of an error and the one before.
+        lagged: mean product of an error and the previous error.
     """
     rho = jnp.clip(lagged / jnp.maximum(mean_square, _SMALLEST), 0.0, _MOST_REPEATED)
     return (1 + rho) / (1 - rho)

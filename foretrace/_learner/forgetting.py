@@ -21,13 +21,14 @@ class Forgetting(UserWarning):
 
 
 class LossWatch:
-    """Means of blocks of losses, and the lowest level that was held.
+    """Means of blocks of losses, and the lowest level of the loss that was held.
+
+    A level is held once HELD means in a row lie below it. It is lost once HELD means in a row lie
+    clearly above it: by WORSE times the level, or by `least`. Single bad blocks and noise around a
+    level change nothing.
 
         held = min over time of max(the last HELD means)
-        forgotten: min(the last HELD means - 2 standard errors) > held + max(WORSE |held|, least)
-
-    So a level counts once all blocks of a long stretch were below it, and is lost once all of
-    another one are clearly above it. Single bad blocks and noise around a level change nothing.
+        lost: min(the last HELD means - 2 standard errors) > held + max(WORSE |held|, least)
 
     Args:
         least: smallest rise that counts; `LEAST` of the mean of the first block if None.

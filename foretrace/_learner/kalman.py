@@ -1,6 +1,6 @@
 """A second-order step for networks of modules: the node-decoupled extended Kalman filter.
 
-Where an Optax optimiser is given the gradient of the loss, this one is given the Jacobian of every
+An Optax optimiser gets the gradient of the loss; this optimiser gets the Jacobian of every
 prediction, under the same rule and from the same sensitivities. A node is a module, or a unit
 elsewhere (`foretrace._learner.nodes`).
 
@@ -38,10 +38,10 @@ class Kalman:
         h <- h + clip(S delta, state_correction)
 
     J_i is the Jacobian of all predictions with respect to the parameters of node i. e are the
-    errors, clipped at three roots of R, their mean square. rho is the correlation of an error with
-    the one before. g is the relative variance of the head's own prediction; it is zero for a
-    decoder, whose parameters are nodes. S is the sensitivity of the state to the parameters. All
-    nodes share the errors and A.
+    errors, clipped at three times the root of their mean square R. rho is the correlation of an
+    error with the previous error. g is the relative variance of the head's own prediction; it is
+    zero for a decoder, whose parameters are nodes. S is the sensitivity of the state to the
+    parameters. All nodes share the errors and A.
 
     The rule of the learner decides which sensitivities J contains. Under `ONLINE` they are exact in
     the top layer of independent modules, and layers below get the error of the present step. Every
@@ -55,13 +55,13 @@ class Kalman:
     for any number of labels.
 
     Args:
-        prior: variance of every parameter before the first label, and the largest one after it.
+        prior: variance of every parameter before the first label, and its upper limit later.
         process_noise: variance that is added with every label, so that learning never stops.
         measurement_noise: share of the mean square error that is taken for noise.
-        state_correction: largest change of a state by new parameters, so that the memory agrees
+        state_correction: largest change of a state by new parameters, so that the state agrees
             with them at once; None for no correction. It needs a rule that carries sensitivities.
-        autocorrelation: whether labels count less while errors repeat each other.
-        delay: number of rows by which labels are late, whose errors overlap.
+        autocorrelation: whether labels get a smaller weight while successive errors are correlated.
+        delay: number of rows by which labels are late; the errors of these rows overlap.
         warmup: number of labels before the first label that parameters learn from; until then only
             a head by least squares learns.
 
@@ -123,7 +123,7 @@ class Kalman:
             state: covariances before the step.
             jacobians: derivative of each prediction, streams times outputs, for each group of
                 nodes; zero for a stream without a label.
-            found: errors of the predictions, likewise zero.
+            found: errors of the predictions; zero for a stream without a label.
             errors: moments of all errors, this step included.
             head_variance: relative variance of the head's predictions.
             known: streams that have a label.

@@ -34,10 +34,10 @@ class Learner(Options):
     The length of what `step` is given decides how it runs: one step (real-time recurrent learning),
     a chunk, or a whole sequence. Memory does not depend on how long the stream is.
 
-    By default every call updates the parameters. Sensitivities then belong to the parameters of the
-    past and are stale, as always in real-time recurrent learning: little at small rates, much at
-    large ones (docs/streaming.md has figures). With `accumulate=True` the gradient is summed until
-    a call with `end=True`: one update for each sequence, exact (the paper's setting).
+    By default every call updates the parameters. Sensitivities then belong to earlier parameters
+    and are stale, as always in real-time recurrent learning: little at small rates, much at large
+    rates (docs/streaming.md has figures). With `accumulate=True` the gradient is summed until a
+    call with `end=True`: one update for each sequence, exact (the paper's setting).
 
     Args:
         network: network to begin with.
@@ -55,15 +55,15 @@ class Learner(Options):
             next sequence.
         whole_sequences: True if every call is a sequence of its own; nothing is carried, so the
             call costs what backpropagation through time costs.
-        mean_loss: True to divide the loss of each stream and call by the sum of its weights, so
-            that the size of an update does not depend on how many steps count.
+        mean_loss: True to divide the loss by the sum of the weights, for each stream in each call,
+            so that the size of an update does not depend on how many steps count.
         segment: number of steps of a whole sequence whose intermediate values are kept at a time;
             the others are computed again. The gradient is the same, memory hardly grows with the
             sequence, and one more forward pass is needed. None keeps all.
         train_encoder: whether the encoder and the norms in front of the recurrent layers are
             trained. Default: yes, except with updates at every call under a rule that does not
             bring them the errors of later steps, such as ONLINE, or HYBRID step by step. Training
-            them then undoes learning in long runs (docs/streaming.md).
+            them then loses accuracy in long runs (docs/streaming.md).
         mesh: one-dimensional device mesh that shares the streams of a batch; gradients are averaged
             in one exchange.
         warn: warning about parameters that can receive no gradient under the rule.
@@ -173,14 +173,14 @@ class Learner(Options):
             reset: booleans that say which steps start an episode, of the same shape.
             end: True if the sequence ends with this chunk: the next call starts from the initial
                 state, and an accumulated gradient is applied.
-            last: True for one target for each sequence, (…) or (B, …), which the output of its last
-                step that counts is compared with; for whole_sequences=True.
+            last: True for one target for each sequence, (…) or (B, …), with which the output of its
+                last step that counts is compared; for whole_sequences=True.
 
         Returns:
-            The next state and what may be looked at. If loss, gradient, update, states or
-            sensitivities are NaN or infinite, only `skipped` changes in the state, and
-            `info.accepted` is False. With end=True the sequence still ends, and its summed gradient
-            is dropped. If no step counts, neither parameters nor optimiser move.
+            The next state, and measurements. If loss, gradient, update, states or sensitivities are
+            NaN or infinite, only `skipped` changes in the state, and `info.accepted` is False. With
+            end=True the sequence still ends, and its summed gradient is dropped. If no step counts,
+            parameters and optimiser do not change.
 
         Raises:
             TypeError, ValueError: as in `gradient`, or the state of another learner. The state
@@ -199,7 +199,7 @@ class Learner(Options):
             stream: pairs (x, y) as `step` takes them, or of single rows: x (I,) with its target.
 
         Yields:
-            The state after each element and what may be looked at. Keep the last state to go on.
+            The state after each element, and measurements. Keep the last state to continue.
 
         Warns:
             Forgetting: the loss of a row has stayed clearly above a level that learning had held;
@@ -241,9 +241,9 @@ class Learner(Options):
     ) -> tuple[Float[Array, "*B C O"], LearnerState]:
         """Return the outputs for the next chunk and the state after it, without learning.
 
-        What stays as it is, such as the network, is shared by both states, not copied. If a carry
-        becomes NaN or infinite, the carry of its stream stays as it was, and `skipped` counts the
-        call.
+        Parts that do not change, such as the network, are shared by both states and not copied. If
+        a carry becomes NaN or infinite, the carry of its stream stays as it was, and `skipped`
+        counts the call.
 
         Args:
             state: state from `init` or `step`.

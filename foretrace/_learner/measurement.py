@@ -49,10 +49,10 @@ class Classes:
 
 
 def measurement_of(loss: Any) -> Numbers | Classes:
-    """Return the kind of predictions of a loss.
+    """Return what a loss predicts: numbers or classes.
 
     Raises:
-        ValueError: a loss without errors that a second-order step or least squares could take.
+        ValueError: neither `ft.kalman` nor a head by least squares works with this loss.
     """
     if loss is squared_error:
         return Numbers()

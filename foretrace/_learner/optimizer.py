@@ -161,7 +161,7 @@ def is_slow(params: AbstractNetwork, wanted: bool = True) -> PyTree[bool]:
 
     Args:
         params: network, or a gradient of it.
-        wanted: what is returned for slow parameters; its opposite for the others.
+        wanted: result for slow parameters; its opposite for the others.
     """
 
     def of_cell(cell: Any) -> PyTree[bool]:

@@ -71,7 +71,7 @@ class Packing:
         return Packed(tuple(large), tuple(vectors))
 
     def _split(self, leaves: list[Any]) -> list[list[Any]]:
-        """Return the leaves that are kept, and the ones that are joined to vectors."""
+        """Return the leaves that are kept, and the leaves that are joined to vectors."""
         pairs = [*zip(leaves, self._is_large, strict=True)]
         return [[leaf for leaf, large in pairs if large == wanted] for wanted in (True, False)]
 

@@ -71,7 +71,7 @@ def holding(
     """Return an optimiser that freezes some parameters: their gradients and updates are zero.
 
     Args:
-        optimizer: optimiser of the other parameters; held ones count for nothing in a clip by the
+        optimizer: optimiser of the other parameters; held parameters do not count in a clip by the
             global norm.
         held: function from parameters (or gradients) to a tree that is True for those to be held,
             such as `partial(under, network.in_front_of_cells)`.

@@ -47,7 +47,7 @@ def find_compiler(required: bool = True) -> list[str]:
         required: whether it is an error that there is none; the command is empty otherwise.
 
     Raises:
-        CompilerError: there is none, or `CC` is no command.
+        CompilerError: there is no C compiler, or `CC` does not name a command.
     """
     if (given := os.environ.get("CC", "")) != "":
         return _command_in(given)

@@ -36,8 +36,8 @@ class Leaf:
     Args:
         name: its name in the header of an export.
         value: its value before the first step.
-        twice: True if a step writes its next value beside it, so that a refused step leaves no
-            trace.
+        twice: True if a step stores the next value separately, so that a refused step changes
+            nothing.
     """
 
     def __init__(self, name: str, value: np.ndarray, twice: bool):
@@ -77,11 +77,11 @@ def _moved(pointer: str, offset: int) -> str:
 
 
 def first_layout(graph: Graph, accepted: int | None) -> Layout:
-    """Return the layout of a graph's step, with the states written beside their old value.
+    """Return the layout of a graph's step, with each new state stored beside the old one.
 
     Args:
         graph: traced step.
-        accepted: place among the results of the flag that a step counts; None if there is none.
+        accepted: index of the result that says whether the step is accepted; None if there is none.
     """
     jaxpr = graph.closed.jaxpr
     made, flag = _makers(jaxpr), None if accepted is None else jaxpr.outvars[accepted]
@@ -140,7 +140,7 @@ def function(part: str, graph: Graph, layout: Layout, accepted: int | None = Non
 
     Args:
         part: name of the function in C.
-        graph: traced step; its states are those of the layout.
+        graph: traced step with the states of the layout.
         layout: places of the states.
         accepted: place among the results of the flag that the step counts; None if every step
             counts.

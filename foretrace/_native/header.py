@@ -59,7 +59,7 @@ def written_header(
     """Return the header file of a program.
 
     Args:
-        name: name of the file, and what the names of its functions begin with.
+        name: name of the file, with which the names of its functions begin.
         graphs: graph of each function that has one; the first is the step.
         fields: fields of a context.
         about: lines that say what the program is.

@@ -234,7 +234,10 @@ def _constant(value: np.ndarray) -> Value:
 
 
 def _uses(jaxpr: Any) -> Counter[Any]:
-    """Return the number of uses of each variable; a view counts its readers."""
+    """Return how often each variable is read.
+
+    A read by a view or a concatenation counts as often as its result is read.
+    """
     uses: Counter[Any] = Counter(
         atom for atom in jaxpr.outvars if not isinstance(atom, core.Literal)
     )

@@ -118,7 +118,11 @@ def _rows_chosen(eqn: Any, a: Value, b: Value) -> Joined | None:
 
 
 def _runs(matrix: np.ndarray) -> list[tuple[int | None, int]] | None:
-    """Return the unit blocks of a constant matrix; None if it has other blocks."""
+    """Return the blocks of rows of a constant matrix, at most four.
+
+    A block is a shifted identity (its first column, number of rows) or zero (None, number of rows).
+    The result is None if there are other rows, or more blocks.
+    """
     ones = [np.flatnonzero(row) for row in matrix]
     if any(
         len(at) > 1 or (len(at) and row[at[0]] != 1) for at, row in zip(ones, matrix, strict=True)
@@ -137,7 +141,10 @@ def _runs(matrix: np.ndarray) -> list[tuple[int | None, int]] | None:
 
 
 def _of_parts(lowering: Lowering, eqn: Any, joined: Joined, side: int) -> Joined:
-    """Return the product with each part of a matrix that is joined along an axis of the result."""
+    """Multiply each part of a concatenated matrix, and return the products, joined.
+
+    The axis of the concatenation is one that the product keeps.
+    """
     other = lowering.read(eqn.invars[1 - side])
     pairs = [(part, other) if side == 0 else (other, part) for part in joined.parts]
     (sums, batch), shapes = (

@@ -76,7 +76,7 @@ class Native:
 
         Raises:
             TypeError, ValueError: an input or a target of another shape or type, or a label that is
-                no class; the state is unharmed.
+                not one of the classes; the state is unchanged.
         """
         _write("x", self._x, x)
         if self._y.dtype.kind == "i":
@@ -116,7 +116,7 @@ class Native:
         return self._outputs.copy()
 
     def reset(self) -> None:
-        """Begin states and sensitivities anew; parameters and optimiser stay."""
+        """Set states and sensitivities to their initial values; the parameters stay."""
         self._reset(self._step_arguments[0])
 
     def state(self) -> LearnerState:
@@ -156,7 +156,7 @@ def native(learner: Learner, state: LearnerState | None = None, *, target: Any =
     Args:
         learner: learner of one stream that updates at every step.
         state: state to begin with. Default: `learner.init()`.
-        target: example of one target, of which shape and dtype count. Default: a number for each
+        target: example of one target; its shape and dtype are used. Default: a number for each
             output or one integer class, as the loss takes it.
 
     Raises:

@@ -9,7 +9,7 @@ NAME is the name of the files. Where it means something else in C, as in `int.c`
 `int_model`.
 
 All memory is in the context: parameters, optimiser and carry, and what a step needs beside them. A
-step that learns writes the next values beside the present ones, and turns to them if it is
+learning step stores the next values separately from the present values, and uses them if it is
 accepted.
 """
 
@@ -65,7 +65,7 @@ def learning_program(
 
     Args:
         learner: learner of one stream that updates at every step.
-        name: name of its files, and what the names of its functions begin with.
+        name: name of its files, with which the names of its functions begin.
         state: state to begin with. Default: `learner.init()`.
         step: graph of its learning step.
 
@@ -94,7 +94,7 @@ def inference_program(name: str, step: Graph) -> Program:
     """Return the program of a network: `predict` and `reset`; the parameters are constants in it.
 
     Args:
-        name: name of its files, and what the names of its functions begin with.
+        name: name of its files, with which the names of its functions begin.
         step: graph of its step.
 
     Raises:
@@ -109,7 +109,7 @@ def stream_program(
     """Return the program of a stream's model: `step`, and `predict`, which changes nothing.
 
     Args:
-        name: name of its files, and what the names of its functions begin with.
+        name: name of its files, with which the names of its functions begin.
         step: graph that learns from a row and the label that came with it.
         predict: graph that returns the prediction of a row, with the same states; None for none.
         notes: lines that say what rows, labels and outputs are.

@@ -36,8 +36,8 @@ class Modules(NamedTuple):
 class Carry(NamedTuple):
     """State and sensitivity of each layer, which a stream carries from chunk to chunk.
 
-    In a batch of streams, axis B is the second of every leaf: layers are scanned, and each finds
-    its streams together.
+    In a batch of streams, axis B is the second of every leaf: layers are scanned, so the streams of
+    a layer stand together.
 
     Args:
         h: states of the recurrent layers.

@@ -53,8 +53,8 @@ class AppendedFile:
             new file.
 
     Raises:
-        FileExistsError: a new file was asked for and there is one.
-        LinkError: the file to go on with is a symbolic link.
+        FileExistsError: a new file was requested, and the file exists.
+        LinkError: the file to continue is a symbolic link.
         OSError: the file cannot be written.
     """
 

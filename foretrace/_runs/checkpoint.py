@@ -61,18 +61,18 @@ def save(path: str | os.PathLike[str], state: Any, *, extra: dict[str, Any] | No
     """Write a learner's state to a file, atomically.
 
     Args:
-        path: file to write; its folder must exist. An existing file stays as it was until the new
-            one is complete.
-        state: state from `Learner.init` or `Learner.step`. It holds all that is needed to go on
+        path: file to write; its folder must exist. An existing file is unchanged until the new file
+            is complete.
+        state: state from `Learner.init` or `Learner.step`. It holds all that is needed to continue
             exactly.
         extra: values to keep beside the state, as JSON: the position in the data, a configuration,
             …
 
     Raises:
-        TypeError: a state that is no tree of arrays, such as the learner itself; or `extra` cannot
-            be written as JSON.
+        TypeError: a state that is not a tree of arrays, such as the learner itself; or `extra`
+            cannot be written as JSON.
         OSError: the folder is missing or not writable, or the path is a folder; an existing file is
-            unharmed.
+            unchanged.
 
     >>> import foretrace as ft, jax, optax, tempfile, os
     >>> network = ft.Network(

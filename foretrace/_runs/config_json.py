@@ -33,7 +33,7 @@ _PLAIN = {
 def to_json(config: Any) -> Any:
     """Return a configuration as JSON objects with types; its `unused` settings are null.
 
-    Lists, dictionaries and tuples are copied, and what they hold is written likewise.
+    Lists, dictionaries and tuples are copied, and their items are written in the same way.
 
     >>> from foretrace.tasks.copy import Copy
     >>> to_json(Copy())

@@ -156,7 +156,7 @@ def reopen(
 
     Args:
         run: files of the run.
-        config: configuration that is asked for.
+        config: requested configuration.
         may_change: settings that may differ from the recorded ones.
         may_grow: counts that may be larger than the recorded ones; `record_config` records them.
 
@@ -186,7 +186,7 @@ def record_config(run: Run, config: Any) -> None:
     """Write a configuration into a run directory if it differs from the recorded one.
 
     Raises:
-        OSError: the file cannot be written; the old one is unharmed.
+        OSError: the file cannot be written; the old file is unchanged.
     """
     data = _read(run)
     if data["config"] != (new := to_json(config)):

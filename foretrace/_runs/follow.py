@@ -85,14 +85,14 @@ class Session(NamedTuple):
     """A run that is open.
 
     Args:
-        config: configuration that is asked for.
+        config: requested configuration.
         before: configuration in the directory; for a new run, the requested one.
         run: files of the run.
-        resumed: whether the run goes on, rather than being new.
+        resumed: whether the run is resumed, rather than new.
         writes: whether this process writes; of several that share a run, one does.
         stop: stop request.
         show: progress bar.
-        stack: what is closed at the end of the run.
+        stack: resources that are closed at the end of the run.
     """
 
     config: Any
@@ -106,7 +106,7 @@ class Session(NamedTuple):
 
 
 class Program(Generic[State]):
-    """Work of one kind of run. Between two blocks, `state` is the one after `step` steps.
+    """Work of one kind of run. Between two blocks, `state` is the state after `step` steps.
 
     `refused` is the number of steps in a row that were refused, where the program counts them.
 
@@ -174,7 +174,7 @@ class Program(Generic[State]):
     def result(self) -> dict[str, Any] | None:
         """Return the scores of the last step; None if a stop request came first.
 
-        What is learned here is in no checkpoint: a run that goes on does not know of it.
+        What is learned here is in no checkpoint: a run that is resumed does not have it.
         """
         raise NotImplementedError
 
@@ -220,7 +220,7 @@ class Program(Generic[State]):
         """Write a checkpoint.
 
         Raises:
-            OSError: it cannot be written; the old one is unharmed.
+            OSError: it cannot be written; the old file is unchanged.
         """
         state, beside = self.kept(last)
         if self.session.writes:

@@ -19,12 +19,14 @@ _GROWTH = 1024.0
 
 
 def many(left: Callable[[], Sequence[Job]], attempt: Callable[[Job], Any], stop: Stop) -> None:
-    """Attempt runs, also abandoned ones of other processes, until none is left or a stop.
+    """Try the unfinished runs until all have a result or a stop is requested.
+
+    Runs that other processes abandoned are also tried.
 
     Args:
-        left: function that returns the runs without a result, as far as they are known by now.
-        attempt: function that runs one. It raises `LockedError` or `TakenError` if another process
-            has it.
+        left: function that returns the runs that have no result yet.
+        attempt: function that runs a job. It raises `LockedError` or `TakenError` if another
+            process has the job.
         stop: stop request.
     """
     before = resident_mib()

@@ -28,8 +28,8 @@ class MetricsLog:
             which way the file is another one.
 
     Raises:
-        FileExistsError: a new file was asked for and there is one.
-        MetricsError: the file to go on with is not such a record.
+        FileExistsError: a new file was requested, and the file exists.
+        MetricsError: the file to continue is not such a record.
         OSError: the file cannot be written.
 
     >>> import tempfile, os

@@ -1,4 +1,4 @@
-"""Saved values of a run beside its state, and its records."""
+"""Contents of a checkpoint besides the state, and how they are read with the run's records."""
 
 import dataclasses
 import os

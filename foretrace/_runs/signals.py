@@ -6,7 +6,7 @@ from types import FrameType
 from typing import Any, ClassVar, Self
 
 STOPPED = 130
-"""Exit code of a run that Ctrl-C, SIGTERM or SIGHUP stopped, as that of any program on Ctrl-C."""
+"""Exit code of a run that Ctrl-C, SIGTERM or SIGHUP stopped: the code of any program on Ctrl-C."""
 
 _STOPPING, _RAISING = (
     [getattr(signal, name) for name in names.split() if hasattr(signal, name)]
@@ -42,7 +42,8 @@ class Stop(_Handlers):
     A SIGHUP that is ignored, as under nohup, stays ignored.
 
     While `waiting` is true, the first signal also raises `Interrupted`, because the data may never
-    come. Instances inside one another share a request, also one that came before the inner one.
+    come. Instances inside one another share a request, also a request that came before the inner
+    instance.
     """
 
     _active: ClassVar[list["Stop"]] = []

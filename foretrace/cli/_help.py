@@ -128,6 +128,6 @@ def _option(names: str, said: str, width: int) -> tuple[str, str]:
 
 
 def _plain(values: str) -> str:
-    """Return what an option takes, without the None of one that is not given."""
+    """Return the text of an option's values, without `None`, which stands for "not given"."""
     values = re.sub(r"\{None\}\||(?<=\{)None,", "", values)
     return re.sub(r"\[+(\w+) \[\1 \.\.\.\]+", r"\1 ...", values)

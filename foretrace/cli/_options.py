@@ -60,7 +60,7 @@ class Sweep:
     then holds for all trials. With several seeds, such as --grid seed=0,1,2, the table has the mean
     over them. Each trial is a run directory that `foretrace report` reads. A process that resumes a
     sweep joins it, also from another machine with the same folder. If a process is killed, another
-    one continues its trial from the checkpoint. Train and rl may be left out before a task.
+    process continues its trial from the checkpoint. Train and rl may be left out before a task.
 
     Args:
         config: configuration of the trials, and the searched options.
@@ -233,7 +233,7 @@ class Align:
 
 @dataclasses.dataclass(frozen=True)
 class Reproduce:
-    """Run an experiment of the paper beside its numbers; stop it at any time, and begin it again.
+    """Run an experiment of the paper; stop it at any time, and begin it again.
 
     Runs that are recorded in the folder are not repeated. `timeout 9m foretrace reproduce …` stops
     after nine minutes.
@@ -294,8 +294,8 @@ class Export:
     """Write a run's network as a graph that runs without Python, with initial state and header.
 
     Args:
-        run_dir: run directory of `foretrace train`, `rl` or `stream`. A run of `stream` becomes a
-            C program that takes raw numbers and goes on learning.
+        run_dir: run directory of `foretrace train`, `rl` or `stream`. A run of `stream` becomes a C
+            program that takes raw numbers and continues to learn.
         out: file of the graph; the state (.state.safetensors) and the header (.header.json) are
             written beside it.
         format: format of the graph; onnx needs the extra `export`.

@@ -39,7 +39,7 @@ class OptimizerConfig:
         warmup_steps: number of steps over which the learning rate rises to its largest value.
         recurrent_factor: learning rate of the recurrent parameters (LRU: nu_log, theta_log,
             gamma_log), relative to the rate of the others.
-        weight_decay: weight decay of all parameters but the recurrent ones.
+        weight_decay: weight decay of all parameters except the recurrent ones.
         clip: largest global norm of a gradient; None for no clipping.
     """
 

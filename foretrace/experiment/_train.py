@@ -98,11 +98,11 @@ def train(
 
     On the same machine with the same packages, a resumed run ends with the same parameters and the
     same record, bit for bit, as a run that never stopped. Only `seconds` in the record differs. On
-    another number of devices or processes it ends with the same but for rounding.
+    another number of devices or processes it ends with the same, up to rounding.
 
     A run may be resumed with more steps than before. With a constant learning rate it then ends as
-    if it had had them from the beginning. A rate that falls to zero at the last step rises again,
-    since the last step is another one.
+    if it had had these steps from the beginning. A rate that falls to zero at the last step rises
+    again, because the last step is now later.
 
     In several processes (`jax.distributed`) every process calls this in the same way; the first one
     writes.
@@ -119,8 +119,8 @@ def train(
         ValueError: a configuration that makes no network, devices that cannot share the batch, or
             (`RunError`) a directory that cannot be used: nothing is written then.
         LockedError: another process trains there.
-        CheckpointError: the checkpoint to go on from is damaged.
-        DivergenceError: nothing but NaN or infinity for a while.
+        CheckpointError: the checkpoint to continue from is damaged.
+        DivergenceError: loss or gradient stayed NaN or infinite for a while.
         OSError: a file could not be written in the middle of the run.
     """
     hardware = _devices(config.batch_size, devices)

@@ -37,7 +37,7 @@ class Entry:
     Args:
         row: row of the table, or what distinguishes the curve.
         column: column of the table, or panel of the figure.
-        config: configuration of the runs, but for seed and learning rate.
+        config: configuration of the runs, without seed and learning rate.
         published: number in the paper; None where it has none.
         rates: learning rates to choose from.
         note: remark for the table, such as "corrected".
@@ -52,7 +52,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """Row and column."""
+        """Name of the entry: its row and its column in the table."""
         return f"{self.row}, {self.column}"
 
 
@@ -86,7 +86,7 @@ class Experiment:
         return "accuracy" if self.metric == "accuracy" else "loss"
 
     def chosen(self, only: Sequence[str]) -> list[Entry]:
-        """Return the entries whose names contain one of some texts; all entries without a text.
+        """Return the entries whose names contain one of the texts; all entries if there is no text.
 
         Raises:
             ValueError: there is none.

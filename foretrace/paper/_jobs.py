@@ -64,7 +64,7 @@ def identity_in(experiment: Experiment, job: Job) -> tuple:
 
 
 def left(experiment: Experiment, entry: Entry, records: Sequence[dict[str, Any]]) -> list[Job]:
-    """Return the next runs of an entry: the ones without a record.
+    """Return the next runs of an entry: the runs without a record.
 
     The reported runs come when the search is complete.
     """

@@ -24,7 +24,7 @@ def read_records(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Return the records of finished runs in a folder; none if there is no file.
 
     Raises:
-        MetricsError: the file holds something else.
+        MetricsError: the file holds other lines than runs.
     """
     path = Path(folder) / RECORDS_FILE
     return [r for r in read_metrics(path) if r["kind"] == "run"] if path.exists() else []
@@ -35,7 +35,7 @@ def append_record(folder: str | os.PathLike[str], record: dict[str, Any]) -> Non
 
     Raises:
         OSError: the file cannot be written.
-        MetricsError: it holds something else.
+        MetricsError: the file holds other lines than runs.
     """
     with MetricsLog(Path(folder) / RECORDS_FILE, resume_at=sys.maxsize) as log:
         log.write("run", **record)

@@ -4,7 +4,7 @@
 
 A folder of an experiment holds `records.jsonl` (one line for each finished run), and in `runs/` the
 run directory of each, as of `foretrace train`. Stopped at any moment, by a signal or a power cut,
-it goes on from the last checkpoint and ends with the same records.
+it continues from the last checkpoint and ends with the same records.
 """
 
 import dataclasses
@@ -91,10 +91,10 @@ def run(
         The runs that come next; none if the experiment is complete.
 
     Raises:
-        RunError: the folder cannot be written, is that of another experiment, or holds a run
+        RunError: the folder cannot be written, belongs to another experiment, or holds a run
             directory that cannot be used.
         DataError: data are missing.
-        CheckpointError: the checkpoint to go on from is damaged.
+        CheckpointError: the checkpoint to continue from is damaged.
         ValueError: no entry is chosen, or (`LockedError`) another process is at work there.
     """
     folder, experiment = Path(folder), config.planned()

@@ -50,7 +50,7 @@ SCALES = sizes((0, 1), CPU, tuple(2**i * 1e-3 for i in range(6)))
 
 
 def experiment(name: str, scale: Scale) -> Experiment:
-    """Return Table 1: the paper's 16 cells, and for the LRU HYBRID and credit in depth."""
+    """Return Table 1: the paper's 16 cells, and for the LRU also HYBRID and credit depth."""
     size = SCALES[scale]
     entries = []
     for column, network in NETWORKS.items():

@@ -29,7 +29,7 @@ class Size(NamedTuple):
         batch: number of sequences of a batch.
         warmup: number of epochs of warm-up.
         network: depth, number of modules and number of features of the network.
-        tested: number of test sequences; None for that of the scale.
+        tested: number of test sequences; None for the number of the scale.
     """
 
     task: Any

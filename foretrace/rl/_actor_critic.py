@@ -64,7 +64,7 @@ class ActorCritic(Method):
             )
 
     def action_count(self, outputs: int) -> int | None:
-        """Return the number of actions; None for continuous ones."""
+        """Return the number of actions; None for continuous actions."""
         return outputs - 1 if self.action_size is None else None
 
     def noise(

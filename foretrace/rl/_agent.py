@@ -42,8 +42,9 @@ class Agent(Options):
 
     A step is one compiled call. It runs the network for the value of the new observation, updates,
     and runs and differentiates the network again with the new parameters. Gradients in the trace
-    belong to the parameters of their time, and sensitivities in the carry are as stale as in any
-    real-time recurrent learning; both are exact if the parameters stay as they are.
+    and sensitivities in the carry belong to the parameters with which they were computed, so they
+    are stale after an update, as in any real-time recurrent learning. They are exact while the
+    parameters do not change.
 
     Args:
         network: network to begin with.
@@ -59,7 +60,8 @@ class Agent(Options):
         normalize_observations: True to subtract the running mean of observations and divide by
             their deviation.
         scale_rewards: True to divide rewards by the running deviation of their discounted sum.
-        batch_size: number of environments side by side; None for one without a batch axis.
+        batch_size: number of environments side by side; None for one environment without a batch
+            axis.
 
     Raises:
         TypeError: a network, a method or an optimiser of another type.
@@ -140,7 +142,7 @@ class Agent(Options):
     def step(
         self, state: AgentState, transition: Transition
     ) -> tuple[Array, AgentState, AgentInfo]:
-        """Learn from the last action's outcome, and choose the next one; one compiled call.
+        """Learn from the outcome of the last action, and choose the next action; one compiled call.
 
         Args:
             state: state from `init` or `step`; it is not changed.
@@ -150,17 +152,17 @@ class Agent(Options):
             The action of each environment, the next state, and information about the update.
 
             Inside a compiled program nothing can be raised. There, a step whose observation, error
-            or update is NaN or infinite is refused: the state is the previous one but for `skipped`
-            and the ends of episodes. Its next observation is missing, so the step before it is not
-            learned from within an episode. The action that is taken instead belongs to no
-            observation, so that its reward is left out. A reward that is not finite is also left
-            out.
+            or update is NaN or infinite is refused: the state is the previous state, except for
+            `skipped` and the ends of episodes. Within an episode, the step before a refused step is
+            not learned from, because its next observation is missing. The action that is taken
+            instead belongs to no observation, so that its reward is left out. A reward that is not
+            finite is also left out.
 
         Raises:
             TypeError: not a state of this agent, not a `Transition`, or flags that are not boolean.
             ValueError: another shape, an observation or reward that is NaN or infinite, a discount
                 outside [0, 1], no reward, or a truncated episode without its last observation; the
-                state is unharmed.
+                state is unchanged.
         """
         self._check_state(state)
         given = check_transition(transition, self._front, self.network.input_size, self._dtype)
@@ -178,16 +180,17 @@ class Agent(Options):
     ) -> Episodes:
         """Act in new episodes without learning; compiled once for each environment.
 
-        The moments of observations stay as they are. A batch of environments shares the episodes
-        evenly, and each environment plays its first ones to their end, however long they are.
+        The moments of observations do not change. A batch of environments shares the episodes
+        evenly, and each environment plays its first episodes to their end, however long they are.
 
         Args:
             state: state from `init` or `step`; it is not changed.
             environment: `Environment`, or an environment of gymnasium or its id.
             episodes: number of episodes.
-            greedy: True for the action that seems best: the most probable one, the mean of a
-                Gaussian, the one of the largest value. False for actions as in learning: a sample
-                of the policy, or a random one with the present probability. Default: True.
+            greedy: True for the action that seems best: the most probable action, the mean of a
+                Gaussian, or the action of the largest value. False for actions as in learning: a
+                sample of the policy, or a random action with the present probability. Default:
+                True.
             key: PRNG key of the environments and the actions. Default: `jax.random.key(0)`.
             most_steps: largest number of steps of each environment. Default: 10,000 for each of its
                 episodes.

@@ -43,7 +43,7 @@ def check_ranges(owner: object, form: str = "") -> None:
     None as the default has no range.
 
     Raises:
-        TypeError: an option that is no number.
+        TypeError: an option is not a number.
         ValueError: an option out of its range.
     """
     form = form or f"{type(owner).__name__}({{}})"
@@ -127,7 +127,7 @@ def check_array(
     high: float = np.inf,
     finite: bool = True,
 ) -> Any:
-    """Return finite numbers, or booleans, as an array. A single one is repeated.
+    """Return finite numbers, or booleans, as an array. A single value is repeated.
 
     The numbers of traced arrays are not looked at, nor are those that need not be finite.
 

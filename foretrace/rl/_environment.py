@@ -53,7 +53,7 @@ class Environment(Protocol):
 
     @property
     def action_count(self) -> int | None:
-        """Number of actions: 1 if there is only a prediction, None for continuous ones."""
+        """Number of actions: 1 if there is only a prediction, None for continuous actions."""
 
     @property
     def truncates(self) -> bool:
@@ -115,7 +115,7 @@ def _in_python(environment: Environment) -> bool:
 def check_environment(environment: Environment) -> None:
     """Check by tracing that an environment has the interface of `Environment`.
 
-    What its numbers are is not checked here: a run refuses and counts steps whose reward or
+    The values themselves are not checked: a run refuses and counts steps whose reward or
     observation is not finite.
 
     Raises:

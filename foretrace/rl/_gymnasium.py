@@ -96,7 +96,7 @@ class Gymnasium(AbstractGymnasium):
 
 
 class Wrapped(AbstractGymnasium):
-    """An existing environment of gymnasium. Further ones of a batch are deep copies.
+    """An existing environment of gymnasium. Further environments of a batch are deep copies.
 
     Args:
         environment: environment of gymnasium.

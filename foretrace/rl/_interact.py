@@ -16,7 +16,7 @@ class Interaction(NamedTuple):
     """Result of a step in an environment of gymnasium.
 
     Args:
-        state: state of the agent, which has learned from the step; keep the last one to go on.
+        state: state of the agent, which has learned from the step; keep the last state to continue.
         info: information about this update.
         reward: reward of the step.
         total: sum of the rewards of the episode if the step has ended it; None within an episode.
@@ -49,7 +49,7 @@ def interact(
         TypeError: flags of an end that are not boolean.
         ValueError: spaces that do not fit the agent, an observation or reward that is NaN,
             infinite, not real or of another shape than before, or an environment with another
-            interface. The last state is unharmed.
+            interface. The last state is unchanged.
     """
     if agent.batch_size is not None:
         raise ValueError(

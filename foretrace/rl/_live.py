@@ -24,7 +24,7 @@ MOST_LIVE = 256
 class _Episode(NamedTuple):
     """An environment within an episode, and the actions so far.
 
-    They are bytes, because they are compared with those of the program at every step.
+    They are bytes, because they are compared with the program's at every step.
     """
 
     environment: Any
@@ -154,7 +154,7 @@ class Spaces(NamedTuple):
 
     Args:
         observation_size: number of elements of a flattened observation.
-        action_count: number of actions; None for continuous ones.
+        action_count: number of actions; None for continuous actions.
         bounds: least and largest action, element by element; None for discrete actions.
     """
 
@@ -186,7 +186,7 @@ def spaces_of(seen: Any, taken: Any) -> Spaces:
 
 
 class SpacedTask(Task):
-    """A task whose sizes are those of its spaces."""
+    """A task with the sizes of its spaces."""
 
     @property
     def _spaces(self) -> Spaces:
@@ -199,7 +199,7 @@ class SpacedTask(Task):
 
     @property
     def action_count(self) -> int | None:
-        """Number of actions; None for continuous ones."""
+        """Number of actions; None for continuous actions."""
         return self._spaces.action_count
 
     @property

@@ -16,15 +16,15 @@ class Masked:
 
         observation <- its elements whose positions are not in `hide`, in their order
 
-    The state and all else, such as `value`, is that of the wrapped environment.
+    The state and everything else, such as `value`, come from the wrapped environment.
 
     Args:
         environment: environment that is wrapped.
         hide: positions of the hidden elements, from 0.
 
     Raises:
-        ValueError: a position that is no integer, that the observation does not have, or that comes
-            twice; or all elements are hidden.
+        ValueError: a position is not an integer, not an element of the observation, or given twice;
+            or all elements are hidden.
 
     >>> from foretrace import rl
     >>> import jax

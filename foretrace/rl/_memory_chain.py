@@ -20,14 +20,14 @@ class MemoryChainState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class MemoryChain(Task):
-    """Remember a cue over silent steps, and answer with it: reward 1 if right, -1 if wrong.
+    """Remember a cue over steps without input, and answer with it: reward 1 if right, else -1.
 
         step          observation          effect of the action
         0             (1, 0) or (-1, 0)    none
         1 …           (0, 0)               none
         length        (0, 1)               the end: action 1 is right after the cue 1, 0 after -1
 
-    The credit is one of memory alone: the reward follows the answer at once.
+    The reward follows the answer at once, so the only difficulty is to remember the cue.
 
     Args:
         length: number of steps from the cue to the question.

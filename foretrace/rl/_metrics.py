@@ -39,7 +39,7 @@ SHARES = dict.fromkeys(("episodes", "refused", *MONITORS)) | {
     "return": "episodes",
     "error": "known",
 }
-"""Sums that a number is divided by where it is not that of the steps; None for no division."""
+"""Sum by which a number is divided, if not the number of steps; None for no division."""
 
 TITLES = SUMS | MONITORS
 """What the names in the record mean."""

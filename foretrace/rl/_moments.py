@@ -90,7 +90,7 @@ class RewardScale(NamedTuple):
     def scaled(self, outcome: Outcome, discount: float) -> tuple["RewardScale", Outcome]:
         """Return the scale with one more reward of each stream, and the reward in its units.
 
-        A sum begins anew with an episode.
+        A sum starts again at zero with an episode.
         """
         total = discount * self.total + outcome.reward
         more = RewardScale(total, self.moments.including(total))

@@ -18,7 +18,7 @@ class QLearning(Method):
         Q(lambda)        delta = reward + discount * max_a q(s', a) - q(s, a)
         SARSA(lambda)    delta = reward + discount * q(s', a') - q(s, a) with the next action a'
 
-    An exploring action ends the trace of Q(lambda). The action a' of SARSA is the one before the
+    An exploring action ends the trace of Q(lambda). The action a' of SARSA is chosen before the
     update; if the update makes another action the best, the agent takes that action. At the last
     observation of a truncated episode a' is drawn in the same way, though it is not taken. The
     network has one output for each action.
@@ -83,7 +83,7 @@ class QLearning(Method):
         return output[self.action(output, noise)]
 
     def next_value(self, output: Float[Array, "O"], noise: Float[Array, "2"]) -> Float[Array, ""]:
-        """Return the value of the action for SARSA(lambda), of the best one for Q(lambda)."""
+        """Return the value of the next action for SARSA(lambda), of the best one for Q(lambda)."""
         return self.value(output, noise) if self.on_policy else output.max()
 
     def cuts_trace(self, output: Float[Array, "O"], noise: Float[Array, "2"]) -> Bool[Array, ""]:

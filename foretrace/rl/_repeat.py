@@ -54,7 +54,7 @@ class _Deck(Task):
     def _asked(self, step: Int[Array, ""]) -> tuple[Int[Array, ""], int]:
         """Return the place of the card to name, and the number of steps with a question.
 
-        The place is negative where no card is asked for.
+        The place is negative if no card has to be named.
         """
         raise NotImplementedError
 
@@ -103,7 +103,7 @@ class RepeatPrevious(_Deck):
 
     Args:
         decks: number of decks of 52 cards.
-        back: number of steps from the card that is asked for to the present one. POPGym counts the
+        back: number of steps from the card to be named to the present card. POPGym counts the
             present card too: its k is one more. Its RepeatPreviousEasy, Medium and Hard have (1, 2,
             3) decks and (3, 31, 63) steps back.
 

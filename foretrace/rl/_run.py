@@ -41,7 +41,7 @@ def train(
 
     On the same machine with the same packages, a resumed run ends with the same state and the same
     record, bit for bit, as a run that never stopped. Only `seconds` in the record differs. A run
-    that is resumed with more steps ends as if it had had them from the beginning.
+    that is resumed with more steps ends as if it had had these steps from the beginning.
 
     Args:
         config: configuration of the run.

@@ -44,7 +44,7 @@ class AgentState(NamedTuple):
             of the decoder alone.
         entropy_grads: gradient of the entropy of the last policy; None without an entropy bonus.
         value: value of the last observation, or of the last action.
-        outcome: end of an episode that a refused step has left to be learned from.
+        outcome: end of an episode at a refused step, from which the next accepted step learns.
         awaited: whether the last action was chosen for an observation, so that its outcome counts.
         observations: moments of the observations; None if they are not normalised.
         rewards: scale of the rewards; None if they are not scaled.

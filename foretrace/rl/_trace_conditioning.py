@@ -19,7 +19,7 @@ class TraceConditioning(Task):
         reward      = event, the cumulant that is predicted
 
     Between an event and the next stimulus lies a random number of steps, uniform in [pause, 2
-    pause]. Nothing marks the interval: what tells when the event comes is the memory of the
+    pause]. Nothing marks the interval, so the event can be predicted only from the memory of the
     stimulus. The stream has no episodes.
 
     Args:
@@ -90,7 +90,7 @@ class TraceConditioning(Task):
         return float(jnp.var(jnp.stack([self.value(jnp.array(s), discount)[0] for s in steps])))
 
     def _drawn(self, key: PRNGKeyArray) -> Int[Array, ""]:
-        """Draw the number of steps from the one after an event to the next event."""
+        """Draw the number of steps from the step after an event to the next event."""
         pause = jax.random.randint(key, (), self.least_pause, 2 * self.least_pause + 1, jnp.int32)
         return pause - 1 + self.interval
 

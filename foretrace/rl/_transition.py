@@ -14,12 +14,12 @@ from foretrace.rl._checks import check_array
 class Transition(NamedTuple):
     """The next observation, and the last action's outcome.
 
-    Numbers and flags have the shape () for one environment and (B,) for a batch; a single one
-    stands for all.
+    Numbers and flags have the shape () for one environment and (B,) for a batch; a single value
+    stands for all environments.
 
     Args:
-        observation: observation to act on, (I,) or (B, I); the first one of the next episode after
-            an end.
+        observation: observation to act on, (I,) or (B, I); after the end of an episode, the first
+            observation of the next.
         reward: reward of the last action, or the cumulant that is predicted. It may be left out
             only if `first` is True.
         terminated: whether the episode has ended in a state of value zero.
@@ -64,7 +64,7 @@ class Outcome(NamedTuple):
         reward: reward, before any scaling.
         discount: discount of the value of the state that follows; 0 after a termination.
         final: the last observation of a truncated episode.
-        truncated: whether it stands for the next observation.
+        truncated: whether `final` replaces the next observation.
         done: whether an episode has ended, so that the next observation begins another.
         known: whether there is an outcome to learn from.
     """

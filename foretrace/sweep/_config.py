@@ -18,19 +18,19 @@ class Sweep:
     """Many runs that differ in some options.
 
     Args:
-        config: configuration of the trials, but for the options that are searched.
+        config: configuration of the trials, without the options that are searched.
         grid: option and its values, such as optimizer.learning-rate=1e-3,2e-3. Give it again for
             more options: every combination is a trial.
         search: option and a range LOW:HIGH or log:LOW:HIGH, or values. Give it again for more
             options: the next trial depends on the scores so far (TPE).
         trials: number of trials of a search. Default: 20.
         score: score by which trials are compared. Of train, on validation sequences at the last
-            step: loss, accuracy, or sequences, the share of whole ones. Of rl: return, reward or
+            step: loss, accuracy, or sequences (share of whole sequences). Of rl: return, reward or
             error. Of stream: accuracy, log_loss, calibration_error, mae or rmse. Default: loss;
             error of a prediction, else return; accuracy of a class, mae of a number.
 
     Raises:
-        ValueError: an option or value that there is not.
+        ValueError: an option or a value that does not exist.
 
     >>> Sweep(grid=("optimizer.learning-rate=1e-3,2e-3", "rule=online,bptt")).planned
     4
@@ -78,7 +78,7 @@ class Sweep:
         """Name of the score by which trials are compared.
 
         Raises:
-            ValueError: neither it nor the kind of the target is named.
+            ValueError: neither the score nor the kind of the target is named.
         """
         if (found := self.score or KINDS[type(self.config)].default(self.config)) is None:
             raise ValueError("a target of unknown kind: name it by --task, or a score by --score")

@@ -25,10 +25,10 @@ class Swept(NamedTuple):
     """A command whose runs are compared.
 
     Args:
-        scores: scores of a run; 1 where a smaller one is better, else -1.
+        scores: scores of a run; 1 where a smaller score is better, else -1.
         default: function of a configuration: the score that counts if none is named, or None.
-        check: function of a configuration; it raises ValueError for one that cannot run, and
-            computes nothing.
+        check: function of a configuration; it raises ValueError for a configuration that cannot
+            run, and computes nothing.
         run: function that begins or resumes a run.
     """
 

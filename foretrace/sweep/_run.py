@@ -52,10 +52,10 @@ def run(
     resume: bool = False,
     show_progress: bool = True,
 ) -> "optuna.Study":
-    """Run the trials of a sweep to the last, or to Ctrl-C or SIGTERM; `resume` goes on from there.
+    """Run the trials of a sweep until all are done, Ctrl-C or SIGTERM; `resume` continues.
 
-    A trial that fails does not end the others. The trial of a process that is killed goes on in
-    another one. The study is Optuna's journal in the folder, or in the database whose address, as
+    A trial that fails does not end the others. If a process is killed, another process continues
+    its trial. The study is Optuna's journal in the folder, or in the database whose address, as
     Optuna takes it, the variable FORETRACE_SWEEP_STORAGE of the environment holds.
 
     Args:
@@ -109,7 +109,7 @@ def study(folder: str | os.PathLike[str], *, begin: bool = False) -> "optuna.Stu
 
     Args:
         folder: directory of the sweep.
-        begin: begin the study if there is none yet; else nothing is written.
+        begin: whether to begin a study if the folder has none; else nothing is written.
 
     Raises:
         ValueError: no Optuna, a damaged journal, or no such database.
@@ -171,7 +171,7 @@ def unfinished(trials: "optuna.Study", sweep: Sweep) -> list[int]:
 
 
 def work(trials: "optuna.Study", folder: Path, say: bool = True, show: bool = False) -> None:
-    """Run trials, also abandoned ones of other processes, until all are done or Ctrl-C.
+    """Run trials until all are done or Ctrl-C, also trials that other processes abandoned.
 
     Args:
         trials: study of the sweep.

@@ -64,7 +64,7 @@ class Source:
         Args:
             split: a key of `contents`.
             root: the data directory.
-            verify: refuse files that are not the public ones.
+            verify: refuse files that differ from the public files.
 
         Raises:
             DataError: a file is missing or damaged, or (if verified) not the public one; or the

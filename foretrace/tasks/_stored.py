@@ -106,10 +106,9 @@ class Split(NamedTuple):
 class AbstractStoredTask(Task, abc.ABC):
     """Classification of stored sequences: the class is the target at every valid step.
 
-    Each valid step has the weight 1 / their number.
-
-    So the loss of a sequence is the mean over its valid steps. A prediction is the class with the
-    largest mean of the logits over valid steps.
+    Each valid step has the weight 1 / (number of valid steps), so the loss of a sequence is the
+    mean over them. The prediction is the class with the largest mean of the logits over valid
+    steps.
     """
 
     recalled: ClassVar[None] = None
@@ -159,8 +158,7 @@ class AbstractStoredTask(Task, abc.ABC):
     def evaluation(self, split: EvaluationSplit, seed: Index, index: Index, size: int) -> Batch:
         """Return consecutive batch `index` of the validation or test split, equal for all seeds.
 
-        The last one is filled up with rows whose mask is zero, and beyond it there is nothing but
-        such rows.
+        The last batch is filled up with rows whose mask is zero; later batches have only such rows.
         """
         return self.expand(self.rows(split, seed, index, size))
 
@@ -221,7 +219,7 @@ class AbstractPublicTask(AbstractStoredTask):
         """Return a split; read from the files when it is first asked for.
 
         Raises:
-            DataError: its files are missing or wrong, or a label is no class.
+            DataError: its files are missing or wrong, or a label is not one of the classes.
             ValueError: more samples than there are.
         """
         part = "test" if name == "test" else "train"

@@ -120,8 +120,8 @@ class SequentialCIFAR10(AbstractImages):
         pool: side of the square blocks of pixels that are averaged; a sequence has 1,024 / pool²
             steps.
         samples: number of training images. Default: all 45,000 that validation leaves.
-        data_dir: directory of the data. Default: the one that `FORETRACE_DATA` names.
-        verify: whether to refuse files that are not the public ones.
+        data_dir: directory of the data. Default: the directory that `FORETRACE_DATA` names.
+        verify: whether to refuse files that differ from the public files.
 
     Raises:
         ValueError: a side of blocks that does not divide 32.
@@ -159,8 +159,8 @@ class SequentialMNIST(AbstractImages):
         pool: side of the square blocks of pixels that are averaged; a sequence has 784 / pool²
             steps.
         samples: number of training images. Default: all 54,000 that validation leaves.
-        data_dir: directory of the data. Default: the one that `FORETRACE_DATA` names.
-        verify: whether to refuse files that are not the public ones.
+        data_dir: directory of the data. Default: the directory that `FORETRACE_DATA` names.
+        verify: whether to refuse files that differ from the public files.
 
     Raises:
         ValueError: a side of blocks that does not divide 28.

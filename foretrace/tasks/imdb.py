@@ -14,7 +14,11 @@ from foretrace.tasks._stored import AbstractPublicTask, Rows, one_hot
 
 
 def _decode(paths: list[Path]) -> Arrays:
-    """Return the bytes of parquet files (`text`, `label`), the start of each review, and labels."""
+    """Read parquet files with the columns `text` and `label`.
+
+    Return the UTF-8 bytes of all reviews in a row, the offset at which each review starts, and the
+    labels.
+    """
     texts, labels = [], []
     for path in paths:
         columns = read_parquet(path, ["text", "label"])
@@ -50,8 +54,8 @@ class IMDB(AbstractPublicTask):
     Args:
         max_length: largest number of bytes that are read of a review, from its beginning.
         samples: number of training reviews. Default: all 22,500 that validation leaves.
-        data_dir: directory of the data. Default: the one that `FORETRACE_DATA` names.
-        verify: whether to refuse files that are not the public ones.
+        data_dir: directory of the data. Default: the directory that `FORETRACE_DATA` names.
+        verify: whether to refuse files that differ from the public files.
 
     Raises:
         ValueError: a length below one.

@@ -48,9 +48,8 @@ class OwnSequences(AbstractStoredTask):
 
     Args:
         data: file, .npz or .parquet.
-        digest: SHA-256 that the file must have. `foretrace train` records it, so that a run goes on
-            with the same data.
-            Default: any.
+        digest: SHA-256 that the file must have. `foretrace train` records it, so that a resumed run
+            has the same data. Default: any.
         standardise: whether the features, and targets that are numbers, are scaled to mean 0 and
             variance 1 by the training sequences.
 

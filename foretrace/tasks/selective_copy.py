@@ -21,9 +21,9 @@ class SelectiveCopy(AbstractDrawnTask):
         count   the mark: the last input is 1, and the targets are the symbols
 
     The position of a symbol does not determine when it is recalled, so that a layer with fixed time
-    constants cannot shift it there. Which symbols to keep, and for how long, has to depend on the
-    input. Each recalled step counts 1 / count, so that the loss of a sequence is the mean
-    cross-entropy of its symbols: ln `symbols` for a network that knows nothing.
+    constants cannot delay it by the right number of steps. Which symbols to keep, and for how long,
+    has to depend on the input. Each recalled step counts 1 / count, so that the loss of a sequence
+    is the mean cross-entropy of its symbols: ln `symbols` for a network that knows nothing.
 
     Args:
         span: number of steps among which the symbols are scattered.
@@ -37,8 +37,8 @@ class SelectiveCopy(AbstractDrawnTask):
             has places.
 
     Source: Gu and Dao, Mamba: linear-time sequence modeling with selective state spaces, 2023
-        (section 3.1; there a span of 4,096, 16 of 16 symbols). Earlier, the denoise task of Jing et
-        al., Gated orthogonal recurrent units, 2019.
+        (section 3.1; their setting: 16 tokens to remember, drawn from 16 symbols, spread over 4,096
+        steps). Earlier, the denoise task of Jing et al., Gated orthogonal recurrent units, 2019.
 
     >>> task = SelectiveCopy(span=6, count=2, symbols=4)
     >>> task.input_size, task.output_size, task.length

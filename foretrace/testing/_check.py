@@ -76,8 +76,9 @@ def check_cell(
         noise: standard deviation of the noise added to the parameters, so that no law holds by the
             accident of a zero bias or an identity matrix.
         frozen: names of parameters that are meant to have no gradient.
-        surrogate: the readout's derivative is not its value's, such as a spike's. The gradient is
-            then not compared with finite differences of the loss. The state's derivative is.
+        surrogate: whether the derivative of the readout is a surrogate, such as a spike's. Then the
+            derivative of the state is compared with finite differences, and the gradient of the
+            loss is not.
 
     Returns:
         The laws with their errors; printed, a table.

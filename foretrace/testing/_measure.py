@@ -140,8 +140,8 @@ def every_way(
         size: steps of a chunk; the last one has the steps that are left.
 
     Returns:
-        "whole": at once; "singly": in chunks of one step; "chunks": in longer ones, for rules that
-        carry a sensitivity and do not depend on the chunk. `RTRL` of independent modules is
+        "whole": at once; "singly": in chunks of one step; "chunks": in longer chunks, for rules
+        that carry a sensitivity and do not depend on the chunk. `RTRL` of independent modules is
         `SNAP1`, and only run at once.
     """
 

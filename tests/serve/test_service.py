@@ -97,6 +97,13 @@ def test_lines_and_kserve_and_descriptions(service):
     assert service.client.get("/forecast").status_code == 404
 
 
+def test_predictions_of_lines_are_sent_while_lines_still_come(service):
+    """Also where the body comes in parts: none of them may be taken for the client's leave."""
+    for _ in range(8):
+        parts = [b'{"a": 1, "who": "m1", "y": 0.5}\n' * 20 for _ in range(5)]
+        assert service.client.post("/rows", content=iter(parts)).text.count('"row"') == 100
+
+
 def test_a_second_service_on_the_run_is_refused(service):
     command = [*COMMAND, str(service.run), "--port", "0"]
     second = subprocess.run(command, capture_output=True, text=True, check=False)

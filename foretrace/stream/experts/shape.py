@@ -63,7 +63,7 @@ class Shape:
         begun_with: maximum number of classes when the stream began, which decides features and
             experts; None for `outputs`.
         raw: whether numbers are also features as they are, without units.
-        ahead: whether the numbers of the rows after a row are predicted, and not its own.
+        ahead: True to predict the targets of the following rows, False for the row's own target.
         masks: whether an outlier counts as missing; else it counts as if it lay at the bound.
         sentinels: whether a far label that repeats exactly counts as missing.
         coverage: share of the numbers that intervals around predictions are to hold.
@@ -187,7 +187,7 @@ class Shape:
 
     @property
     def num_raw(self) -> int:
-        """Number of a row's unscaled numbers that are also features."""
+        """How many numbers of a row are used unscaled as features; 0 if none."""
         return len(self.lagged) if self.has_raw else 0
 
     @property
@@ -237,7 +237,11 @@ class Shape:
 
     @property
     def has_steps(self) -> bool:
-        """Whether a row has unscaled numbers, and their soft steps fit the size limit."""
+        """Whether the expert `steps` can be used.
+
+        All unscaled numbers are then inputs of the row, and the features of their smooth threshold
+        functions are within the size limit.
+        """
         there = max(self.lagged, default=self.row_size) < self.row_size
         return there and self.steps_size <= WIDE
 

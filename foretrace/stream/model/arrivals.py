@@ -20,11 +20,11 @@ from foretrace.stream.read.row import RawRow
 
 
 class Row(NamedTuple):
-    """A row as experts and network take it.
+    """A row in the form that the experts and the network read.
 
     Args:
-        moments: mean and standard deviation of the numbers known then; of classes, their number,
-            and 1.
+        moments: mean and standard deviation of the labels known when the row came; for classes, the
+            number of classes, and 1.
         ordinary: mean and standard deviation of those that are no outliers; 0 for classes.
         baselines: last known number, or 0, and the mean; last and most frequent class.
         raw: numbers of the row as they are, the mean in place of a missing one.

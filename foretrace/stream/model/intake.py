@@ -295,7 +295,7 @@ class Intake(Learned):
         return self.mixture.answer(state, self.room.rows[id].place)
 
     def _free_places(self) -> None:
-        """Free the places of members that are gone: another member may have their slots."""
+        """Forget pending rows of members that left: another member may now use their slots."""
         for name in self.streams.table.left:
             self.room.forget(name)
         self.streams.table.left.clear()

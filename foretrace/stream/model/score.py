@@ -23,9 +23,10 @@ _BINS = 10
 def sums_of(scores: tuple[str, ...], experts: tuple[str, ...]) -> list[str]:
     """Return the names of the sums over all rows that have a label and a prediction.
 
-    Their number; their scores; right minus probability of the predicted class, in each bin of this
-    probability; by how much the main score is better than that of each baseline, and its square;
-    the square of the log loss, or of the absolute error; errors of the experts.
+    In this order: the number of rows; each score; for each bin of the predicted class's
+    probability, 1 if the class is right or else 0, minus this probability; for each baseline, the
+    lead of the main score, and the square of this lead; the square of the log loss or of the
+    absolute error; the error of each expert.
 
     Args:
         scores: names of the scores.

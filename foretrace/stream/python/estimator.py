@@ -46,7 +46,7 @@ class OnlineEstimator:
     Args:
         size: size of the model; None for `model`'s size.
         model: options of the model; None for the size's options.
-        features: number of inputs but for words; None for as many as the first row needs, and some
+        features: number of inputs without words; None for as many as the first row needs, and some
             for later features.
         previous: whether the last known target is an input.
         member: feature that names the member of a row; None if all rows belong to one stream.

@@ -62,9 +62,9 @@ class RowEstimator(OnlineEstimator):
     def learn_one(self, x: Row | None, y: Any, id: Hashable = None) -> None:
         """Learn from the next row and its label, or give a row that waits its label.
 
-        With an `id`, the label is that of the row that was asked for under it, and x may be None;
-        with a `delay` and without an id, that of the oldest row. It is learned at once. The same
-        label once more changes nothing.
+        With an `id`, y is the label of the row that was predicted under this id, and x may be None.
+        With a `delay` and no id, y is the label of the oldest row without one. The label is learned
+        at once. The same label given again changes nothing.
 
         A class may be any value, such as " " or "?", but None, NaN and "" are missing. Equal labels
         (1, 1.0 and True) are one class, predicted in the form that came first.
@@ -95,7 +95,7 @@ class RowEstimator(OnlineEstimator):
         Args:
             X: rows.
             y: their labels.
-            classes: labels to come, for which the first call makes room.
+            classes: all classes that may occur later; the first call reserves an output for each.
 
         Raises:
             ValueError, TypeError: as for `learn_many`.
@@ -139,9 +139,9 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
     Args:
         size: short for `model=ModelConfig(size=size)`, such as "small"; one of the two is given.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
-        features: number of inputs but for words: a number takes 2, a category 16, a date 7. A
-            feature that finds no room is left out, and a warning says so. Default: as many as the
-            first row needs, and room for later features, at least 64 in all.
+        features: number of inputs, not counting `words`: a number takes 2, a category 16, a date 7.
+            A feature that does not fit is left out, with a warning. Default: as many as the first
+            row needs and some for later features, at least 64 in all.
         classes: maximum number of classes. A warning names the first label without room. Default:
             16, or twice the number of labels in the first call of `learn_many` or `partial_fit`, if
             that is more; room doubles, with a warning, when a later class comes.
@@ -150,17 +150,17 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
             memory, all share the network. The feature is no input. None if all rows belong to one
             stream.
         members: maximum number of members; when full, the member seen least recently is replaced.
-        delay: number of rows after which a label has come, as --delay of the command. With a delay,
-            asking for the prediction of a row says that it has come, and `learn_one` gives the
-            oldest row that waits its label, before the prediction of the row `delay` + 1 rows later
-            is asked for; see `evaluate.progressive_val_score(…, delay=…)`. Labels that come in
-            another order need an `id`, given with prediction and label.
+        delay: number of rows between a row and its label, as --delay of the command. With a delay,
+            `predict_one` marks a row as seen, and `learn_one` assigns its label to the oldest row
+            without one; call it before `predict_one` of the row `delay` + 1 rows later, as
+            `evaluate.progressive_val_score(…, delay=…)` does. Labels that come in another order
+            need an `id`, given with prediction and label.
         waiting: maximum number of rows that wait for labels which come at any time, in any order:
             `predict_one(x, id="a1")` takes the row, `learn_one(None, y, id="a1")` gives its label.
             When full, the oldest row is dropped. 0 for none.
         experts: experts of your own by their names, beside those of the model.
-        words: number of inputs of each feature that is a text: whose value in the first row has
-            eight words or more. 0 takes it for a category.
+        words: number of inputs of each text. A feature is a text if its value in the first row has
+            eight words or more; with 0, it is a category.
 
     >>> model = Classifier(size="small", features=4, classes=2)
     >>> for i in range(20):
@@ -229,25 +229,25 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
     Args:
         size: short for `model=ModelConfig(size=size)`, such as "small"; one of the two is given.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
-        features: number of inputs but for words: a number takes 2, a category 16, a date 7. A
-            feature that finds no room is left out, and a warning says so. Default: as many as the
-            first row needs, and room for later features, at least 64 in all.
+        features: number of inputs, not counting `words`: a number takes 2, a category 16, a date 7.
+            A feature that does not fit is left out, with a warning. Default: as many as the first
+            row needs and some for later features, at least 64 in all.
         previous: whether the last known target is an input.
         member: feature that names the sensor, user or place of a row. Each member has its own
             memory, all share the network. The feature is no input. None if all rows belong to one
             stream.
         members: maximum number of members; when full, the member seen least recently is replaced.
-        delay: number of rows after which a label has come, as --delay of the command. With a delay,
-            asking for the prediction of a row says that it has come, and `learn_one` gives the
-            oldest row that waits its label, before the prediction of the row `delay` + 1 rows later
-            is asked for; see `evaluate.progressive_val_score(…, delay=…)`. Labels that come in
-            another order need an `id`, given with prediction and label.
+        delay: number of rows between a row and its label, as --delay of the command. With a delay,
+            `predict_one` marks a row as seen, and `learn_one` assigns its label to the oldest row
+            without one; call it before `predict_one` of the row `delay` + 1 rows later, as
+            `evaluate.progressive_val_score(…, delay=…)` does. Labels that come in another order
+            need an `id`, given with prediction and label.
         waiting: maximum number of rows that wait for labels which come at any time, in any order:
             `predict_one(x, id="a1")` takes the row, `learn_one(None, y, id="a1")` gives its label.
             When full, the oldest row is dropped. 0 for none.
         experts: experts of your own by their names, beside those of the model.
-        words: number of inputs of each feature that is a text: whose value in the first row has
-            eight words or more. 0 takes it for a category.
+        words: number of inputs of each text. A feature is a text if its value in the first row has
+            eight words or more; with 0, it is a category.
         at_least: lower bound of predictions and of the ends of their intervals, such as 0 for
             counts. Default: none.
 
@@ -316,15 +316,15 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
 class Forecaster(NextSteps, RiverForecaster):
     """Forecaster of a series' next steps, learned online: experts, or a network.
 
-    The last target is an input. `SktimeForecaster` learns a series at a time.
+    The last target is an input. `SktimeForecaster` learns one whole series in a call.
 
     Args:
         horizon: number of steps ahead that are learned; no more can be asked for.
         size: short for `model=ModelConfig(size=size)`, such as "small"; one of the two is given.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
-        features: number of inputs but for words: a number takes 2, a category 16, a date 7. A
-            feature that finds no room is left out, and a warning says so. Default: as many as the
-            first row needs, and room for later features, at least 64 in all.
+        features: number of inputs, not counting `words`: a number takes 2, a category 16, a date 7.
+            A feature that does not fit is left out, with a warning. Default: as many as the first
+            row needs and some for later features, at least 64 in all.
         member: feature that names the sensor, user or place of a row. Each member has its own
             memory, all share the network. The feature is no input. None if all rows belong to one
             stream.
@@ -333,8 +333,8 @@ class Forecaster(NextSteps, RiverForecaster):
             Default: none.
         known: features of numbers that are known in advance, such as a promotion; `forecast` takes
             their values of the steps ahead as `xs`. A value is then learned `horizon` values later.
-        words: number of inputs of each feature that is a text: whose value in the first row has
-            eight words or more. 0 takes it for a category.
+        words: number of inputs of each text. A feature is a text if its value in the first row has
+            eight words or more; with 0, it is a category.
         experts: experts of your own by their names, beside those of the model.
 
     >>> model = Forecaster(horizon=2, size="small", features=4)

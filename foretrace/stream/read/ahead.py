@@ -78,8 +78,8 @@ class Ahead:
     def rows(self, rows: Iterator[tuple[Row, Position]]) -> Iterator[tuple[Row, Position]]:
         """Yield rows with their positions; future rows at the end are not yielded.
 
-        A row whose member's next rows are not among the next `horizon` rows of each member goes on
-        without them.
+        Reading ahead is limited to `horizon * members` rows. A row whose member has no `horizon`
+        further rows within them is yielded without the values of those that are missing.
 
         Raises:
             SourceError: a column has the name of one that is added.

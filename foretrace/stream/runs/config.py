@@ -66,11 +66,12 @@ class StreamConfig:
         members: maximum number of members; when full, the member seen least recently is replaced.
         reset: column that is true or 1 on the first row of an episode. The memory (of that member)
             then starts anew, and its pending labels are dropped. The column is no input.
-        id: column that names a row in the predictions, and in the line of a label that comes
-            later. The column is no input.
-        waiting: maximum number of rows that wait for a label of their own: a row with an id and
-            without a target waits; a later line with this id and the target is its label, in
-            whatever order labels come. When full, the oldest row is dropped.
+        id: column that names a row in the predictions and, with `waiting`, in the line of a label
+            that comes later. The column is no input.
+        waiting: maximum number of rows that wait for their labels, which come in any order: a row
+            with an id and without a target waits; a later line with this id and the target is its
+            label. When full, the oldest row is dropped. Needs `id`; refused with horizon, delay,
+            outliers stop and backend native.
         keep: how long a row waits, by the times of the first column of dates: a number of seconds,
             or of minutes, hours or days, as in 90m, 12h or 7d. Default: without end.
         predictions: file NAME.csv or NAME.jsonl for the prediction of each row, which is written
@@ -291,7 +292,7 @@ class StreamConfig:
 
     @property
     def kinds(self) -> dict[str, Kind | None]:
-        """Kind of each column whose kind is given; None for one that is left out."""
+        """Kind of each column that an option names; None if it is ignored or has a role."""
         times = [_named(column)[0] for column in self.time]
         given: dict[str, Kind | None] = dict.fromkeys((*self.ignore, *self.roles))
         given |= dict.fromkeys((*self.numeric, *self.known, *self.unlagged), "numeric")

@@ -137,9 +137,10 @@ def _tell_bad(source: str, count: int) -> None:
 def shares_of(
     intake: Intake, state: State, rows: Sequence[Row], names: Iterable[Hashable], target: Hashable
 ) -> dict[Hashable, float]:
-    """Return the share of each column in the predictions; the state is unchanged.
+    """Return the importance of each column; the state is unchanged.
 
-    All are 0 if no prediction changes.
+    The importance is the column's share of the squared changes of the predictions when its values
+    are shuffled. All are 0 if shuffling changes no prediction.
 
     Args:
         intake: what turns rows into numbers.

@@ -132,7 +132,7 @@ class App:
 
     async def rows(self, call: Call) -> Response:
         """Take lines of JSON, rows with or without labels, and stream their predictions."""
-        return StreamingResponse(self._answers(call), media_type="application/x-ndjson")
+        return _Both(self._answers(call), media_type="application/x-ndjson")
 
     async def _answers(self, call: Call) -> AsyncIterator[bytes]:
         waiting: deque[Any] = deque()
@@ -251,6 +251,14 @@ class App:
     async def page(self, call: Call) -> Response:
         """Return the page of the service."""
         return HTMLResponse(files("foretrace.stream.serve").joinpath("page.html").read_text())
+
+
+class _Both(StreamingResponse):
+    """A response that is sent while the body of its call still comes."""
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        # Starlette would listen for the client's leave, and swallow parts of the body.
+        await self.stream_response(send)
 
 
 def start(app: App, host: str, port: int) -> tuple[int, Callable[[], None]]:
