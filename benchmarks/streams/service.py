@@ -206,7 +206,9 @@ def killed(folder, *, kills, options):
         "lost": sum(one not in times for one in acknowledged),
         "twice": sum(n > 1 for n in times.values()),
         "events": len(written),
-        "equal": all(np.array_equal(states[0][name], states[1][name]) for name in same),
+        "equal": all(
+            np.array_equal(states[0][name], states[1][name], equal_nan=True) for name in same
+        ),
     }
 
 

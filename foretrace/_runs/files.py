@@ -69,9 +69,9 @@ def _becoming(path: Path, how: str, mode: str, **options: Any) -> Iterator[Any]:
     finally:
         temporary.unlink(missing_ok=True)
     try:
-        _sync_folder(path.parent)
+        sync_folder(path.parent)
         if how == "link":
-            _sync_folder(path.parent.resolve().parent)  # the folder itself may be new
+            sync_folder(path.parent.resolve().parent)  # the folder itself may be new
     except OSError:
         if how == "link":  # a file that may not last is none
             path.unlink()
@@ -89,7 +89,7 @@ def is_temporary(file: Path, path: Path) -> bool:
     return file.name.startswith(f".{path.name}.") and file.name.endswith(_TEMPORARY)
 
 
-def _sync_folder(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
     """Wait until the names in a folder are on the disk; does nothing on Windows."""
     if os.name != "posix":
         return

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from foretrace._runs.files import sync_folder
 from foretrace.stream.read.lines import MAX_LINE, SourceError, open_bytes
 from foretrace.stream.read.pipe import Pipe
 
@@ -42,6 +43,7 @@ class Journal:
     def _opened(self) -> Any:
         if self._file is None:
             self._file = open(self.path, "a+b", buffering=0)  # noqa: SIM115
+            sync_folder(self.path.parent)  # the file itself may be new
             self._file.truncate(_whole(self._file))
             self._file.seek(0)
             self._held, self._at = b"", 0

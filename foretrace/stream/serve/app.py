@@ -278,6 +278,7 @@ def start(app: App, host: str, port: int) -> tuple[int, Callable[[], None]]:
         timeout_graceful_shutdown=5,
     )
     server, socket = uvicorn.Server(config), config.bind_socket()
+    socket.listen(_CONNECTIONS)  # clients wait for the thread, and are not refused before it
     thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
     thread.start()
 
