@@ -4,12 +4,13 @@ A pipe cannot be read again, nor can requests to a service. Written to a journal
 file like any other: a run on it resumes exactly, and can be repeated from its first row.
 """
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from foretrace._runs.files import sync_folder
+from foretrace._runs.files import locked, sync_folder
 from foretrace.stream.read.lines import MAX_LINE, SourceError, open_bytes
 from foretrace.stream.read.pipe import Pipe
 
@@ -29,6 +30,7 @@ class Journal:
         feed: function of the journal that waits for lines and returns them; nothing at the end.
 
     Raises:
+        LockedError: another process has it.
         OSError: the file cannot be written.
     """
 
@@ -42,8 +44,12 @@ class Journal:
 
     def _opened(self) -> Any:
         if self._file is None:
-            self._file = open(self.path, "a+b", buffering=0)  # noqa: SIM115
-            sync_folder(self.path.parent)  # the file itself may be new
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(locked(self.path.parent, self.path.name))
+                self._file = open(self.path, "a+b", buffering=0)  # noqa: SIM115
+                stack.callback(self._file.close)
+                self._close = stack.pop_all().close
+            sync_folder(self.path.parent)  # the file may be new
             self._file.truncate(_whole(self._file))
             self._file.seek(0)
             self._held, self._at = b"", 0
@@ -84,7 +90,7 @@ class Journal:
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
-            self._file.close()
+            self._close()
 
     def _grown(self) -> bytes:
         """Wait for lines, append them, and return them once they are on the disk.
