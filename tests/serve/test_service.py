@@ -159,6 +159,13 @@ def test_a_full_disk_refuses_and_learns_nothing(tmp_path):
         assert service.client.get("/v2/health/ready").status_code == 200
 
 
+def test_a_service_that_stops_before_its_first_row_begins_later(tmp_path):
+    with serving(tmp_path / "run") as service:
+        assert service.end() == 0, service.said
+    with serving(tmp_path / "run", new=False) as service:
+        assert service.predict("r", a=1).json()["row"] == 1
+
+
 def test_frozen_rolled_back_and_replayed(tmp_path):
     run = tmp_path / "run"
     with serving(run, "--checkpoints", 3) as service:

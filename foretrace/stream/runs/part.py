@@ -14,7 +14,6 @@ from foretrace.stream.read.lines import Position, Row
 from foretrace.stream.read.source import SYMBOL
 from foretrace.stream.read.streams import seconds_of
 from foretrace.stream.runs.config import StreamConfig
-from foretrace.stream.runs.in_c import NativeMixture
 from foretrace.stream.runs.plan import Plan, build
 from foretrace.stream.runs.saved import StreamSaved, copy_state
 
@@ -39,9 +38,6 @@ class Part:
     def __init__(self, config: StreamConfig, plan: Plan, own: Own = ()):
         self.config = config
         self.intake = build(config, plan, own)
-        if config.backend == "native":
-            # It has all that a run asks of a mixture.
-            self.intake.use(lambda mixture: cast(Mixture, NativeMixture(mixture)))
         self.target = SYMBOL if config.target is None else config.target
         times = (column.name for column in plan.columns if column.kind == "time")
         self.time_column, self.keep = next(times, None), config.keep_seconds

@@ -30,7 +30,7 @@ from foretrace.stream.read.pipe import NOT_AGAIN, Pipe
 from foretrace.stream.read.scores import means, not_better, of_classes
 from foretrace.stream.read.source import check_row_count
 from foretrace.stream.read.target import ClassTarget
-from foretrace.stream.read.values import as_text
+from foretrace.stream.read.values import as_text, is_missing
 from foretrace.stream.runs.config import StreamConfig
 from foretrace.stream.runs.first_look import describe
 from foretrace.stream.runs.ignored import ignored
@@ -151,7 +151,7 @@ class Learning(Program[State]):
         self.own = own_experts(experts)
         self.monitors = Monitors(config.coverage)
         self.chunk: list[tuple[Row, Position]] = []  # read, but not learned yet
-        self.at_end = False
+        self.at_end = self.warned = False
 
     def restore(self, saved: StreamSaved) -> None:
         """Open the source at its position, and build the intake."""
@@ -230,7 +230,7 @@ class Learning(Program[State]):
             if self.step // self.config.log_every > before // self.config.log_every:
                 self._report()
 
-    def kept(self, last: bool) -> tuple[State, dict[str, Any]]:
+    def kept(self) -> tuple[State, dict[str, Any]]:
         """Return the state after the last learned row, and the values beside it."""
         return self.mixture.packing.unpack(self.part.state), self.beside()
 
@@ -262,8 +262,8 @@ class Learning(Program[State]):
             self._check_not_dropped()
         self.monitors.look(report.block)
         self.intake.changed_units(report.units, self.step)
-        worse = not_better(self.mixture.scores, report.total)
-        scores = means(self.mixture.scores, report.total)
+        worse = not_better(self.mixture.pure.scores, report.total)
+        scores = means(self.mixture.pure.scores, report.total)
         return self._values(report, scores, not_better_than=worse, changes=self.intake.changes)
 
     def _check_not_dropped(self) -> None:
@@ -285,7 +285,7 @@ class Learning(Program[State]):
         return StreamResult(
             result.run,
             self.part.position,
-            means(self.mixture.scores, report.total),
+            means(self.mixture.pure.scores, report.total),
             result.scores is None,
             **self._of_experts(report),
             forecast=forecast(self.config, self.intake, self.part.state),
@@ -328,6 +328,8 @@ class Learning(Program[State]):
     def _learn(self) -> None:
         """Learn the chunk."""
         self.session.show.compiling()
+        if self.config.id is not None and not (self.config.waiting or self.warned):
+            self._look_for_labels()
         try:
             mixed = self.part.take(self.chunk)
         except Exception as error:
@@ -341,6 +343,18 @@ class Learning(Program[State]):
         for line in self.intake.pop_news():
             self.session.show.say(f"warning: row {self.step}: {line}")
         self.intake.parts.end("mixture")
+
+    def _look_for_labels(self) -> None:
+        """Say once that a line with an id and a target alone is a row without inputs."""
+        for row, position in self.chunk:
+            has_label, encoder = not is_missing(row.get(self.part.target)), self.intake.encoder
+            if has_label and encoder.columns and not encoder.has_values(row):
+                self.warned = True
+                self.session.show.say(
+                    f"warning: row {position.row} has an id and a target alone, and is learned as "
+                    "a row without inputs; if it is the label of an earlier row, give --waiting, "
+                    "the number of rows that may wait for theirs"
+                )
 
     def _put(self, mixed: Mixed) -> None:
         """Write the predictions for the chunk."""
@@ -371,7 +385,7 @@ class Learning(Program[State]):
         report, row, show = self._checked_report(), self.step, self.session.show
         ends = self.monitors.look(report.block)
         self.part.state = self.mixture.ended(self.part.state, block=ends)
-        scores = means(self.mixture.scores, report.line)
+        scores = means(self.mixture.pure.scores, report.line)
         now, rows = time.monotonic(), row - self.rows_at_last_log
         speed = rows / max(now - self.time_of_last_log, 1e-9)
         self.rows_at_last_log, self.time_of_last_log = row, now
@@ -381,16 +395,14 @@ class Learning(Program[State]):
             "resident_mib": memory,
             "microseconds": self.intake.parts.microseconds(rows),
         }
-        if self.part.time_column is not None:
-            values["date"] = as_text(
-                self.newest.get(self.part.time_column)
-            )  # the axis of the picture
+        if (name := self.part.time_column) is not None:
+            values["date"] = as_text(self.newest.get(name))  # the axis of the picture
         warnings = self.intake.changed_units(report.units, row) + self.monitors.warnings()
         for line in warnings:
             show.say(f"warning: row {row}: {line}")
         if warnings:
             values["warnings"] = warnings
-        total = means(self.mixture.scores, report.total)
+        total = means(self.mixture.pure.scores, report.total)
         self.record("stream", **self._values(report, scores, total=total, **values))
         shown = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
         show.reach(row, f"row {row}: {shown}; {speed:.0f} rows/s, {memory:.0f} MiB")
@@ -423,7 +435,7 @@ class Learning(Program[State]):
 
     def _of_experts(self, report: Report) -> dict[str, Any]:
         """Return scores of experts and classes over all rows, and the experts' present weights."""
-        rows, names = report.total["rows"], self.mixture.names
+        rows, names = report.total["rows"], self.mixture.pure.names
         errors = {name: report.total[name] / rows for name in names if rows}
         found = {name: 1 - one if self.plan.classes else one for name, one in errors.items()}
         weights = dict(zip(names, report.weights.tolist(), strict=True))
