@@ -44,10 +44,6 @@ class StreamConfig:
 
     Args:
         source: CSV, TSV, JSON-lines, parquet or text file, gzip or not; - for standard input.
-        journal: file to which lines of standard input are written before they are learned. A
-            resumed run goes on from there, and the journal alone gives the same run again.
-        like: file with the columns of the source, whose first rows decide their kinds and the
-            target, so that the first row of a live source is learned at once.
         target: column to predict. Not needed for a text, whose next character is predicted.
         task: whether the target is a class or a number. Default: a class if it is text, or has 2 to
             20 different whole numbers in the first rows and no others.
@@ -73,6 +69,10 @@ class StreamConfig:
             outliers stop.
         keep: how long a row waits, by the times of the first column of dates: a number of seconds,
             or of minutes, hours or days, as in 90m, 12h or 7d. Default: without end.
+        journal: file to which lines of standard input are written before they are learned. A
+            resumed run goes on from there, and the journal alone gives the same run again.
+        like: file with the columns of the source, whose first rows decide their kinds and the
+            target, so that the first row of a live source is learned at once.
         predictions: file NAME.csv or NAME.jsonl for the prediction of each row, which is written
             before the next row is read; - for CSV on standard output. Default: none.
         numeric: columns that hold numbers, whatever their first values look like.
@@ -114,8 +114,6 @@ class StreamConfig:
     """
 
     source: Positional[str]
-    journal: str | None = None
-    like: str | None = None
     target: str | None = None
     task: Task = "auto"
     horizon: int = 0
@@ -128,6 +126,8 @@ class StreamConfig:
     id: str | None = None
     waiting: int = 0
     keep: str | None = None
+    journal: str | None = None
+    like: str | None = None
     predictions: str | None = None
     numeric: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
