@@ -3,10 +3,13 @@
 import json
 import os
 import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import printed
 from services import COMMAND, Service, assert_equals_a_run_on_the_journal, events, serving
 
 pytestmark = pytest.mark.program
@@ -102,6 +105,13 @@ def test_predictions_of_lines_are_sent_while_lines_still_come(service):
     for _ in range(8):
         parts = [b'{"a": 1, "who": "m1", "y": 0.5}\n' * 20 for _ in range(5)]
         assert service.client.post("/rows", content=iter(parts)).text.count('"row"') == 100
+
+
+def test_no_generated_request_makes_the_service_fail(service):
+    url = str(service.client.base_url)
+    words = "--checks not_a_server_error --phases fuzzing --max-examples 8 --header".split()
+    command = ["run", f"{url}/openapi.json", *words, "Authorization: Bearer secret-word"]
+    assert "passed" in printed(Path(sys.executable).with_name("schemathesis"), *command)
 
 
 def test_a_second_service_on_the_run_is_refused(service):
