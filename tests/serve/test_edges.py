@@ -8,7 +8,7 @@ import sys
 from concurrent.futures import Future
 
 import pytest
-from services import COMMAND, NEW, assert_equals_a_run_on_the_journal, events, sample, serving
+from services import COMMAND, NEW, events, sample, serving
 
 from foretrace._runs.files import LockedError
 from foretrace.stream.read.journal import Journal
@@ -90,18 +90,11 @@ def test_a_service_that_cannot_be_as_asked_says_why(tmp_path):
 
 
 @pytest.mark.program
-@pytest.mark.parametrize("options", [("--size", "fast"), ("--horizon", 2)])
-def test_rows_without_ids_are_answered_one_by_one(options, tmp_path):
-    with serving(tmp_path / "run", "--waiting", 0, *options) as service:
-        for i in range(40):
+def test_rows_without_ids_are_answered_one_by_one_where_a_chunk_would_be_faster(tmp_path):
+    with serving(tmp_path / "run", "--size", "fast", new=["--waiting", 0]) as service:
+        for i in range(9):
             (found,) = lines(service, {"a": i % 7, "y": i % 7})
             assert found["row"] == i + 1
-        if "--horizon" in options:
-            forecast = service.client.get("/forecast", params={"member": "m0"}).json()
-            assert [one["ahead"] for one in forecast] == [1, 2]
-            assert service.client.get("/forecast?member=no").status_code == 404
-    if "--horizon" in options:  # others have the same state up to rounding
-        assert_equals_a_run_on_the_journal(tmp_path / "run", tmp_path)
 
 
 def test_an_answer_for_a_client_that_leaves_is_dropped():

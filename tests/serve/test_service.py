@@ -198,3 +198,21 @@ def test_frozen_rolled_back_and_replayed(tmp_path):
         assert replayed.rows == kept[0] + 1
         assert "learned again" in "".join(replayed.said)
     assert_equals_a_run_on_the_journal(run, tmp_path)
+
+
+def test_a_service_that_forecasts_takes_rows_with_their_numbers(tmp_path):
+    with serving(tmp_path / "run", "--horizon", 2, new=["--waiting", "0"]) as service:
+        lines = [{"a": i % 7, "c": "u", "who": f"m{i % 2}", "y": i % 7} for i in range(60)]
+        body = "".join(json.dumps(line) + "\n" for line in lines)
+        found = service.client.post("/rows", content=body).text.splitlines()
+        assert len(found) == 60 and "y+2" in json.loads(found[-1])
+        ahead = service.client.get("/forecast").json()
+        assert [(one["who"], one["ahead"]) for one in ahead] == [
+            ("m0", 1),
+            ("m0", 2),
+            ("m1", 1),
+            ("m1", 2),
+        ]
+        assert len(service.client.get("/forecast?member=m1").json()) == 2
+        assert service.client.get("/forecast?member=none").status_code == 404
+        assert service.predict("a", a=1).status_code == service.label("a", 1).status_code == 404
