@@ -7,11 +7,15 @@ import subprocess
 import sys
 from concurrent.futures import Future
 
+import numpy as np
 import pytest
 from services import COMMAND, NEW, events, sample, serving
 
+import foretrace as ft
+from foretrace._runs.directory import Run
 from foretrace._runs.files import LockedError
 from foretrace.stream.read.journal import Journal
+from foretrace.stream.serve import service as service_of_runs
 from foretrace.stream.serve.desk import Request
 
 
@@ -47,6 +51,8 @@ def test_a_row_with_its_label_is_the_label_of_a_row_that_waits_and_is_learned_on
     assert lines(service, whole | {"y": 9})[0]["code"] == 409
     twice = lines(service, {"id": "r", "a": 1, "y": 1}, {"id": "r", "a": 1, "y": 1})
     assert twice[1] == {"id": "r"} and service.rows - before <= 2
+    other = lines(service, {"id": "s", "a": 1, "y": 1}, {"id": "s", "a": 1, "y": 2})
+    assert other[0]["y"] is not None and other[1]["code"] == 409
     assert [one["y"] for one in events(service.run) if one["id"] in "pq" and "y" in one] == [
         2.5,
         1.5,
@@ -114,3 +120,28 @@ def test_a_journal_has_one_owner(tmp_path):
     with pytest.raises(LockedError, match=r"events\.jsonl is in use"):
         Journal(tmp_path / "events.jsonl", lambda _: b"").peek(1)
     journal.close()
+
+
+@pytest.mark.parametrize("writes", range(3))
+def test_a_crash_while_going_back_leaves_a_checkpoint_that_fits_the_journal(
+    writes, tmp_path, monkeypatch
+):
+    run, journal = Run(tmp_path), tmp_path / "events.jsonl"
+    (tmp_path / "checkpoints").mkdir()
+    journal.write_bytes(b"{}\n" * 3)
+    for row, path in ((1, tmp_path / "checkpoints" / "1.safetensors"), (3, run.checkpoint)):
+        ft.save(path, {"a": np.ones(1)}, extra={"position": [row, row, 3 * row]})
+    write, count = service_of_runs.write_atomically, iter(range(9))
+
+    def write_or_die(path, data):
+        if next(count) == writes:
+            raise KeyboardInterrupt
+        write(path, data)
+
+    monkeypatch.setattr(service_of_runs, "write_atomically", write_or_die)
+    with pytest.raises(KeyboardInterrupt):
+        service_of_runs.go_back(run, 1)
+    assert ft.read_extra(run.checkpoint)["position"][2] <= journal.stat().st_size
+    service_of_runs.go_back(run, 1)
+    assert journal.read_bytes() == b"{}\n"
+    assert (tmp_path / "events-after-1.jsonl").read_bytes() == b"{}\n" * 2
