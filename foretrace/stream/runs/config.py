@@ -69,6 +69,10 @@ class StreamConfig:
             outliers stop.
         keep: how long a row waits, by the times of the first column of dates: a number of seconds,
             or of minutes, hours or days, as in 90m, 12h or 7d. Default: without end.
+        journal: file to which lines of standard input are written before they are learned. A
+            resumed run goes on from there, and the journal alone gives the same run again.
+        like: file with the columns of the source, whose first rows decide their kinds and the
+            target, so that the first row of a live source is learned at once.
         predictions: file NAME.csv or NAME.jsonl for the prediction of each row, which is written
             before the next row is read; - for CSV on standard output. Default: none.
         journal: file to which lines of standard input are written before they are learned. A
@@ -126,6 +130,8 @@ class StreamConfig:
     id: str | None = None
     waiting: int = 0
     keep: str | None = None
+    journal: str | None = None
+    like: str | None = None
     predictions: str | None = None
     journal: str | None = None
     like: str | None = None

@@ -1,17 +1,11 @@
-"""A part of a stream: what was learned of its events up to an offset.
-
-Its state is a pure function of the events before the offset. So a checkpoint that holds both goes
-on exactly, and whoever reads the same events again gets the same predictions. A run of the command,
-a service and a worker of a group are loops around a part: they bring its events, and decide when it
-is saved.
-"""
+"""A part of a stream: its model at a position. A run and a service are loops around one."""
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import jax
+import jax.numpy as jnp
 
-from foretrace._runs.config_json import to_json
 from foretrace.stream.experts.by_name import Own
 from foretrace.stream.model.intake import State
 from foretrace.stream.model.mixture import Mixture
@@ -21,37 +15,33 @@ from foretrace.stream.read.source import SYMBOL
 from foretrace.stream.read.streams import seconds_of
 from foretrace.stream.runs.config import StreamConfig
 from foretrace.stream.runs.plan import Plan, build
-from foretrace.stream.runs.saved import StreamSaved
+from foretrace.stream.runs.saved import StreamSaved, copy_state
 
 
 class Part:
-    """The model of a stream at an offset.
+    """Intake, packed state and position of the rows and labels that were learned.
+
+    The state at a position is a function of the events before it: whoever takes the same events
+    again gets the same predictions and the same state, bit for bit.
 
     Args:
         config: configuration of the stream.
         plan: decisions of its first rows.
         own: experts of a user's own.
 
-    Attributes:
-        state: state of the mixture, packed once the first event is taken.
-        position: position after the last event.
-        newest: last event.
-        is_whole: whether the state is one between two events, also after an error.
-
     Raises:
-        ValueError: settings do not fit the plan.
+        ValueError: as for `build`.
     """
 
     state: State
 
     def __init__(self, config: StreamConfig, plan: Plan, own: Own = ()):
-        self.config, self.plan = config, plan
+        self.config = config
         self.intake = build(config, plan, own)
         self.target = SYMBOL if config.target is None else config.target
         times = (column.name for column in plan.columns if column.kind == "time")
         self.time_column, self.keep = next(times, None), config.keep_seconds
-        self.position, self.is_whole = Position(), True
-        self.newest: Row = {}
+        self.position = Position()
 
     @property
     def mixture(self) -> Mixture:
@@ -59,29 +49,42 @@ class Part:
         return self.intake.mixture
 
     def restore(self, saved: StreamSaved) -> None:
-        """Go on at a checkpoint, whose state is loaded apart.
+        """Restore position and intake from a checkpoint; `begin` gets its arrays.
 
         Raises:
-            ValueError: a value does not fit.
+            ValueError: a value does not fit the configuration.
         """
         self.intake.restore(saved.intake)
         self.position = saved.position
 
-    def saved(self) -> dict[str, Any]:
-        """Return the values of a checkpoint beside the state."""
-        values = {"plan": to_json(self.plan), "intake": self.intake.to_json()}
-        return values | {"position": self.position}
+    def begin(self, state: Any) -> None:
+        """Set the state, which is copied. Programs take and return a packed one in less time."""
+        self.state = self.mixture.packing.pack(copy_state(state))
+
+    def copy(self) -> State:
+        """Return a copy of the packed state, on its device: it is donated by the next `take`."""
+        with jax.enable_x64(True):  # parts of a state are in float64 in any mode
+            return jax.tree.map(jnp.copy, self.state)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the values of a checkpoint beside the arrays."""
+        return {"position": self.position, "intake": self.intake.to_json()}
 
     def take(self, events: Sequence[tuple[Row, Position]]) -> Mixed | None:
-        """Take events, each with the position after it; return the predictions of rows.
+        """Learn from events; return the predictions of rows, None for a label alone.
+
+        An event is a row, a row with its label, or a label alone, with the position after it.
 
         Args:
-            events: a chunk of rows with their labels; or one row or label, where labels come by
-                their ids.
+            events: at most a chunk of the intake. Where rows wait for labels, one.
+
+        Raises:
+            ValueError: an event is refused; the state is as before. After any other error it may
+                be one between two events.
         """
         rows = [(row, row.get(self.target)) for row, _ in events]
-        mixed = self._event(*rows[0]) if self.config.waiting else self._learned(rows)
-        self.newest, self.position = events[-1]
+        mixed = self._event(*rows[0]) if self.config.waiting else self._learn_or_undo(rows)
+        self.position = events[-1][1]
         if self.config.horizon:
             for row, position in events:
                 self.intake.note(row, position.row)
@@ -94,26 +97,18 @@ class Part:
             time = seconds_of(row.get(self.time_column))
             if time is not None:
                 self.intake.room.expire(time - self.keep)
-        id = row.get(str(self.config.id))
-        try:
-            self.state, mixed = self.intake.event(self.state, row, value, id, time)
-        except Exception as error:
-            self.is_whole = isinstance(error, ValueError)
-            raise
+        id = row.get(cast(str, self.config.id))
+        self.state, mixed = self.intake.event(self.state, row, value, id, time)
         return None if mixed is None else jax.tree.map(lambda part: part[None], mixed)
 
-    def _learned(self, rows: list[tuple[Row, Any]]) -> Mixed:
-        """Learn from rows; if one is refused, restore the state before them."""
+    def _learn_or_undo(self, rows: list[tuple[Row, Any]]) -> Mixed:
+        """Learn from rows; if one is refused, restore the intake before them."""
         # Names and flags are refused before anything changes; each of these errors is a ValueError.
         before = self.intake.to_json() if self.config.outliers == "stop" else None
         try:
             self.state, mixed = self.intake.learn(self.state, rows)
             return mixed
-        except Exception as error:
+        except Exception:
             if before is not None:
                 self.intake.restore(before)
-            else:
-                # Else nobody knows how far it came: the last checkpoint is better than a state
-                # between two rows.
-                self.is_whole = isinstance(error, ValueError)
             raise

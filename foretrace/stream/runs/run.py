@@ -39,7 +39,7 @@ from foretrace.stream.runs.opening import describe_model, open_rows
 from foretrace.stream.runs.part import Part
 from foretrace.stream.runs.plan import OtherColumnsError, open_source
 from foretrace.stream.runs.predictions import OnPrediction, Outlet, forecast
-from foretrace.stream.runs.saved import KIND, StreamSaved, check_not_lost, copy_state
+from foretrace.stream.runs.saved import KIND, StreamSaved, check_not_lost
 
 
 class StreamResult(NamedTuple):
@@ -153,24 +153,6 @@ class Learning(Program[State]):
         self.chunk: list[tuple[Row, Position]] = []  # read, but not learned yet
         self.at_end = self.warned = False
 
-    @property
-    def state(self) -> State:
-        """The state of the part."""
-        return self.part.state
-
-    @state.setter
-    def state(self, state: State) -> None:
-        self.part.state = state
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether the part may be saved if an error ends the present block."""
-        return self.part.is_whole
-
-    @is_whole.setter
-    def is_whole(self, is_whole: bool) -> None:
-        self.part.is_whole = is_whole
-
     def restore(self, saved: StreamSaved) -> None:
         """Open the source at its position, and build the intake."""
         run, config = self.session, self.config
@@ -216,8 +198,8 @@ class Learning(Program[State]):
             self.session.show.say(f"warning: {line}")
         self.session.stack.enter_context(closing(self.outlet))
         self.outlet.open()
-        # Programs take and return a packed state in less time.
-        self.state = self.mixture.packing.pack(copy_state(self.state))
+        self.part.begin(self.state)
+        del self.state  # the part has its own copy
         self.rows_at_last_log, self.time_of_last_log = self.step, time.monotonic()
         if not self.is_resumed:
             self.save()
@@ -250,12 +232,12 @@ class Learning(Program[State]):
 
     def kept(self) -> tuple[State, dict[str, Any]]:
         """Return the state after the last learned row, and the values beside it."""
-        return self.mixture.packing.unpack(self.state), self.beside()
+        return self.mixture.packing.unpack(self.part.state), self.beside()
 
     def beside(self) -> dict[str, Any]:
         """Return the values of a checkpoint beside the state."""
-        return {
-            **self.part.saved(),
+        return self.part.to_json() | {
+            "plan": to_json(self.plan),
             "monitors": self.monitors.to_json(),
             "predictions": self.outlet.mark(),
         }
@@ -299,14 +281,14 @@ class Learning(Program[State]):
 
     def outcome(self, result: Result) -> StreamResult:
         """Return how the run ended."""
-        report = self.mixture.report(self.state)
+        report = self.mixture.report(self.part.state)
         return StreamResult(
             result.run,
             self.part.position,
             means(self.mixture.pure.scores, report.total),
             result.scores is None,
             **self._of_experts(report),
-            forecast=forecast(self.config, self.intake, self.state),
+            forecast=forecast(self.config, self.intake, self.part.state),
         )
 
     def _next(self) -> tuple[Row, Position] | None:
@@ -348,8 +330,13 @@ class Learning(Program[State]):
         self.session.show.compiling()
         if self.config.id is not None and not (self.config.waiting or self.warned):
             self._look_for_labels()
-        mixed = self.part.take(self.chunk)
-        self.step = self.part.position.row
+        try:
+            mixed = self.part.take(self.chunk)
+        except Exception as error:
+            # The last checkpoint is better than a state between two rows.
+            self.is_whole = isinstance(error, ValueError)
+            raise
+        self.newest, self.step = self.chunk[-1][0], self.part.position.row
         if self.outlet and mixed is not None:
             self._put(mixed)
         self.chunk = []
@@ -385,7 +372,7 @@ class Learning(Program[State]):
         Raises:
             DivergenceError: too many of the network's steps in a row were refused.
         """
-        report = self.mixture.report(self.state)
+        report = self.mixture.report(self.part.state)
         self.intake.parts.end("mixture")
         if report.refusals is not None:
             rate = self.config.model.learning_rate
@@ -397,7 +384,7 @@ class Learning(Program[State]):
         """Write a line of metrics: new scores, speed and memory."""
         report, row, show = self._checked_report(), self.step, self.session.show
         ends = self.monitors.look(report.block)
-        self.state = self.mixture.ended(self.state, block=ends)
+        self.part.state = self.mixture.ended(self.part.state, block=ends)
         scores = means(self.mixture.pure.scores, report.line)
         now, rows = time.monotonic(), row - self.rows_at_last_log
         speed = rows / max(now - self.time_of_last_log, 1e-9)
@@ -408,10 +395,8 @@ class Learning(Program[State]):
             "resident_mib": memory,
             "microseconds": self.intake.parts.microseconds(rows),
         }
-        if self.part.time_column is not None:
-            values["date"] = as_text(
-                self.part.newest.get(self.part.time_column)
-            )  # the axis of the picture
+        if (name := self.part.time_column) is not None:
+            values["date"] = as_text(self.newest.get(name))  # the axis of the picture
         warnings = self.intake.changed_units(report.units, row) + self.monitors.warnings()
         for line in warnings:
             show.say(f"warning: row {row}: {line}")
