@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import threading
 
@@ -164,6 +165,15 @@ def test_a_service_that_stops_before_its_first_row_begins_later(tmp_path):
         assert service.end() == 0, service.said
     with serving(tmp_path / "run", new=False) as service:
         assert service.predict("r", a=1).json()["row"] == 1
+
+
+def test_a_copy_of_a_run_has_its_own_journal(tmp_path):
+    with serving(tmp_path / "run") as service:
+        service.predict("a", a=1)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    with serving(tmp_path / "copy", new=False) as copy:
+        assert copy.predict("b", a=2).json()["row"] == 2
+    assert (len(events(tmp_path / "run")), len(events(tmp_path / "copy"))) == (1, 2)
 
 
 def test_frozen_rolled_back_and_replayed(tmp_path):

@@ -8,6 +8,7 @@ checkpoint, as any run on a file, and a run on the journal alone gives the same 
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import threading
@@ -29,6 +30,8 @@ from foretrace._runs.saved import Saved
 from foretrace.stream.model.state import Mixed
 from foretrace.stream.read.journal import Journal
 from foretrace.stream.read.lines import Position, Row, SourceError
+from foretrace.stream.read.source import Source
+from foretrace.stream.runs.plan import open_source
 from foretrace.stream.runs.predictions import Table, forecast
 from foretrace.stream.runs.run import Learning
 from foretrace.stream.serve.desk import Checks, Desk, Request
@@ -54,7 +57,6 @@ class Serving(Learning):
 
     def __init__(self, session: Session, *, checkpoints: int = 1, freeze: bool = False):
         super().__init__(session, on_prediction=self._predicted)
-        self.feed = self._next_lines
         self.checkpoints, self.freeze = checkpoints, freeze
         self.desk = Desk()
         self.pending: deque[list[Request]] = deque()
@@ -64,6 +66,11 @@ class Serving(Learning):
         self._saving: threading.Thread | None = None
         self._ids: dict[str, list[Request]] = {}
         self._labels: dict[str, list[Request]] = {}
+
+    def opened(self) -> Source:
+        """Return the journal in the directory of the run, which may be a copy."""
+        config = dataclasses.replace(self.config, source=str(self.session.run.path / JOURNAL))
+        return open_source(config, feed=self._next_lines)
 
     def begun(self) -> None:
         """Open the desk."""
