@@ -36,7 +36,6 @@ LINE_FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 """Format of a file of predictions by its suffix."""
 
 Task = Literal["auto", "classification", "regression"]
-Backend = Literal["jax", "native"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,8 +69,8 @@ class StreamConfig:
             that comes later. The column is no input.
         waiting: maximum number of rows that wait for their labels, which come in any order: a row
             with an id and without a target waits; a later line with this id and the target is its
-            label. When full, the oldest row is dropped. Needs `id`; refused with horizon, delay,
-            outliers stop and backend native.
+            label. When full, the oldest row is dropped. Needs `id`; refused with horizon, delay and
+            outliers stop.
         keep: how long a row waits, by the times of the first column of dates: a number of seconds,
             or of minutes, hours or days, as in 90m, 12h or 7d. Default: without end.
         predictions: file NAME.csv or NAME.jsonl for the prediction of each row, which is written
@@ -105,9 +104,6 @@ class StreamConfig:
         at_least: lower bound of predicted numbers and of the ends of their intervals, such as 0 for
             counts. Default: none.
         model: what learns. The options after `experts` belong to the recurrent network.
-        backend: what computes the rows: programs of JAX (jax), or one program in C that the
-            compiler of the machine makes when the run begins (native). That takes some ten seconds
-            and pays from some 20,000 rows on. Results agree up to rounding.
         log_every: number of rows between lines of metrics.
         checkpoint_every: number of rows between checkpoints; a minute after the last one, rows that
             are in none are saved, too.
@@ -150,7 +146,6 @@ class StreamConfig:
     alarm: tuple[str, ...] = ()
     at_least: float | None = None
     model: tyro.conf.OmitArgPrefixes[ModelConfig] = ModelConfig()
-    backend: Backend = "jax"
     log_every: int = 1000
     checkpoint_every: int = 10_000
 
@@ -219,7 +214,6 @@ class StreamConfig:
             raise ValueError(f"waiting={self.waiting} needs --id, the column of the rows' names")
         others = {"--horizon": self.horizon, "--delay": self.delay}
         others |= {"--outliers stop": self.outliers == "stop"}
-        others |= {"--backend native": self.backend == "native"}
         if given := [name for name, value in others.items() if value]:
             raise ValueError(
                 f"waiting={self.waiting} beside {given[0]}: labels come by their ids, one by one; "
