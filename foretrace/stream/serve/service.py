@@ -26,6 +26,7 @@ from foretrace._runs.config_json import to_json
 from foretrace._runs.directory import RunError
 from foretrace._runs.files import write_atomically
 from foretrace._runs.follow import Session
+from foretrace._runs.metrics import read_metrics
 from foretrace._runs.saved import Saved
 from foretrace.stream.model.state import Mixed
 from foretrace.stream.read.journal import Journal
@@ -77,6 +78,8 @@ class Serving(Learning):
         super().begun()
         self.checks = Checks(self.config, self.intake)
         self.table = Table(self.config, self.intake.target)
+        before = read_metrics(self.session.run.metrics)[-_KEPT:]
+        self.records.extend({"row": one.get("step"), **one} for one in before)
         assert isinstance(self.pipe, Journal)
         self.pipe.goes_on = self._not_written
         self.session.stack.callback(self._closed)
