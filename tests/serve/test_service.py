@@ -186,6 +186,21 @@ def test_a_copy_of_a_run_has_its_own_journal(tmp_path):
     assert (len(events(tmp_path / "run")), len(events(tmp_path / "copy"))) == (1, 2)
 
 
+def test_a_later_start_refuses_other_options_and_shows_earlier_scores(tmp_path):
+    like = tmp_path / "like.jsonl"
+    with serving(tmp_path / "run", "--log-every", 10) as service:
+        service.client.post("/rows", content='{"a": 1, "who": "m0", "y": 2}\n' * 20)
+    with serving(tmp_path / "run", "--like", like, "--log-every", 5, new=False) as service:
+        shown = service.client.get("/state.json").json()["records"]
+        assert [one["row"] for one in shown if one["kind"] == "stream"] == [10, 20]
+        service.client.post("/rows", content='{"a": 1, "who": "m0", "y": 2}\n' * 5)
+        assert service.client.get("/state.json").json()["records"][-1]["row"] == 25
+        assert "foretrace_mae" in service.client.get("/metrics").text
+    command = [*COMMAND, str(tmp_path / "run"), "--target", "a", "--port", "0"]
+    other = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert other.returncode == 2 and "target" in other.stderr
+
+
 def test_frozen_rolled_back_and_replayed(tmp_path):
     run = tmp_path / "run"
     with serving(run, "--checkpoints", 3) as service:
