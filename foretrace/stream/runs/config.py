@@ -75,10 +75,6 @@ class StreamConfig:
             target, so that the first row of a live source is learned at once.
         predictions: file NAME.csv or NAME.jsonl for the prediction of each row, which is written
             before the next row is read; - for CSV on standard output. Default: none.
-        journal: file to which lines of standard input are written before they are learned. A
-            resumed run goes on from there, and the journal alone gives the same run again.
-        like: file with the columns of the source, whose first rows decide their kinds and the
-            target, so that the first row of a live source is learned at once.
         numeric: columns that hold numbers, whatever their first values look like.
         categorical: columns that hold categories.
         time: columns that hold dates and times, in ISO format or in one of `strptime`, as in
@@ -130,8 +126,6 @@ class StreamConfig:
     id: str | None = None
     waiting: int = 0
     keep: str | None = None
-    journal: str | None = None
-    like: str | None = None
     predictions: str | None = None
     journal: str | None = None
     like: str | None = None

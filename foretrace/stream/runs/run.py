@@ -24,11 +24,10 @@ from foretrace.stream.experts.expert import AbstractExpert
 from foretrace.stream.model.intake import State
 from foretrace.stream.model.mixture import Mixture
 from foretrace.stream.model.state import Mixed, MixtureState, Report
-from foretrace.stream.read.journal import Feed
 from foretrace.stream.read.lines import Position, Row
 from foretrace.stream.read.pipe import NOT_AGAIN, Pipe
 from foretrace.stream.read.scores import means, not_better, of_classes
-from foretrace.stream.read.source import check_row_count
+from foretrace.stream.read.source import Source, check_row_count
 from foretrace.stream.read.target import ClassTarget
 from foretrace.stream.read.values import as_text, is_missing
 from foretrace.stream.runs.config import StreamConfig
@@ -130,8 +129,6 @@ class Learning(Program[State]):
     saved = StreamSaved
     unit = "row"
     save_seconds = 60.0
-    feed: Feed | None = None
-    """What a journal grows by; by default, that of standard input."""
 
     def __init__(
         self,
@@ -153,13 +150,17 @@ class Learning(Program[State]):
         self.chunk: list[tuple[Row, Position]] = []  # read, but not learned yet
         self.at_end = self.warned = False
 
+    def opened(self) -> Source:
+        """Return the source of the rows."""
+        return open_source(self.config, self.frame)
+
     def restore(self, saved: StreamSaved) -> None:
         """Open the source at its position, and build the intake."""
         run, config = self.session, self.config
         self.is_resumed = saved.step >= 0
         if run.resumed:
             check_not_lost(run.run)
-        self.source = open_source(config, self.frame, self.feed)
+        self.source = self.opened()
         self.pipe = self.source.pipe
         self.plan, self.stream, self.warnings = open_rows(run, self.source, saved)
         if not (self.is_resumed or run.resumed):

@@ -8,6 +8,7 @@ checkpoint, as any run on a file, and a run on the journal alone gives the same 
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import threading
@@ -24,11 +25,14 @@ from foretrace._runs.config_json import to_json
 from foretrace._runs.directory import RunError
 from foretrace._runs.files import write_atomically
 from foretrace._runs.follow import Session
+from foretrace._runs.metrics import read_metrics
 from foretrace._runs.saved import Saved
 from foretrace.stream.model.state import Mixed
 from foretrace.stream.read.journal import Journal
 from foretrace.stream.read.lines import Position, Row, SourceError
+from foretrace.stream.read.source import Source
 from foretrace.stream.read.values import is_missing
+from foretrace.stream.runs.plan import open_source
 from foretrace.stream.runs.predictions import Table, forecast
 from foretrace.stream.runs.run import Learning
 from foretrace.stream.runs.saved import StreamSaved
@@ -55,7 +59,6 @@ class Serving(Learning):
 
     def __init__(self, session: Session, *, checkpoints: int = 1, freeze: bool = False):
         super().__init__(session, on_prediction=self._predicted)
-        self.feed = self._next_lines
         self.checkpoints, self.freeze = checkpoints, freeze
         self.desk = Desk()
         self.pending: deque[list[Request]] = deque()
@@ -74,11 +77,18 @@ class Serving(Learning):
         super().restore(saved)
         self.intake.chunk = 1
 
+    def opened(self) -> Source:
+        """Return the journal in the directory of the run, which may be a copy."""
+        config = dataclasses.replace(self.config, source=str(self.session.run.path / JOURNAL))
+        return open_source(config, feed=self._next_lines)
+
     def begun(self) -> None:
         """Open the desk."""
         super().begun()
         self.checks = Checks(self.config, self.intake)
         self.table = Table(self.config, self.intake.target)
+        before = read_metrics(self.session.run.metrics)[-_KEPT:]
+        self.records.extend({"row": one.get("step"), **one} for one in before)
         assert isinstance(self.pipe, Journal)
         self.pipe.goes_on = self._not_written
         self.session.stack.callback(self._closed)

@@ -52,7 +52,7 @@ def serve(
         raise ValueError(f"{TOKEN} is empty, so anybody would be let in: give a word, or unset it")
     run = Run(Path(run_dir))
     resume = run.config.exists()
-    if resume:
+    if resume and config is None:
         config = read_config_as(run.path, StreamConfig)
     elif config is None:
         raise ValueError(f"{run.path} holds no run yet: give --like SAMPLE and --target COLUMN")
@@ -81,7 +81,21 @@ def serve(
         return follow(KIND, config, run.path, program, resume=True)
 
 
-def configured(run_dir: Path, config: StreamConfig) -> StreamConfig:
-    """Return the configuration of a new service, whose source is its journal."""
+def configured(run_dir: Path, config: StreamConfig, default: StreamConfig) -> StreamConfig | None:
+    """Return the configuration of a service, whose source is its journal.
+
+    Args:
+        run_dir: the run; if it is there, its options are recorded, and `serve` compares.
+        config: options that are given.
+        default: options that are not given.
+
+    Returns:
+        None for a new run without columns.
+    """
     options = {f.name: getattr(config, f.name) for f in dataclasses.fields(StreamConfig)}
+    if Run(run_dir).config.exists():
+        given = {k: v for k, v in options.items() if v != getattr(default, k)}
+        return dataclasses.replace(read_config_as(run_dir, StreamConfig), **given)
+    if config.like is None:
+        return None
     return StreamConfig(**options | {"source": str(run_dir / JOURNAL)})
