@@ -212,11 +212,8 @@ class Program(Generic[State]):
             if self._board is not None:
                 self._board.write(self.step, values)
 
-    def save(self, last: bool = False) -> None:
+    def save(self) -> None:
         """Write a checkpoint.
-
-        Args:
-            last: whether no block follows.
 
         Raises:
             OSError: it cannot be written; the old file is unchanged.
@@ -332,7 +329,7 @@ def follow(
             if work.is_whole:
                 _save_after_error(work)
             raise
-        work.save(last=True)
+        work.save()
         # A run that diverged in its last block has none left when it is resumed.
         work.check_refused(work.refused, work.step, "begin a new run with other settings")
         found = None if work.stopped else work.result()
@@ -344,7 +341,7 @@ def follow(
 def _save_after_error(work: Program[Any]) -> None:
     """Save the state after an error, so that only the last block is repeated."""
     try:
-        work.save(last=True)
+        work.save()
     except Exception as error:  # the first error is the one to tell
         work.session.show.say(f"the state could not be saved: {error}")
     else:

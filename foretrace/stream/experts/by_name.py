@@ -14,6 +14,7 @@ from foretrace.stream.experts.memory import Memory
 from foretrace.stream.experts.neighbours import Neighbours
 from foretrace.stream.experts.network import RecurrentNetwork
 from foretrace.stream.experts.raw_squares import RAW_PRIORS, RawSquares
+from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import LABELS, WIDE, Shape
 
 SETS = ("row", "lags", "wide", "waves", "steps")
@@ -84,12 +85,12 @@ def experts_of(
         groups["contexts"] = (
             Contexts(outputs, ORDERS if shape.previous else 0, 18 if first > 32 else 16),
         )
-        groups["gradient"] = (Gradient("softmax", sizes["lags"], answer, (0.3, 2.0)),)
+        groups["gradient"] = (Gradient("softmax", sizes["lags"], answer, TUNED.softmax_rates),)
         found: list[AbstractExpert] = [ClassBaselines(outputs)]
     else:
         found = [NumberBaselines(outputs, LABELS)]
     if shape.words:
-        size, rates = 1 + shape.network_inputs, (0.2, 0.6)
+        size, rates = 1 + shape.network_inputs, TUNED.word_rates
         groups["words"] = (Gradient("words", size, answer, rates, of_words=True),)
     large = {name for name in groups if sizes.get(name, WIDE) > shape.most_features}
     squares = {name for name in SETS if name in groups and name in wanted}

@@ -16,6 +16,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from foretrace._types import Array, Bool, Float, Int
+from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import Shape
 
 
@@ -87,17 +88,10 @@ class Lesson(NamedTuple):
     late: Int[Array, ""] | int | None = None
 
 
-LATE = 5.0
-"""Largest change of a state by parameters that have changed since the row of a late label."""
-
-MEMORY = 10_000.0
-"""Number of labels that counts of classes remember; older ones lose weight exponentially."""
-
-
 def counted(counts: Float[Array, "K"], more: Float[Array, "K"]) -> Float[Array, "K"]:
-    """Return counts with one more label, scaled down so that their sum is at most `MEMORY`."""
+    """Return counts with one more label, with a sum of at most `count_memory`."""
     total = counts + more
-    scaled = total * jnp.minimum(1.0, MEMORY / jnp.maximum(total.sum(), 1.0))
+    scaled = total * jnp.minimum(1.0, TUNED.count_memory / jnp.maximum(total.sum(), 1.0))
     return jnp.where((more != 0).any(), scaled, counts)
 
 

@@ -26,13 +26,7 @@ from foretrace._types import Array, Bool, Float
 from foretrace.stream.experts.answer import Answer, Numbers
 from foretrace.stream.experts.error_scale import ErrorScale, learned_error, new_error_scale
 from foretrace.stream.experts.expert import AbstractExpert, Features, Lesson
-
-_HUBER = 1.5
-SPAN = 300.0
-"""Number of labels over which the scale of the errors is averaged."""
-
-_LARGEST = 5.0
-"""Multiple of the scale at which an error is clipped in it."""
+from foretrace.stream.experts.settings import TUNED
 
 
 class SquaresState(NamedTuple):
@@ -67,17 +61,17 @@ class Recursion(eqx.Module):
 
     sizes: tuple[int, ...] = eqx.field(static=True)
     outputs: int = eqx.field(static=True)
-    forget: float = eqx.field(static=True, default=0.9995)
-    prior: float = eqx.field(static=True, default=1.0)
+    forget: float = eqx.field(static=True, default=TUNED.forget)
+    prior: float = eqx.field(static=True, default=TUNED.prior)
     robust: bool = eqx.field(static=True, default=True)
 
     def init(self) -> SquaresState:
         """Return the state before the first row."""
         return SquaresState(
-            tuple(self.prior * jnp.eye(size) for size in self.sizes),
-            tuple(jnp.zeros((size, self.outputs)) for size in self.sizes),
-            new_error_scale(jnp.zeros((len(self.sizes), self.outputs))),
-            jnp.zeros(()),
+            covariances=tuple(self.prior * jnp.eye(size) for size in self.sizes),
+            weights=tuple(jnp.zeros((size, self.outputs)) for size in self.sizes),
+            scale=new_error_scale(jnp.zeros((len(self.sizes), self.outputs))),
+            num_labels=jnp.zeros(()),
         )
 
     def learn(
@@ -120,13 +114,13 @@ class Recursion(eqx.Module):
             parts = zip(Ps, Ws, Ys, largest, strict=True)
             Ws, Ys = zip(*(_recalled(*part, growth, known) for part in parts), strict=True)
         return SquaresState(
-            tuple(
+            covariances=tuple(
                 forgotten(P, Y, growth=growth, largest=most, known=known, more=more)
                 for P, Y, most in zip(Ps, Ys, limits, strict=True)
             ),
-            Ws,
-            scale,
-            state.num_labels + taken,
+            weights=Ws,
+            scale=scale,
+            num_labels=state.num_labels + taken,
         )
 
     def weighed(
@@ -147,11 +141,11 @@ class Recursion(eqx.Module):
             taken: 1 if the label is known, else 0.
         """
         count, is_settled = state.num_labels + taken, state.num_labels >= 10
-        rate = taken / jnp.clip(count, 1.0, SPAN)
-        scale = learned_error(state.scale, errors, _LARGEST, rate, is_settled)
+        rate = taken / jnp.clip(count, 1.0, TUNED.error_span)
+        scale = learned_error(state.scale, errors, TUNED.error_clip, rate, is_settled)
         if not self.robust:
             return jnp.ones_like(errors), scale
-        limit = jnp.where(is_settled, _HUBER * state.scale.size, jnp.inf)
+        limit = jnp.where(is_settled, TUNED.huber * state.scale.size, jnp.inf)
         return jnp.maximum(errors / jnp.maximum(limit, 1e-12), 1.0), scale
 
 
@@ -203,7 +197,7 @@ class Squares(AbstractExpert):
     def recursion(self) -> Recursion:
         """The recursion of the experts of each set."""
         if isinstance(self.answer, Numbers):
-            return Recursion(self.sizes, self.answer.width, prior=0.1)
+            return Recursion(self.sizes, self.answer.width, prior=TUNED.number_prior)
         return Recursion(self.sizes, self.answer.width, robust=False)
 
     def init(self) -> SquaresState:

@@ -12,10 +12,11 @@ import numpy as np
 import optax
 
 from foretrace._types import Array, Bool, Float, Int
+from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import Shape
 from foretrace.stream.model.moments import Moments, new_moments
 from foretrace.stream.model.of_members import in_slots
-from foretrace.stream.model.ordinary import BELIEVED, Ordinary, new_ordinary
+from foretrace.stream.model.ordinary import Ordinary, new_ordinary
 from foretrace.stream.read.row import RawRow
 
 
@@ -29,13 +30,15 @@ class Row(NamedTuple):
         baselines: last known number, or 0, and the mean; last and most frequent class.
         raw: numbers of the row as they are, the mean in place of a missing one.
         x: inputs, then the last known label's inputs if there is a network.
+        outliers: which inputs are outliers.
     """
 
     moments: Float[Array, "2"]
     ordinary: Float[Array, "2"]
     baselines: Float[Array, "2"]
     raw: Float[Array, "N"]
-    x: Float[Array, "I"]
+    x: Float[Array, "J"]
+    outliers: Bool[Array, "I"]
 
 
 class Told(NamedTuple):
@@ -49,6 +52,8 @@ class Told(NamedTuple):
             missing ones, the one before.
         is_new: whether that is the label itself.
         came: number that came, NaN if none did: the label of one step ahead of each row before it.
+        is_outlier: whether it is an outlier.
+        is_sentinel: whether it is a mark of a missing value.
     """
 
     label: Float[Array, "L"]
@@ -57,6 +62,8 @@ class Told(NamedTuple):
     feature: Float[Array, ""]
     is_new: Bool[Array, ""]
     came: Float[Array, ""]
+    is_outlier: Bool[Array, ""]
+    is_sentinel: Bool[Array, ""]
 
 
 class Classes(NamedTuple):
@@ -145,21 +152,27 @@ class Arrivals:
             target = new_moments(1)
         streams = in_slots(self._new_stream(), shape.slots + 1)
         ordinary = None if shape.classes else new_ordinary(one_stream=shape.slots == 1)
-        return Arrived(new_moments(shape.inputs), target, ordinary, streams, jnp.zeros(3))
+        return Arrived(
+            columns=new_moments(shape.inputs),
+            target=target,
+            ordinary=ordinary,
+            streams=streams,
+            outliers=jnp.zeros(3),
+        )
 
     def _new_stream(self) -> Stream:
         none, classes = jnp.asarray(jnp.nan), self.shape.classes
         zero = jnp.zeros((), jnp.int64)
         return Stream(
-            jnp.asarray(-1.0) if classes else none,
-            none,
-            none,
-            jnp.zeros(()),
-            jnp.full(0 if classes else self.shape.outputs, jnp.nan),
-            zero,
-            zero,
-            zero - 1,
-            jnp.zeros(self.shape.num_labels if self.shape.waiting else 0, bool),
+            last=jnp.asarray(-1.0) if classes else none,
+            believed=none,
+            inside=none,
+            doubts=jnp.zeros(()),
+            recent=jnp.full(0 if classes else self.shape.outputs, jnp.nan),
+            num_rows=zero,
+            begun=zero,
+            latest=zero - 1,
+            is_own=jnp.zeros(self.shape.num_labels if self.shape.waiting else 0, bool),
         )
 
     def begun(self, stream: Stream, is_new: Bool[Array, ""]) -> Stream:
@@ -170,8 +183,8 @@ class Arrivals:
 
     def take(
         self, arrived: Arrived, raw: RawRow, is_there: Bool[Array, ""], *, learning: bool = True
-    ) -> tuple[Row, Arrived, Bool[Array, "I"]]:
-        """Return a row, what is known after it, and which of its numbers are outliers.
+    ) -> tuple[Row, Arrived]:
+        """Return a row, and what is known after it.
 
         Args:
             arrived: what is known before it, with the row's own stream alone.
@@ -180,7 +193,7 @@ class Arrivals:
             learning: whether units move on.
         """
         stream, target, shape = arrived.streams, arrived.target, self.shape
-        inputs, numbers, columns, of_columns = self._encoded(arrived.columns, raw)
+        (inputs, numbers, outliers), columns = self._encoded(arrived.columns, raw)
         if isinstance(target, Classes):
             moments, ordinary = jnp.stack([target.num_classes, jnp.ones(())]), jnp.zeros(2)
             baselines = jnp.stack([stream.last, target.majority])
@@ -196,13 +209,20 @@ class Arrivals:
             previous = jnp.stack([score, jnp.where(believed, 0.0, 1.0)])
         with_last = shape.has_network and shape.previous
         x = jnp.concatenate([inputs, previous]) if with_last else inputs
-        row = Row(moments, ordinary, baselines, numbers, x)
+        row = Row(
+            moments=moments,
+            ordinary=ordinary,
+            baselines=baselines,
+            raw=numbers,
+            x=x,
+            outliers=outliers,
+        )
         after = stream._replace(num_rows=stream.num_rows + is_there.astype(jnp.int64))
         arrived = arrived._replace(streams=after)
         if learning:
-            count = jnp.zeros(3).at[0].set(of_columns.astype(float).sum())
+            count = jnp.zeros(3).at[0].set(outliers.astype(float).sum())
             arrived = arrived._replace(columns=columns, outliers=arrived.outliers + count)
-        return row, arrived, of_columns
+        return row, arrived
 
     def label(
         self,
@@ -211,8 +231,8 @@ class Arrivals:
         is_latest: Bool[Array, ""] | bool,
         *,
         learning: bool = True,
-    ) -> tuple[Told, Arrived, Bool[Array, "2"]]:
-        """Return a label, what is known after it, and whether it is an outlier, and a sentinel.
+    ) -> tuple[Told, Arrived]:
+        """Return a label, and what is known after it.
 
         Args:
             arrived: what is known before it, with the stream of its row alone.
@@ -223,17 +243,19 @@ class Arrivals:
         stream = arrived.streams
         if isinstance(arrived.target, Classes):
             told, learned, after = self._class(arrived.target, stream, y)
-            found, of_label = arrived._replace(target=learned), jnp.zeros(2, bool)
+            found = arrived._replace(target=learned)
         else:
-            told, found, after, of_label = self._number(arrived, stream, y, learning)
+            told, found, after = self._number(arrived, stream, y, learning)
         after = optax.tree.where(jnp.asarray(is_latest), after, stream)
         if not learning:
             told = told._replace(known=jnp.zeros((), bool), is_scored=jnp.zeros((), bool))
-            return told, arrived._replace(streams=after), of_label
-        outliers = arrived.outliers.at[1:].add(of_label.astype(float))
-        return told, found._replace(streams=after, outliers=outliers), of_label
+            return told, arrived._replace(streams=after)
+        of_label = jnp.stack([told.is_outlier, told.is_sentinel]).astype(float)
+        outliers = arrived.outliers.at[1:].add(of_label)
+        return told, found._replace(streams=after, outliers=outliers)
 
-    def _encoded(self, columns: Moments, raw: RawRow) -> tuple[Array, Array, Moments, Array]:
+    def _encoded(self, columns: Moments, raw: RawRow) -> tuple[tuple[Array, Array, Array], Moments]:
+        """Return inputs, numbers as they are, and which are outliers; and the moments after."""
         given = jnp.asarray(raw.x)
         is_number = jnp.asarray(raw.is_number) > 0
         is_there = is_number & jnp.isfinite(given)
@@ -246,11 +268,11 @@ class Arrivals:
         inputs = jnp.where(is_number, scores, jnp.nan_to_num(given) + missing)
         places = np.asarray(self.shape.lagged[: self.shape.num_raw], int)
         numbers = jnp.where(known, x, columns.all.mean)[places]
-        return inputs, numbers, columns, outlier
+        return (inputs, numbers, outlier), columns
 
     def _number(
         self, arrived: Arrived, stream: Stream, y: Array, learning: bool
-    ) -> tuple[Told, Arrived, Stream, Array]:
+    ) -> tuple[Told, Arrived, Stream]:
         moments: Any = arrived.target
         before: Any = arrived.ordinary
         is_there = jnp.isfinite(y)
@@ -258,7 +280,7 @@ class Arrivals:
         outlier = is_there & (moments.within(y[None])[0] != y)
         is_outside, is_far = before.is_outside(y), before.is_far(y)
         repeats = is_there & before.is_sentinel(y) & np.array(self.shape.sentinels)
-        many = stream.doubts + 1 >= BELIEVED
+        many = stream.doubts + 1 >= TUNED.believed
         is_sentinel = repeats & ~many
         known = is_there & ~is_sentinel
         if self.shape.masks:
@@ -285,9 +307,17 @@ class Arrivals:
         )
         complete = jnp.isfinite(after.recent).all()
         came = came if self.shape.horizon else jnp.asarray(jnp.nan)
-        told = Told(after.recent, complete, complete, after.believed, is_believed, came)
-        arrived = arrived._replace(target=learned, ordinary=ordinary)
-        return told, arrived, after, jnp.stack([outlier, is_sentinel])
+        told = Told(
+            label=after.recent,
+            known=complete,
+            is_scored=complete,
+            feature=after.believed,
+            is_new=is_believed,
+            came=came,
+            is_outlier=outlier,
+            is_sentinel=is_sentinel,
+        )
+        return told, arrived._replace(target=learned, ordinary=ordinary), after
 
     def _class(self, classes: Classes, stream: Stream, y: Array) -> tuple[Told, Classes, Stream]:
         known, indices = y >= 0, jnp.arange(self.shape.outputs, dtype=y.dtype)
@@ -303,4 +333,14 @@ class Arrivals:
         )
         after = stream._replace(last=jnp.where(known, y, stream.last))
         index, is_there = jnp.where(jnp.isfinite(y), y, 0.0)[None], jnp.isfinite(y)
-        return Told(index, known, is_there, after.last, known, jnp.zeros(())), learned, after
+        told = Told(
+            label=index,
+            known=known,
+            is_scored=is_there,
+            feature=after.last,
+            is_new=known,
+            came=jnp.zeros(()),
+            is_outlier=jnp.zeros((), bool),
+            is_sentinel=jnp.zeros((), bool),
+        )
+        return told, learned, after

@@ -21,6 +21,7 @@ from jax import lax
 
 from foretrace._types import Array, Bool, Float
 from foretrace.stream.experts.expert import Features
+from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import FOLDED, STEPS, WIDE, Shape, category_codes, codes
 from foretrace.stream.model.events import (
     Events,
@@ -30,15 +31,6 @@ from foretrace.stream.model.events import (
     new_events,
     remember,
 )
-
-_BOUND = 5.0
-"""Greatest absolute value of a number among the features, in standard deviations.
-
-Further out, one row would have a leverage that no single row should have.
-"""
-
-_SLOPE = 3.0
-"""Slope of a step at its threshold. Steps without width were behind on seven of nine streams."""
 
 
 class Past(NamedTuple):
@@ -120,13 +112,13 @@ def maps(shape: Shape) -> Maps:
     wide = _wide(draw, shape.size(shape.depth))
     scales = np.exp(draw.uniform(np.log(0.3), np.log(3.0), (WIDE - 1, 1))) / np.sqrt(row)
     return Maps(
-        _row_projection(shape),
-        _lagged_map(shape, draw),
-        wide,
-        _wide(np.random.default_rng(3), shape.events_size),
-        draw.normal(size=(WIDE - 1, row)) * scales,
-        draw.uniform(0, 2 * np.pi, WIDE - 1),
-        codes(shape),
+        row=_row_projection(shape),
+        lagged=_lagged_map(shape, draw),
+        wide=wide,
+        wide_events=_wide(np.random.default_rng(3), shape.events_size),
+        waves=draw.normal(size=(WIDE - 1, row)) * scales,
+        phases=draw.uniform(0, 2 * np.pi, WIDE - 1),
+        codes=codes(shape),
     )
 
 
@@ -180,30 +172,11 @@ def new_past(shape: Shape) -> Past:
     """Return the past of a stream before its first row."""
     empty = -1.0 if shape.classes else np.nan
     return Past(
-        jnp.zeros((max(shape.depth, 1), shape.lagged_size)),
-        jnp.full(shape.num_labels, empty),
-        new_events(shape),
-        jnp.full((shape.raw_depth, shape.num_raw), np.nan),
-        jnp.zeros((), bool),
-    )
-
-
-def new_seen(shape: Shape) -> Seen:
-    """Return zeros for the values that wait for a label."""
-    lags = shape.size(shape.depth) - 1 - shape.row_size
-    events = jnp.zeros(shape.events_size - shape.size(0))
-    no = jnp.zeros((), bool)
-    inputs, labels = jnp.zeros(shape.network_inputs), jnp.zeros(shape.num_labels)
-    return Seen(
-        jnp.zeros(shape.row_size),
-        jnp.zeros(lags),
-        events,
-        inputs,
-        no,
-        labels,
-        jnp.zeros(2),
-        jnp.zeros((shape.raw_depth + 1, shape.num_raw)),
-        jnp.zeros(2),
+        rows=jnp.zeros((max(shape.depth, 1), shape.lagged_size)),
+        labels=jnp.full(shape.num_labels, empty),
+        events=new_events(shape),
+        raw=jnp.full((shape.raw_depth, shape.num_raw), np.nan),
+        is_counted=jnp.zeros((), bool),
     )
 
 
@@ -232,7 +205,7 @@ def look(
     raws = jnp.concatenate([raw[None], earlier])
     labels = past.labels
     inputs, x = x[: shape.network_inputs], x[: shape.row_inputs]
-    x = jnp.clip(jnp.nan_to_num(x), -_BOUND, _BOUND)
+    x = jnp.clip(jnp.nan_to_num(x), -TUNED.largest, TUNED.largest)
     row = _projected(maps.row, x)
     parts = [past.rows[: shape.depth].ravel()]
     if shape.classes:
@@ -243,18 +216,18 @@ def look(
     else:
         if shape.code_size:
             scores = (labels[: shape.depth] - moments[0]) / moments[1]
-            parts.append(jnp.clip(jnp.nan_to_num(scores), -_BOUND, _BOUND))
+            parts.append(jnp.clip(jnp.nan_to_num(scores), -TUNED.largest, TUNED.largest))
     events = event_features(past.events)
     seen = Seen(
-        row,
-        jnp.concatenate(parts),
-        events,
-        inputs,
-        has_events(past.events),
-        labels,
-        moments,
-        raws,
-        ordinary,
+        row=row,
+        lags=jnp.concatenate(parts),
+        events=events,
+        inputs=inputs,
+        has_events=has_events(past.events),
+        labels=labels,
+        moments=moments,
+        raw=raws,
+        ordinary=ordinary,
     )
     places = np.asarray(shape.lagged_places, np.int32)
     now = x[places] if len(places) else jnp.zeros(0)
@@ -282,26 +255,28 @@ def expand(shape: Shape, maps: Maps, seen: Seen) -> Features:
     events = jnp.where(seen.has_events, jnp.concatenate([one, seen.row, seen.events]), 0.0)
     classes = shape.classes
     scores = (seen.labels - seen.moments[0]) / seen.moments[1]
+    raw_row, raw_lags = _raw(shape, seen)
     return Features(
-        row,
-        now,
-        jnp.concatenate(short),
-        lags,
-        jnp.concatenate([one, _narrow(jnp.tanh, maps.wide @ lags)]),
-        jnp.concatenate([one, _narrow(jnp.cos, maps.waves @ row + maps.phases)]),
-        jnp.concatenate([row, steps]),
-        lax.cond(
+        row=row,
+        now=now,
+        short=jnp.concatenate(short),
+        lags=lags,
+        wide=jnp.concatenate([one, _narrow(jnp.tanh, maps.wide @ lags)]),
+        waves=jnp.concatenate([one, _narrow(jnp.cos, maps.waves @ row + maps.phases)]),
+        steps=jnp.concatenate([row, steps]),
+        wide_events=lax.cond(
             seen.has_events,
             lambda: jnp.concatenate([one, _narrow(jnp.tanh, maps.wide_events @ events)]),
             lambda: jnp.zeros(WIDE),
         ),
-        seen.inputs,
-        seen.has_events,
-        seen.labels.astype(jnp.int32) if classes else scores,
-        seen.moments[0].astype(jnp.int32) if classes else jnp.zeros((), jnp.int32),
-        *_raw(shape, seen),
-        seen.moments,
-        seen.ordinary,
+        inputs=seen.inputs,
+        has_events=seen.has_events,
+        labels=seen.labels.astype(jnp.int32) if classes else scores,
+        num_classes=seen.moments[0].astype(jnp.int32) if classes else jnp.zeros((), jnp.int32),
+        raw_row=raw_row,
+        raw_lags=raw_lags,
+        moments=seen.moments,
+        ordinary=seen.ordinary,
     )
 
 
@@ -326,7 +301,7 @@ def _steps(shape: Shape, row: Float[Array, "R"]) -> Float[Array, "T"]:
         return jnp.zeros(0)
     thresholds = np.array([NormalDist().inv_cdf((k + 0.5) / STEPS) for k in range(STEPS)])
     numbers = row[np.asarray(shape.lagged, np.int32)]
-    return _narrow(jnp.tanh, _SLOPE * (numbers[:, None] - thresholds[None])).ravel()
+    return _narrow(jnp.tanh, TUNED.slope * (numbers[:, None] - thresholds[None])).ravel()
 
 
 def _projected(projection: Any, x: Array) -> Array:

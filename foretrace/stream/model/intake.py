@@ -12,13 +12,13 @@ import numpy as np
 
 from foretrace._learner.packing import Packed
 from foretrace.stream.experts.by_name import Own
+from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import Shape
 from foretrace.stream.model.growth import grown
 from foretrace.stream.model.mixture import Mixture
 from foretrace.stream.model.model import build_mixture
 from foretrace.stream.model.model_config import MOST as LIMITS
 from foretrace.stream.model.model_config import ModelConfig
-from foretrace.stream.model.moments import BOUND
 from foretrace.stream.model.rows import pack, unpack
 from foretrace.stream.model.state import Mixed, MixtureState
 from foretrace.stream.read.encode import EncodingError
@@ -194,10 +194,8 @@ class Intake(Learned):
             EncodingError: a number is an outlier, and the policy is to stop.
         """
         # All names and flags first: a bad one raises an error before anything has changed.
-        arrivals = [(self.name(row), row, value, self._starts_anew(row)) for row, value in rows]
-        found = [
-            self.streams.push(name, row, value, reset=reset) for name, row, value, reset in arrivals
-        ]
+        arrivals = [((self.name(row), row, value), self._starts_anew(row)) for row, value in rows]
+        found = [self.streams.push(*given, reset=reset) for given, reset in arrivals]
         state = self._grown(state)
         packed = pack(self.shape, found, self.chunk)
         if self.stops:
@@ -379,7 +377,7 @@ class Intake(Learned):
             if found:
                 what, value = found[0]
                 raise EncodingError(
-                    f"{what} {value:g}, more than {BOUND:g} standard deviations from "
+                    f"{what} {value:g}, more than {TUNED.outlier:g} standard deviations from "
                     "its mean; clean the source, or choose --outliers clip or mask"
                 )
 

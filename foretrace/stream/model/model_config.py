@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import tyro
 
-from foretrace._cells.abstract import AbstractCell
-from foretrace._options.cells import BY_NAME, CellName
+from foretrace._options.cells import BY_NAME, CellName, MakeCell
 from foretrace._options.rule import RuleText
 from foretrace._rule import rule_text
 from foretrace.stream.experts.by_name import EXPERTS
@@ -137,14 +136,13 @@ class ModelConfig:
 
     def cell_options(self) -> dict[str, Any]:
         """Return the options of the network that the cell's constructor takes."""
-        taken = inspect.signature(self.cell_class).parameters
+        taken = inspect.signature(BY_NAME[self.cell].cell).parameters
         if "state_size" not in taken:
             return {}
         # A cell with a default of its own puts out its state, and knows the size that fits.
         needs_one = taken["state_size"].default is inspect.Parameter.empty
         return {"state_size": self.state_size or (self.model_size if needs_one else None)}
 
-    @property
-    def cell_class(self) -> type[AbstractCell]:
-        """Recurrent layer of the network."""
-        return BY_NAME[self.cell].cell
+    def cell_factory(self) -> MakeCell:
+        """Return the function that makes a recurrent layer of the network."""
+        return BY_NAME[self.cell].cell.factory(**self.cell_options())

@@ -81,18 +81,18 @@ class PureMixture:
         experts = tuple(expert.init() for expert in self.experts)
         carries = self._new_carries(experts)
         state = MixtureState(
-            self.arrivals.init(),
-            None if self.intervals is None else self.intervals.init(),
-            MemberErrors(*jnp.zeros((3, count))) if has_own_errors else None,
-            in_slots(new_past(shape), count),
-            carries if shape.members is None else in_slots(carries, count),
-            None,
-            experts,
-            self.mixture.init(),
-            jnp.zeros((), jnp.int32),
-            jnp.zeros(()) if shape.slots > 1 else None,
-            jnp.zeros((3, len(self.sums))),
-            new_tallies(shape),
+            arrived=self.arrivals.init(),
+            intervals=None if self.intervals is None else self.intervals.init(),
+            of_members=MemberErrors(*jnp.zeros((3, count))) if has_own_errors else None,
+            pasts=in_slots(new_past(shape), count),
+            carries=carries if shape.members is None else in_slots(carries, count),
+            waiting=None,
+            experts=experts,
+            weights=self.mixture.init(),
+            num_labels=jnp.zeros((), jnp.int32),
+            members=jnp.zeros(()) if shape.slots > 1 else None,
+            sums=jnp.zeros((3, len(self.sums))),
+            tallies=new_tallies(shape),
         )
         if shape.places:
             memo = jax.eval_shape(self._taken_first, state, maps)
@@ -202,10 +202,10 @@ class PureMixture:
         Nothing but units moves on.
         """
         slot, is_there, view = self._view(state, raw)
-        row = self.arrivals.take(view.arrived, raw, is_there)
-        _, arrived, of_label = self.arrivals.label(row[1], jnp.asarray(raw.y), True)
+        row, arrived = self.arrivals.take(view.arrived, raw, is_there)
+        told, arrived = self.arrivals.label(arrived, jnp.asarray(raw.y), True)
         view = view._replace(arrived=arrived)
-        return self._written(state, view, slot), Outliers(row[2], of_label[0])
+        return self._written(state, view, slot), Outliers(row.outliers, told.is_outlier)
 
     # The view of a stream
 
@@ -293,7 +293,7 @@ class PureMixture:
         """Return a view after a row, what waits for its label, and the row's features."""
         shape, is_there = self.shape, slot < self.shape.slots
         number = view.arrived.streams.num_rows
-        row, arrived, _ = self.arrivals.take(view.arrived, raw, is_there, learning=learning)
+        row, arrived = self.arrivals.take(view.arrived, raw, is_there, learning=learning)
         of_label = row.moments, row.ordinary
         seen, past = look(shape, maps, view.pasts, row.x, row.raw, *of_label)
         features = expand(shape, maps, seen)
@@ -313,8 +313,18 @@ class PureMixture:
             mixed, low, high = bounded(mixed, margins, shape.at_least, jnp.maximum)
             margins = jnp.stack([mixed - low, high - mixed])
         memos = tuple(memo for _, _, memo in taken)
-        about = slot, number, seen, view.num_labels
-        new = Waiting(*about, found.T, candidates.T, mixed, row.baselines, margins, memos)
+        new = Waiting(
+            slot=slot,
+            number=number,
+            seen=seen,
+            num_labels=view.num_labels,
+            predicted=found.T,
+            candidates=candidates.T,
+            mixed=mixed,
+            baselines=row.baselines,
+            margins=margins,
+            memos=memos,
+        )
         if view.members is not None:
             # Counted row by row: a sum over all members would cost the more the more there may be.
             more = past.is_counted.astype(float) - view.pasts.is_counted.astype(float)
@@ -351,19 +361,19 @@ class PureMixture:
 
     def _each_step(
         self, view: MixtureState, slot: Int[Array, ""], place: Int[Array, ""]
-    ) -> tuple[Waiting, tuple[Array, ...]]:
+    ) -> tuple[Waiting, dict[str, Array]]:
         """Return the row at a place, and what each step ahead needs of the row it was for."""
         waiting: Any = view.waiting
         delays = jnp.asarray(self.shape.delays, jnp.int64)
         stream, steps = view.arrived.streams, jnp.arange(self.shape.outputs, dtype=jnp.int32)
         places = self._place(slot, stream.num_rows - delays)
-        found = (
-            waiting.seen.moments[places],
-            waiting.num_labels[places],
-            waiting.predicted[places, steps],
-            waiting.candidates[places, steps],
-            stream.num_rows - stream.begun >= delays,
-        )
+        found = {
+            "moments": waiting.seen.moments[places],
+            "num_labels": waiting.num_labels[places],
+            "predicted": waiting.predicted[places, steps],
+            "candidates": waiting.candidates[places, steps],
+            "has_row": stream.num_rows - stream.begun >= delays,
+        }
         return read(waiting, place), found
 
     def _noted(
@@ -372,7 +382,7 @@ class PureMixture:
         """Return a view that knows a label, of the row of a number, but has not learned it."""
         stream, is_ordered = view.arrived.streams, not self.shape.waiting
         is_latest = is_ordered | (number > stream.latest)
-        told, arrived, _ = self.arrivals.label(view.arrived, y, is_latest, learning=learning)
+        told, arrived = self.arrivals.label(view.arrived, y, is_latest, learning=learning)
         view = view._replace(arrived=arrived)
         if not self.shape.previous:
             return view, told
@@ -393,7 +403,7 @@ class PureMixture:
         watched: Array,
         has_row: Bool[Array, ""],
         late: Any,
-        each_step: tuple[Array, ...] | None = None,
+        each_step: dict[str, Array] | None = None,
     ) -> tuple[MixtureState, dict[str, Any]]:
         """Return a view that has learned a label, and the scores.
 
@@ -411,7 +421,7 @@ class PureMixture:
         is_there = has_row if late is None or not self.shape.waiting else jnp.asarray(True)
         view, told = self._noted(view, y, old.number)
         if each_step is not None:
-            view = self._weighed(view, told, old.slot, each_step)
+            view = self._weighed(view, told, old.slot, **each_step)
         known, is_scored = told.known & is_there, told.is_scored & is_there
         predicted = old.predicted.T
         if self.shape.classes:
@@ -473,21 +483,38 @@ class PureMixture:
     ) -> MixtureState:
         """Return a view whose experts have learned a label."""
         members = None if view.members is None else jnp.maximum(view.members, 1.0)
-        parts = zip(self.experts, view.experts, view.carries, old.memos, strict=True)
+        of_stream = zip(view.carries, old.memos, strict=True)
+        parts = zip(self.experts, view.experts, of_stream, strict=True)
         found, at, predicted = [], 0, old.predicted.T
-        for expert, learned, carry, memo in parts:
+        for expert, learned, (carry, memo) in parts:
             mine = predicted[at : at + len(expert.names)]
-            lesson = Lesson(features, mine, label, known, has_row, members, late)
+            lesson = Lesson(
+                features=features,
+                predicted=mine,
+                label=label,
+                known=known,
+                has_row=has_row,
+                members=members,
+                late=late,
+            )
             found.append(expert.label(learned, carry, memo, lesson))
             at += len(expert.names)
         experts, carries = (tuple(part) for part in zip(*found, strict=True))
         return view._replace(experts=experts, carries=carries)
 
     def _weighed(
-        self, view: MixtureState, told: Told, slot: Array, each_step: tuple[Array, ...]
+        self,
+        view: MixtureState,
+        told: Told,
+        slot: Array,
+        *,
+        moments: Array,
+        num_labels: Array,
+        predicted: Array,
+        candidates: Array,
+        has_row: Array,
     ) -> MixtureState:
         """Return a view after a row's number, another row's label at each step ahead."""
-        moments, num_labels, predicted, candidates, has_row = each_step
         known = jnp.isfinite(told.came) & has_row & (slot < self.shape.slots)
         known = known & (num_labels >= SETTLED)
         moments = jnp.where(known[:, None], moments, 1.0)

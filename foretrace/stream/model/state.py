@@ -100,7 +100,9 @@ class Mixed(NamedTuple):
     @property
     def first(self) -> "Mixed":
         """The prediction of the first row alone, as arrays of NumPy."""
-        return jax.tree.map(lambda part: np.asarray(part)[0], Mixed(*self[:3]))
+        return jax.tree.map(
+            lambda part: np.asarray(part)[0], self._replace(scores=None, errors=None)
+        )
 
     @property
     def told(self) -> Array | None:
