@@ -46,7 +46,8 @@ class FromModule(AbstractCell):
     misjudged; `foretrace.testing.check_cell` shows it.
 
     A dense module, and a module with parameters that are not split, is evaluated N times for each
-    step, once for every unit's own past. For large layers, write the cell.
+    step, once for every unit's own past. For large layers, write a cell class (docs/extending.md)
+    instead of wrapping the module.
 
     Args:
         module: recurrent module. Its arrays are the parameters; numbers and functions in it stay as
@@ -58,8 +59,8 @@ class FromModule(AbstractCell):
         state_dims: number of state dimensions. 1 (default) means that the state is an array (N,); a
             larger number, a tuple of such arrays, of which the first is the output. The state
             begins at zero.
-        feedforward: parameters that do not act on the past: full names, or one part of
-            a name between dots. Only `SPATIAL` and `TRUNCATED` use them. Default: none.
+        feedforward: parameters that do not act on the past, given as full names or as one
+            dot-separated part of a name. Only `SPATIAL` and `TRUNCATED` use them. Default: none.
 
     Raises:
         TypeError: an array in the module does not hold real floating-point numbers.

@@ -93,9 +93,9 @@ def export(
 
     Raises:
         TypeError: a model of another type, or learn=True for a network.
-        ValueError: an unknown format; a learner of batches, whole sequences or accumulated
-            gradients; a rule or a dropout that samples; a network with a cumulative mean; an
-            operation without a form in the format.
+        ValueError: the format is unknown; the learner uses batches, whole sequences or accumulated
+            gradients; the rule or dropout samples; the network has a cumulative mean; or the format
+            cannot express an operation.
         ImportError: format="onnx" without the package onnx.
         OSError: the folder is missing or not writable.
 

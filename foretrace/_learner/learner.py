@@ -61,9 +61,9 @@ class Learner(Options):
             the others are computed again. The gradient is the same, memory hardly grows with the
             sequence, and one more forward pass is needed. None keeps all.
         train_encoder: whether the encoder and the norms in front of the recurrent layers are
-            trained. Default: yes, except with updates at every call under a rule that does not
-            bring them the errors of later steps, such as ONLINE, or HYBRID step by step. Training
-            them then loses accuracy in long runs (docs/streaming.md).
+            trained. Default: yes, unless both hold: the learner updates at every call, and its rule
+            propagates no errors of later steps to these parameters (ONLINE, or HYBRID with one step
+            a call). Training them would then lose accuracy in long runs (docs/streaming.md).
         mesh: one-dimensional device mesh that shares the streams of a batch; gradients are averaged
             in one exchange.
         warn: warning about parameters that can receive no gradient under the rule.
@@ -249,9 +249,9 @@ class Learner(Options):
             state: state from `init` or `step`.
             x: inputs of the chunk.
             reset: booleans that say which steps start an episode.
-            sensitivity: True to advance the sensitivities, so that learning may continue after it
-                exactly. Without them a call costs only the forward pass; later gradients then lack
-                earlier steps.
+            sensitivity: True to advance the sensitivities too, so that gradients stay exact if
+                learning continues after this call. Without them a call costs only the forward pass;
+                later gradients then lack earlier steps.
 
         Raises:
             TypeError, ValueError: as in `gradient`, or the state of another learner.

@@ -48,8 +48,8 @@ class Info(NamedTuple):
         loss: `sum_t mask_t * loss_t`, the sum over the steps of the call, averaged over streams;
             with `mean_loss`, divided by the sum of the mask.
         outputs: outputs of the network before the update, for progressive validation.
-        gradient_norm: global norm of this call's gradient, before any clipping; under `ft.kalman`,
-            of half the squared errors.
+        gradient_norm: global norm of this call's gradient before clipping; under `ft.kalman`, this
+            is the gradient of half the squared errors.
         update_norm: global norm of the change of the parameters; zero if no step counts or the call
             was refused.
         accepted: False if the call was refused: loss, gradient, update or carry not finite, state

@@ -160,8 +160,8 @@ def native(learner: Learner, state: LearnerState | None = None, *, target: Any =
             output or one integer class, as the loss takes it.
 
     Raises:
-        ValueError: a learner of batches, whole sequences or accumulated gradients; a rule or a
-            dropout that samples; an operation without a form in C.
+        ValueError: the learner uses batches, whole sequences or accumulated gradients; the rule or
+            dropout samples; or an operation cannot be written in C.
         foretrace.CompilerError: there is no C compiler.
 
     >>> import foretrace as ft, jax, numpy as np, optax

@@ -143,7 +143,7 @@ class Program(Generic[State]):
         raise NotImplementedError
 
     def recorded(self) -> dict[str, Any]:
-        """Return additional records of a new run, as for `create`."""
+        """Return what `create` records as `begun` for a new run."""
         return {}
 
     def begun(self) -> None:

@@ -79,9 +79,10 @@ class Sweep:
 class RL:
     """Let an agent with memory learn from one stream, without replay; two minutes by default.
 
-    The agent learns at every step of its environment, by traces of gradients in time and in value.
-    Compare rules, seeds and other options with `foretrace sweep rl`. Begin with the environment:
-    memory-chain, t-maze, trace-conditioning, repeat-first, repeat-previous, gymnax or gymnasium.
+    The agent learns at every step of its environment. The learning rule propagates errors to
+    earlier inputs, and eligibility traces to earlier predictions. Compare rules, seeds and other
+    options with `foretrace sweep rl`. Begin with the environment: memory-chain, t-maze,
+    trace-conditioning, repeat-first, repeat-previous, gymnax or gymnasium.
 
     Args:
         config: configuration of the run.
@@ -180,11 +181,11 @@ class Predict:
         format: format of the source; auto takes it from the name.
         delimiter: character between the fields of a CSV file. Default: the run's.
         encoding: encoding of the text. Default: the run's.
-        bad_rows: what happens at a row that cannot be read: predictions stop, or the row is skipped
-            and counted. Default: as in the run.
+        bad_rows: fate of a row that cannot be read: predictions stop, or the row is skipped and
+            counted. Default: as in the run.
         rows: number of rows after which to stop. Default: all; 1,000 for the importance.
-        importance: whether to write the share of each column in place of predictions: how much they
-            change if values of the column change places.
+        importance: write, in place of predictions, how much the predictions change when the values
+            of each column are shuffled.
         out: file NAME.csv or NAME.jsonl to write, which appears when complete. Default: CSV on
             standard output.
     """

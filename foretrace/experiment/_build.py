@@ -33,8 +33,8 @@ def build(
         config: configuration of a run.
         optimizer: optimiser that replaces the configuration's.
         mesh: one-dimensional mesh of the devices that share a batch.
-        network: network of the learner, which then warns of no untrained parameters. Default: drawn
-            from the seed.
+        network: network to use; the learner then gives no warning about untrained parameters.
+            Default: drawn from the seed.
 
     Raises:
         ValueError: sizes, rates or probabilities out of range, or a rule without credit in depth.

@@ -54,7 +54,7 @@ class OptimizerConfig:
         check_types(self)
 
     def settings(self, steps: int | None) -> dict[str, Any]:
-        """Return the arguments of `foretrace.adamw` for some steps; None runs without end."""
+        """Return arguments of `foretrace.adamw` for a number of steps; None for an endless run."""
         settings = dataclasses.asdict(self)
         return settings | {"steps": None if settings.pop("schedule") == "constant" else steps}
 

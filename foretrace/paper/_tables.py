@@ -17,7 +17,7 @@ LEGEND = (
 
 
 class Cell(NamedTuple):
-    """Results of an entry in the records.
+    """One cell of a table of results: an entry of the experiment, and the records of its runs.
 
     Args:
         entry: entry of the experiment.

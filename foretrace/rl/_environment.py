@@ -41,10 +41,10 @@ class TimeStep(NamedTuple):
 
 
 class Environment(Protocol):
-    """An environment without hidden state: everything that changes is in `state`.
+    """An environment as pure functions: everything that changes is in `state`.
 
-    Functions are of one environment and may be traced; `jax.vmap` makes a batch. A key is used
-    once.
+    The functions describe a single environment and can be traced by JAX; `jax.vmap` makes a batch.
+    Use each key once.
     """
 
     @property

@@ -22,13 +22,13 @@ class ObGD(Update):
         step     = learning_rate / max(M, 1)
         theta   <- theta + step * delta * z
 
-    One step changes the prediction whose gradient is in the trace z by less than its error delta,
-    where the prediction is smooth enough for kappa. In a batch each stream has a step of its own,
-    and the changes are averaged.
+    The trace z holds the gradient of a prediction with the error delta. If the prediction is smooth
+    enough for the chosen kappa, an update along z changes it by less than delta. In a batch, each
+    stream has its own step size, and the changes are averaged.
 
     Args:
         learning_rate: largest step size.
-        kappa: how much shorter than the bound a step stays; above 1.
+        kappa: safety factor by which an update stays below the bound; above 1.
 
     Raises:
         TypeError: no numbers.

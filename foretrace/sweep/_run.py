@@ -72,8 +72,8 @@ def run(
         attributes of a trial, `run` is its run directory and `reason` why it failed.
 
     Raises:
-        ValueError: nothing to search, a value that makes no network, no Optuna, or no such
-            database.
+        ValueError: there is nothing to search, a value gives no valid network, Optuna is not
+            installed, or the database does not exist.
         RunError: a folder that cannot be used.
     """
     if workers < 1:
@@ -109,7 +109,7 @@ def study(folder: str | os.PathLike[str], *, begin: bool = False) -> "optuna.Stu
 
     Args:
         folder: directory of the sweep.
-        begin: whether to begin a study if the folder has none; else nothing is written.
+        begin: whether to begin a study if the folder has none. If False, nothing is written.
 
     Raises:
         ValueError: no Optuna, a damaged journal, or no such database.

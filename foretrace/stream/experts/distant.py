@@ -168,7 +168,7 @@ class Distant(AbstractExpert):
         *,
         waits: bool,
     ) -> tuple[Float[Array, "E O"], Rows, Memo]:
-        """Return the prediction of a row, the inputs after it, and the values it was made from."""
+        """Return the prediction of a row, the carry after it, and the values that it used."""
         x, written = self._inputs(features), self._values(carry)
         found = written[learned.inputs, carry.place + 1 + self.kept - learned.lags]
         f = self._features(learned, found, features)

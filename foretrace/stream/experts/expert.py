@@ -73,7 +73,8 @@ class Lesson(NamedTuple):
         label: the numbers in standard deviations of then, or the class as a one-hot vector.
         known: whether there is a label; if not, all that was learned stays as it was.
         has_row: whether there is a row of the stream as it is; if not, the carry stays as it was.
-        members: number of members with a label, which share the experts; None for a single stream.
+        members: number of members that have had a label; all members share the experts. None for a
+            single stream.
         late: number of rows of the stream by which the label is late; None if it is learned in the
             program that took the row.
     """

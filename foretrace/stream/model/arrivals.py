@@ -163,7 +163,7 @@ class Arrivals:
         )
 
     def begun(self, stream: Stream, is_new: Bool[Array, ""]) -> Stream:
-        """Return a stream that starts anew with the next row, if it does; its rows count on."""
+        """Return the stream, reset if it starts anew with the next row; row numbers continue."""
         now = stream.num_rows
         fresh = self._new_stream()._replace(num_rows=now, begun=now, latest=now - 1)
         return optax.tree.where(is_new, fresh, stream)

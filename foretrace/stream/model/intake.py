@@ -60,7 +60,7 @@ class Parts:
         self._last = time.perf_counter()
 
     def end(self, part: str) -> None:
-        """Add the time since the last part ended to this part."""
+        """Count the time since the previous part ended as time of this part."""
         now = time.perf_counter()
         self._seconds[part] = self._seconds.get(part, 0.0) + now - self._last
         self._last = now

@@ -274,7 +274,7 @@ class NumberMixture(eqx.Module):
 
 
 def _settings(counted: Any) -> tuple[Any, Any]:
-    """Return rate and share of each combination, one way after the other, at each step ahead.
+    """Return the rate and share of each combination at each step ahead: `combined`, then `own`.
 
     Args:
         counted: number of labels that count as one at each step ahead.

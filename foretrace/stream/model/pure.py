@@ -504,7 +504,7 @@ class PureMixture:
         scores: Array,
         wrong: Array,
     ) -> MixtureState:
-        """Return a view whose sums and tallies know the scores of a row."""
+        """Return a view with the scores of a row added to its sums and tallies."""
         if view.sums is not None:
             row_sums = of_row(self.scores, scores, wrong)
             view = view._replace(sums=view.sums + row_sums[None])

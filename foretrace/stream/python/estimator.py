@@ -349,9 +349,10 @@ class OnlineEstimator:
             warnings.warn(f"{type(self).__name__}: {news}", stacklevel=stacklevel)
 
     def _answer(self, x: Row, id: Hashable) -> Mixed | None:
-        """Return a row's prediction as if it were next; None before learning.
+        """Return a row's prediction as if it were the next row; None before learning.
 
-        With a delay the row is taken, and with an id that it waits under: it has come.
+        With a delay, or with an id under which the row waits for its label, the row also counts as
+        received.
         """
         check_row(x)
         if self.delay or (self.waiting and id is not None):

@@ -142,9 +142,9 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
         features: number of inputs, not counting `words`: a number takes 2, a category 16, a date 7.
             A feature that does not fit is left out, with a warning. Default: as many as the first
             row needs and some for later features, at least 64 in all.
-        classes: maximum number of classes. A warning names the first label without room. Default:
-            16, or twice the number of labels in the first call of `learn_many` or `partial_fit`, if
-            that is more; room doubles, with a warning, when a later class comes.
+        classes: maximum number of classes. A warning names the first label beyond it. Default: 16,
+            or twice the number of labels in the first call of `learn_many` or `partial_fit`, if
+            that is more; a later class then doubles the maximum, with a warning.
         previous: whether the last known label is an input.
         member: feature that names the sensor, user or place of a row. Each member has its own
             memory, all share the network. The feature is no input. None if all rows belong to one
@@ -203,7 +203,8 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
 
         Args:
             x: features of the row.
-            id: name of the row, by which `learn_one` finds it; it counts with `waiting` or `delay`.
+            id: identifier of the row, by which `learn_one` finds it later; used only if `waiting`
+                or `delay` is set.
         """
         answer = self._answer(x, id)
         if answer is None or self._intake is None:
@@ -267,7 +268,8 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
 
         Args:
             x: features of the row.
-            id: name of the row, by which `learn_one` finds it; it counts with `waiting` or `delay`.
+            id: identifier of the row, by which `learn_one` finds it later; used only if `waiting`
+                or `delay` is set.
         """
         answer = self._answer(x, id)
         return 0.0 if answer is None else float(answer.newest[0])

@@ -180,10 +180,10 @@ class SktimeForecaster(BaseForecaster):
         return frame_rows(X.reindex(steps.to_absolute_index(self.cutoff)))
 
     def _steps(self, fh: ForecastingHorizon) -> tuple[np.ndarray, "pd.Index"]:
-        """Return places in the forecast, and their indices.
+        """Return the positions of the requested steps in the forecast, and their index labels.
 
         Raises:
-            ValueError: a step is asked for that is not learned.
+            ValueError: a requested step lies beyond the learned horizon.
         """
         steps = fh.to_relative(self.cutoff).to_numpy()
         last = self._learner.horizon

@@ -83,7 +83,7 @@ def number_format(texts: Sequence[str]) -> Written | None:
 
 
 def _way(text: str) -> str | None:
-    """Return the format of a number, empty if it can be read; None for other texts."""
+    """Return how a number is written: "" if it can be read as it is, None if it is no number."""
     bare, signs = text.strip(), []
     for name, pattern in (("a currency", _CURRENCY), ("a percent sign", "[%‰]")):
         rest = re.sub(pattern, "", bare, count=1).strip()

@@ -19,14 +19,16 @@ _sync = getattr(os, "fdatasync", os.fsync)
 
 
 class Journal:
-    """A file of whole lines that is read, and at its end grows by the lines that come.
+    """A file of complete lines, which grows at its end while it is read.
 
-    All lines that have come are appended at once and reach the disk by one call. A last line
-    without a line break was torn by a crash: nobody was told of it, and it is cut off.
+    When the end is reached, all lines that have arrived are appended, synced by one call, and then
+    read. A crash can leave a last line without a line break. Such a line was never passed on, so it
+    is removed.
 
     Args:
         path: the file; begun if there is none.
-        feed: function of the journal that waits for lines and returns them; nothing at the end.
+        feed: function of the journal that waits for lines and returns them, or nothing after the
+            last line.
 
     Raises:
         OSError: the file cannot be written.

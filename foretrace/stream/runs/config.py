@@ -50,13 +50,13 @@ class StreamConfig:
         like: file with the columns of the source, whose first rows decide their kinds and the
             target, so that the first row of a live source is learned at once.
         target: column to predict. Not needed for a text, whose next character is predicted.
-        task: whether the target is a class or a number. Default: a class if it is text, or has 2 to
-            20 different whole numbers in the first rows and no others.
+        task: whether the target is a class or a number. Default: a class if the target is text, or
+            if the first rows hold only whole numbers, 2 to 20 different ones.
         horizon: number of rows ahead whose targets are predicted; 0 predicts the target of the row
             itself.
-        known: columns of numbers that are known in advance, such as a promotion: a forecast sees
-            their values in the rows that it is for. Rows at the end of the file without a target
-            are future rows, read for these values alone.
+        known: numeric columns whose future values are known, such as a planned promotion. A
+            forecast of a row uses their values in that row. Rows at the end of the file without a
+            target are future rows, read only for these values.
         delay: number of rows after which a label becomes known. A row is learned when its label
             comes.
         previous: whether the last known target is an input, of the network and of the experts.
@@ -292,7 +292,10 @@ class StreamConfig:
 
     @property
     def kinds(self) -> dict[str, Kind | None]:
-        """Kind of each column that an option names; None if it is ignored or has a role."""
+        """Kind that the options give to each named column.
+
+        It is None for columns to ignore and for the columns of `member`, `reset` and `id`.
+        """
         times = [_named(column)[0] for column in self.time]
         given: dict[str, Kind | None] = dict.fromkeys((*self.ignore, *self.roles))
         given |= dict.fromkeys((*self.numeric, *self.known, *self.unlagged), "numeric")

@@ -54,10 +54,10 @@ class StreamResult(NamedTuple):
         stopped: whether it was asked to stop before the end of its rows.
         experts: score of each expert over the same rows: accuracy, or mean absolute error.
         weights: present weight of each expert.
-        forecast: next values after the last row of each member, a row of a table each; empty
+        forecast: predicted next values of each member after its last row, as rows of a table; empty
             without a horizon.
         classes: labels, predictions, recall and precision of the rarest classes and of each alarm,
-            a row of a table each; empty for numbers.
+            as rows of a table; empty if the target is a number.
     """
 
     run: Run
