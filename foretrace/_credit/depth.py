@@ -2,7 +2,7 @@
 
 For the parameters of group j (see `foretrace._credit.groups`), recurrences j … j + d are open
 through time and those above only at the present step. The outputs of block j + d are written as a
-function of these parameters alone, a *window*:
+function of only these parameters, a *window*:
 
     x[j + d]  =  window_j(parameters of group j)
     h[m]      =  attach(h[m], e[m][j], parameters of group j) in it

@@ -76,7 +76,8 @@ def operation_count(
             into it or out of it.
 
     Raises:
-        ValueError: an unknown rule, a length below one, or a loop of unknown length in the cell.
+        ValueError: the rule is unknown, the length is below one, or the cell has a loop of unknown
+            length.
 
     >>> import foretrace as ft, jax
     >>> network = ft.Network(

@@ -75,9 +75,9 @@ def fit(
         key: PRNG key of the split, the order of the sequences and the dropout masks.
 
     Raises:
-        TypeError: xs that are not floating point, xs or ys that are not numbers.
-        ValueError: shapes that do not fit, a number out of range, patience without validation, a
-            validation loss that is not finite, or an epoch of which every update was refused.
+        TypeError: xs are not floating-point numbers, or ys are not numbers.
+        ValueError: the shapes do not fit, a number is out of range, patience is given without
+            validation, a validation loss is not finite, or every update of an epoch was refused.
 
     Warns:
         RuntimeWarning: some updates of an epoch were refused, because loss, gradient or update was

@@ -66,7 +66,7 @@ class Kalman:
             a head by least squares learns.
 
     Raises:
-        ValueError: a number out of its range.
+        ValueError: a number is out of its range.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp
     >>> cells = (ft.SetReset.factory(state_size=4),)

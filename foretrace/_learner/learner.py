@@ -69,9 +69,9 @@ class Learner(Options):
         warn: warning about parameters that can receive no gradient under the rule.
 
     Raises:
-        TypeError: a network, an optimiser or a loss of another type.
-        ValueError: an unknown rule, batch_size or segment below 1, a segment without whole
-            sequences, a mesh that cannot share the batch, or accumulate together with
+        TypeError: the network, the optimiser or the loss is of another type.
+        ValueError: the rule is unknown, batch_size or segment is below 1, a segment is given
+            without whole sequences, the mesh cannot share the batch, or accumulate is combined with
             whole_sequences or mean_loss.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp, optax
@@ -134,7 +134,7 @@ class Learner(Options):
                 given. A raw key (`jax.random.PRNGKey`) is wrapped.
 
         Raises:
-            TypeError: not a PRNG key.
+            TypeError: `key` is no PRNG key.
         """
         key = wrapped_key("init", jax.random.key(0) if key is None else key)
         opt_state, head, errors = self._learning.init(self.network)
@@ -183,8 +183,8 @@ class Learner(Options):
             parameters and optimiser do not change.
 
         Raises:
-            TypeError, ValueError: as in `gradient`, or the state of another learner. The state
-                stays as it was.
+            TypeError, ValueError: as in `gradient`, or the state belongs to another learner. The
+                state remains unchanged.
         """
         check_call(self, state, x, y, mask, reset, last=last)
         return self._step(state, x, y, mask, reset, end=end, last=last)
@@ -254,7 +254,7 @@ class Learner(Options):
                 later gradients then lack earlier steps.
 
         Raises:
-            TypeError, ValueError: as in `gradient`, or the state of another learner.
+            TypeError, ValueError: as in `gradient`, or the state belongs to another learner.
         """
         check_call(self, state, x, None, None, reset)
         # Unchanged parts are no results of the program: copying them takes as long as a row.

@@ -75,8 +75,8 @@ class Native:
         """Learn from a row of shape (I,) and its target.
 
         Raises:
-            TypeError, ValueError: an input or a target of another shape or type, or a label that is
-                not one of the classes; the state is unchanged.
+            TypeError, ValueError: an input or a target has another shape or type, or a label is not
+                one of the classes. The state is unchanged.
         """
         _write("x", self._x, x)
         if self._y.dtype.kind == "i":
@@ -109,7 +109,7 @@ class Native:
         """Return the outputs for the next row and advance states and sensitivities.
 
         Raises:
-            ValueError: an input of another shape.
+            ValueError: the input has another shape.
         """
         _write("x", self._x, x)
         self._predict(*self._predict_arguments)

@@ -28,7 +28,7 @@ class Train:
     """Train a network on a task; by default the paper's network on the copy task, in three minutes.
 
     Begin with the task: copy, selective-copy, scifar, smnist, psmnist, imdb, listops, or own for
-    sequences of your own, which --data FILE alone also names.
+    sequences of your own, for which --data FILE is enough.
 
     Args:
         config: configuration of the run.
@@ -99,10 +99,10 @@ class RL:
 class Stream:
     """Learn from a stream row by row, and score every prediction before its label is known.
 
-    Columns, scaling and classes are taken from the first rows and grow with the stream. Scores
-    stand beside simple baselines: the last value, the most frequent class, the mean. A run is saved
-    on a schedule, on Ctrl-C and on SIGTERM. `foretrace resume` continues it: in a file at the next
-    row, in a pipe with the next row that arrives.
+    Columns, scaling and classes are taken from the first rows and grow with the stream. Scores are
+    compared with simple baselines: the last value, the most frequent class, the mean. A run is
+    saved on a schedule, on Ctrl-C and on SIGTERM. `foretrace resume` continues it: in a file at the
+    next row, in a pipe with the next row that arrives.
 
     Args:
         config: configuration of the stream and of its model.
@@ -142,8 +142,8 @@ class Serve:
     """Serve a run by HTTP: rows now, labels later by id; an answer means on disk.
 
     The first call begins the run: --like FILE has the columns, --target names the one to predict.
-    Later calls need the run alone. `GET /` is a page, `GET /openapi.json` describes the routes.
-    With FORETRACE_TOKEN in the environment, clients must send it.
+    Later calls need only the run. `GET /` is a page, `GET /openapi.json` describes the routes. With
+    FORETRACE_TOKEN in the environment, clients must send it.
 
     Args:
         run: run directory, with the journal of all rows and labels, events.jsonl.
@@ -209,8 +209,9 @@ class Predict:
 class Align:
     """Compare the gradient of every rule with backpropagation through time, by layer and parameter.
 
-    The rules run in chunks, as on a stream, and BPTT beside them on whole sequences. Begin with a
-    task, for a new network, or with a run of `foretrace train`, for its network and settings.
+    The rules run in chunks, as on a stream, and are compared with BPTT on whole sequences. Begin
+    with a task, for a new network, or with a run of `foretrace train`, for its network and
+    settings.
 
     Args:
         data: settings of the task.

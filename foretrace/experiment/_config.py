@@ -90,8 +90,8 @@ class Config:
             last one. The score is the accuracy of sequences, or the loss where steps are recalled.
 
     Raises:
-        ValueError: a value of another type, or a number out of range; `build` checks what depends
-            on the task.
+        ValueError: a value is of another type, or a number is out of range; `build` checks the
+            settings that depend on the task.
     """
 
     task: Annotated[TaskConfig, tyro.conf.AvoidSubcommands] = Copy()

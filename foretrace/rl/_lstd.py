@@ -66,8 +66,8 @@ class LSTD(Update):
         prior: variance of a parameter before the first step.
 
     Raises:
-        TypeError: no numbers.
-        ValueError: forget outside (0, 1], or a prior that is not positive.
+        TypeError: an argument is no number.
+        ValueError: forget is outside (0, 1], or the prior is not positive.
 
     Source: Bradtke and Barto, Linear least-squares algorithms for temporal difference learning,
         1996; Boyan, Least-squares temporal difference learning, 1999.

@@ -31,8 +31,8 @@ class ObGD(Update):
         kappa: safety factor by which an update stays below the bound; above 1.
 
     Raises:
-        TypeError: no numbers.
-        ValueError: a value that is not positive and finite.
+        TypeError: an argument is no number.
+        ValueError: a value is not positive and finite.
 
     Source: Elsayed, Vasan and Mahmood, Streaming deep reinforcement learning finally works, arXiv
         2410.14606.

@@ -41,7 +41,7 @@ class AgentState(NamedTuple):
         opt_state: state of `LSTD` or the Optax optimiser; None under `ObGD`.
         carry: states and sensitivities: eligibility in time.
         trace: decaying sum of gradients of each stream: eligibility in value. Under `LSTD` it is
-            of the decoder alone.
+            only of the decoder.
         entropy_grads: gradient of the entropy of the last policy; None without an entropy bonus.
         value: value of the last observation, or of the last action.
         outcome: end of an episode at a refused step, from which the next accepted step learns.

@@ -74,7 +74,7 @@ def run(
     Raises:
         ValueError: there is nothing to search, a value gives no valid network, Optuna is not
             installed, or the database does not exist.
-        RunError: a folder that cannot be used.
+        RunError: the folder cannot be used.
     """
     if workers < 1:
         raise ValueError(f"workers={workers} must be at least 1")
@@ -112,8 +112,8 @@ def study(folder: str | os.PathLike[str], *, begin: bool = False) -> "optuna.Stu
         begin: whether to begin a study if the folder has none. If False, nothing is written.
 
     Raises:
-        ValueError: no Optuna, a damaged journal, or no such database.
-        RunError: no sweep, or none that has begun.
+        ValueError: Optuna is not installed, the journal is damaged, or there is no such database.
+        RunError: there is no sweep, or it has not begun.
     """
     optuna, address, journal = library(), os.environ.get(STORAGE), Path(folder) / "study.log"
     sweep = directory.read_config_as(folder, Sweep)

@@ -32,7 +32,7 @@ class Copy(AbstractDrawnTask):
             Default: fresh sequences at every step.
 
     Raises:
-        ValueError: a length below one, or negative padding.
+        ValueError: a length is below one, or the padding is negative.
 
     Source: Graves et al., Neural Turing machines, 2014; the setting is the paper's (section 4.2).
 

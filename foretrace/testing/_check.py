@@ -86,7 +86,7 @@ def check_cell(
     Raises:
         AssertionError: a law is broken; the message names it, the rule, the parameter, the error
             and what to look at.
-        ValueError: length below 2.
+        ValueError: the length is below 2.
 
     >>> import foretrace as ft, jax
     >>> report = ft.testing.check_cell(ft.LRU(input_size=2, state_size=3, key=jax.random.key(0)))

@@ -20,7 +20,7 @@ SETS = ("row", "lags", "wide", "waves", "steps")
 """Sets of features on which least squares are learned."""
 
 REMEMBERING: dict[str, type[AbstractExpert]] = {"memory": Memory, "distant": Distant}
-"""Experts that stand alone; each makes itself of a shape, by `of`."""
+"""Experts outside of groups; each makes itself of a shape, by `of`."""
 
 Own = tuple[tuple[str, type[AbstractExpert]], ...]
 """Experts of a user's own by their names."""
@@ -40,7 +40,7 @@ EXPERTS = (
 """Names of the groups of experts."""
 
 OF_CLASSES = ("contexts", "gradient")
-"""Groups that predict classes alone."""
+"""Groups that predict only classes."""
 
 
 def experts_of(

@@ -105,9 +105,9 @@ def counted(counts: Float[Array, "K"], more: Float[Array, "K"]) -> Float[Array, 
 class AbstractExpert(eqx.Module):
     """A group of experts of one kind; each predicts every output.
 
-    What is learned of all streams stands beside the carry of each stream, which only experts with
-    a memory of their own have. Those define `new_carry`, `take` and `label`, all others `predict`
-    and `learn`.
+    What is learned of all streams is kept apart from the carry of each stream, which only experts
+    with a memory of their own have. Those define `new_carry`, `take` and `label`, all others
+    `predict` and `learn`.
     """
 
     @property

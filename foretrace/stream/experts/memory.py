@@ -118,7 +118,7 @@ class Memory(AbstractExpert):
     ) -> tuple[Float[Array, "E O"], Carry, Any]:
         """Return the prediction of a row, the carry after it, and the carry before it.
 
-        Beside the carry before a row that waits stand the parameters.
+        A row that waits keeps the parameters together with the carry before it.
         """
         f, after = self._pass(learned.network, carry, features)
         found = self.readout.predict(learned.readout, f, features)

@@ -1,7 +1,7 @@
 """Mixture for numbers: convex combinations that follow the smallest absolute error.
 
-Two ways of weighting, each at several rates and shares, are mixed once more at the top beside the
-baselines:
+Two ways of weighting, each at several rates and shares, are mixed once more at the top, together
+with the baselines:
 
     combined    v <- v exp(-rate g)    g_e = sign(m - y) (p_e - m) / u    (exponentiated gradient)
     own         v <- v exp(-rate l)    l_e = |p_e - y| / u                (exponential weights)

@@ -26,7 +26,7 @@ FAST: tuple[ExpertName, ...] = AUTO[: AUTO.index("events")]
 """Experts of the size `fast`."""
 
 OF_SIZE: dict[str, tuple[ExpertName, ...]] = {"auto": AUTO, "fast": FAST, "small": ("network",)}
-"""Experts of each size, beside the baselines."""
+"""Experts of each size, in addition to the baselines."""
 
 MOST = {"categories": 2**16, "words": 2**16, "classes": 2**16}
 MOST |= {"horizon": 1000}
@@ -133,7 +133,7 @@ class ModelConfig:
 
     @property
     def other_experts(self) -> tuple[str, ...]:
-        """Names of the experts beside the network."""
+        """Names of the experts other than the network."""
         return tuple(name for name in self.expert_names() if name != "network")
 
     def cell_options(self) -> dict[str, Any]:

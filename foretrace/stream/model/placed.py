@@ -1,6 +1,6 @@
 """Earlier labels by the order of their rows, when they come in any order.
 
-Position k holds the label of the row k rows before the latest one whose label has come. A label
+Position k holds the label of the row k rows before the latest one whose label has arrived. A label
 that has not come is that of the row before it, until it comes.
 """
 

@@ -6,7 +6,7 @@
 
 A state is a pure function of its events in their order. Experts and weights are shared by all
 streams; each stream has its own past. Both events work on a view: the state with the parts of one
-stream alone, which are read once and written once.
+stream only, which are read once and written once.
 
 `step` takes the label of the row itself, or of the row `delay` rows before it. With a horizon, it
 takes the number of the row: it completes the label of an earlier row, which is learned before the
@@ -172,8 +172,8 @@ class PureMixture:
             state: present state.
             maps: random matrices.
             place: place of the row.
-            y: label: a number, or the index of a class, -1 of one without room; NaN if it never
-                comes.
+            y: label: a number, or the index of a class, -1 if it exceeds the maximum number of
+                classes; NaN if it never comes.
             watched: index of each class with an alarm; -1 before its first label.
         """
         old = once(lambda: read(state.waiting, place), place)

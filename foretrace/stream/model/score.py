@@ -70,8 +70,9 @@ def score_class(
     """Return the scores `OF_CLASSES`; NaN before the first class, without a prediction.
 
     Args:
-        index: index of the class, -1 without room: such a class is wrongly predicted. One that
-            appears for the first time has a log loss from the output it was given.
+        index: index of the class, -1 if it exceeds the maximum number of classes: the prediction is
+            then wrong. One that appears for the first time has a log loss from the output it was
+            given.
         output: logits that the row was given.
         num_classes: number of classes that were known then.
         baselines: last and most frequent class that were known then.

@@ -57,7 +57,7 @@ class MixtureState(NamedTuple):
         waiting: rows that wait for their labels, by their places; None if none ever waits.
         experts: what each group of experts has learned.
         weights: weights of the mixture.
-        num_labels: number of labels that have come, at most `SETTLED`.
+        num_labels: number of labels that have arrived, at most `SETTLED`.
         members: number of members with a label; None for a single stream.
         sums: sums in the order of `Mixture.sums`, of all rows, of those since the last line of the
             record and of those since the last block: differences of large sums would lose what is
@@ -99,7 +99,7 @@ class Mixed(NamedTuple):
 
     @property
     def first(self) -> "Mixed":
-        """The prediction of the first row alone, as arrays of NumPy."""
+        """The prediction of only the first row, as arrays of NumPy."""
         return jax.tree.map(lambda part: np.asarray(part)[0], Mixed(*self[:3]))
 
     @property

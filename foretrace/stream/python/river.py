@@ -11,9 +11,9 @@ drift detectors. They need river: `pip install 'foretrace[river]'`.
 
 `learn_one` moves the state of the network on to the next row. `predict_one` returns the answer if
 this row came next, and changes nothing. The first row decides how many inputs there are; features
-that appear later take the room that is left (`features`), and a warning names the first one without
-room. A feature's first value decides whether it is a number, a date or a category. Refused calls
-change nothing, and threads may share a model.
+that appear later take the inputs that are left (`features`), and a warning names the first one that
+finds none. A feature's first value decides whether it is a number, a date or a category. Refused
+calls change nothing, and threads may share a model.
 """
 
 import math
@@ -158,7 +158,7 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
         waiting: maximum number of rows that wait for labels which come at any time, in any order:
             `predict_one(x, id="a1")` takes the row, `learn_one(None, y, id="a1")` gives its label.
             When full, the oldest row is dropped. 0 for none.
-        experts: experts of your own by their names, beside those of the model.
+        experts: experts of your own by their names, in addition to the experts of the model.
         words: number of inputs of each text. A feature is a text if its value in the first row has
             eight words or more; with 0, it is a category.
 
@@ -246,7 +246,7 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
         waiting: maximum number of rows that wait for labels which come at any time, in any order:
             `predict_one(x, id="a1")` takes the row, `learn_one(None, y, id="a1")` gives its label.
             When full, the oldest row is dropped. 0 for none.
-        experts: experts of your own by their names, beside those of the model.
+        experts: experts of your own by their names, in addition to the experts of the model.
         words: number of inputs of each text. A feature is a text if its value in the first row has
             eight words or more; with 0, it is a category.
         at_least: lower bound of predictions and of the ends of their intervals, such as 0 for
@@ -337,7 +337,7 @@ class Forecaster(NextSteps, RiverForecaster):
             their values of the steps ahead as `xs`. A value is then learned `horizon` values later.
         words: number of inputs of each text. A feature is a text if its value in the first row has
             eight words or more; with 0, it is a category.
-        experts: experts of your own by their names, beside those of the model.
+        experts: experts of your own by their names, in addition to the experts of the model.
 
     >>> model = Forecaster(horizon=2, size="small", features=4)
     >>> for i in range(20):

@@ -25,7 +25,7 @@ _NUMBERS = (
 )
 """Ways of writing a number: the name and a pattern.
 
-The last one is read, unless a sign stands beside it.
+The last one is read, unless a sign stands next to it.
 """
 
 _DAYS = (

@@ -1,4 +1,4 @@
-"""A journal: lines that came once, on the disk before anyone acts on them.
+"""A journal: lines that arrive only once, on the disk before the run acts on them.
 
 A pipe cannot be read again, nor can requests to a service. Written to a journal first, they are a
 file like any other: a run on it resumes exactly, and can be repeated from its first row.
@@ -132,7 +132,7 @@ Feed = Callable[[Journal], bytes]
 
 
 class PipeFeed:
-    """Lines of standard input for a journal: all that have come, at least one.
+    """Lines of standard input for a journal: all that have arrived, at least one.
 
     Args:
         has_header: whether the first line names the columns; that of a later pipe is left out.

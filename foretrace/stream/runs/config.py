@@ -46,7 +46,8 @@ class StreamConfig:
     Args:
         source: CSV, TSV, JSON-lines, parquet or text file, gzip or not; - for standard input.
         journal: file to which lines of standard input are written before they are learned. A
-            resumed run goes on from there, and the journal alone gives the same run again.
+            resumed run goes on from there, and a new run on only the journal gives the same
+            results.
         like: file with the columns of the source, whose first rows decide their kinds and the
             target, so that the first row of a live source is learned at once.
         target: column to predict. Not needed for a text, whose next character is predicted.
@@ -58,7 +59,7 @@ class StreamConfig:
             forecast of a row uses their values in that row. Rows at the end of the file without a
             target are future rows, read only for these values.
         delay: number of rows after which a label becomes known. A row is learned when its label
-            comes.
+            arrives.
         previous: whether the last known target is an input, of the network and of the experts.
         member: column that names the sensor, user or place of a row. Each member has its own memory
             and its own delay, horizon and last known target; all share the network. The column is
@@ -67,8 +68,8 @@ class StreamConfig:
         reset: column that is true or 1 on the first row of an episode. The memory (of that member)
             then starts anew, and its pending labels are dropped. The column is no input.
         id: column that names a row in the predictions and, with `waiting`, in the line of a label
-            that comes later. The column is no input.
-        waiting: maximum number of rows that wait for their labels, which come in any order: a row
+            that arrives later. The column is no input.
+        waiting: maximum number of rows that wait for their labels, which arrive in any order: a row
             with an id and without a target waits; a later line with this id and the target is its
             label. When full, the oldest row is dropped. Needs `id`; refused with horizon, delay,
             outliers stop and backend native.
@@ -98,13 +99,14 @@ class StreamConfig:
         words: number of inputs of a column of texts: each word, in lower case and without
             punctuation, belongs to one of them; 0 takes texts for categories.
         classes: maximum number of classes. Default: twice the number in the first rows, at least
-            16, or 256 for a text; room doubles when a later class comes, as far as memory allows.
+            16, or 256 for a text; a later class doubles the maximum, as far as memory allows.
         coverage: share of the numbers that prediction intervals are to hold, at most 0.99.
         alarm: classes, each with the probability from which a row is marked in the predictions, as
             in "fault=0.2". The scores say which labels this would have caught.
         at_least: lower bound of predicted numbers and of the ends of their intervals, such as 0 for
             counts. Default: none.
-        model: what learns. The options after `experts` belong to the recurrent network.
+        model: experts or network that learn. The options after `experts` belong to the recurrent
+            network.
         backend: what computes the rows: programs of JAX (jax), or one program in C that the
             compiler of the machine makes when the run begins (native). That takes some ten seconds
             and pays from some 20,000 rows on. Results agree up to rounding.
@@ -253,7 +255,7 @@ class StreamConfig:
 
     @property
     def roles(self) -> list[str]:
-        """Columns that are no inputs, beside the target: member, start of an episode, and key."""
+        """Columns other than the target that are no inputs: member, episode start, and key."""
         return [name for name in (self.member, self.reset, self.id) if name is not None]
 
     @property

@@ -286,7 +286,7 @@ def build(config: StreamConfig, plan: Plan, own: Own = ()) -> Intake:
 
     Raises:
         ValueError: the run has other experts of a user's own.
-        ValueError: the inputs, or what waits for its labels, would fill the memory.
+        ValueError: the inputs, or the rows that wait for their labels, would need too much memory.
     """
     _check_sizes(config, plan)
     if (names := tuple(name for name, _ in own)) != plan.own:

@@ -239,11 +239,11 @@ class Learning(Program[State]):
                 self._report()
 
     def kept(self, last: bool) -> tuple[State, dict[str, Any]]:
-        """Return the state after the last learned row, and the values beside it."""
+        """Return the state after the last learned row, and the additional values."""
         return self.mixture.packing.unpack(self.state), self.beside()
 
     def beside(self) -> dict[str, Any]:
-        """Return the values of a checkpoint beside the state."""
+        """Return the values of a checkpoint in addition to the state."""
         return {
             "plan": to_json(self.plan),
             "position": self.position,

@@ -25,7 +25,7 @@ KIND = RunKind(StreamConfig, may_change=MAY_CHANGE)
 
 @dataclasses.dataclass(frozen=True)
 class StreamSaved(Saved):
-    """Values of a checkpoint beside the state.
+    """Values of a checkpoint in addition to the state.
 
     Args:
         plan: decisions of the first rows; None before the first checkpoint.
