@@ -50,7 +50,10 @@ def copy():
         "the rule `TRUNCATED`": "truncated",
     }
     theirs = {name: percent(suite.mean_of(rules[way], "accuracy")) for name, way in others.items()}
-    return [[name, "bits recalled, streamed copy, higher", ours, score] for name, score in theirs.items()]
+    return [
+        [name, "bits recalled, streamed copy, higher", ours, score]
+        for name, score in theirs.items()
+    ]
 
 
 def cue():

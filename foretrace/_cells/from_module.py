@@ -34,11 +34,12 @@ class FromModule(AbstractCell):
     a Flax module. Nothing in it is rewritten, and every law holds:
 
     - A module is *elementwise* if no unit's next state depends on another unit's state. Its units
-    are independent, and `ONLINE` is exact. Any other module is dense: `SNAP1` approximates, and
-    `RTRL` is exact. - A parameter is *split* if along one axis (of length N, or of a multiple of N
-    for stacked gates) each entry acts on only one unit. Its sensitivity then has one element for
-    each entry, as in a cell written for foretrace. For any other parameter, each unit carries a
-    sensitivity to the whole parameter, N times as many elements: exact, but large.
+      are independent, and `ONLINE` is exact. Any other module is dense: `SNAP1` approximates, and
+      `RTRL` is exact.
+    - A parameter is *split* if along one axis (of length N, or of a multiple of N for stacked
+      gates) each entry acts on only one unit. Its sensitivity then has one element for each entry,
+      as in a cell written for foretrace. For any other parameter, each unit carries a sensitivity
+      to the whole parameter, N times as many elements: exact, but large.
 
     Both properties are found when the cell is made, from the exact zeros of the module's derivative
     at three random points. A module whose structure depends on where it is evaluated can be

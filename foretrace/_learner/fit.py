@@ -59,8 +59,8 @@ def fit(
     Args:
         network: network to begin with.
         xs: inputs of S sequences of T steps.
-        ys: targets of every step, (S, T, …), or one target for each sequence, (S, …), with which
-            the output of its last step that counts is compared.
+        ys: targets of every step, (S, T, …), or one target for each sequence, (S, …), which is
+            compared with the output of the last step that counts.
         loss: loss of one step, `loss(output, y)`.
         rule: learning rule or its name. Default: backpropagation through time, which is exact and
             costs as much as the online rule on whole sequences.

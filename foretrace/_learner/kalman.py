@@ -57,7 +57,7 @@ class Kalman:
     Args:
         prior: variance of every parameter before the first label, and its upper limit later.
         process_noise: variance that is added with every label, so that learning never stops.
-        measurement_noise: share of the mean square error that is taken for noise.
+        measurement_noise: share of the mean square error that counts as noise.
         state_correction: largest change of a state by new parameters, so that the state agrees
             with them at once; None for no correction. It needs a rule that carries sensitivities.
         autocorrelation: whether labels get a smaller weight while successive errors are correlated.

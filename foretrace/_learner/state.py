@@ -20,10 +20,10 @@ class LearnerState(NamedTuple):
         grads: gradient summed over the sequence so far; None unless the learner accumulates.
         counted: whether any step of the sequence so far counts; None unless the learner
             accumulates.
-        step: number of accepted calls of `Learner.step`; it stays at `2^31 - 1`, as does the count
-            of Optax.
-        skipped: number of calls that were refused because something they would have kept was NaN or
-            infinite.
+        step: number of accepted calls of `Learner.step`, at most `2^31 - 1`, like the count of
+            Optax.
+        skipped: number of calls that were refused because their loss, gradient or new state was NaN
+            or infinite.
         key: PRNG key of the dropout masks, and of a rule's samples for the next sequence.
         head: state of a head by least squares; None if the network's decoder reads.
         errors: moments of the errors, where rows are learned one by one; else None.
@@ -52,8 +52,8 @@ class Info(NamedTuple):
             is the gradient of half the squared errors.
         update_norm: global norm of the change of the parameters; zero if no step counts or the call
             was refused.
-        accepted: False if the call was refused: loss, gradient, update or carry not finite, state
-            as before.
+        accepted: False if the call was refused because loss, gradient, update or carry was not
+            finite; the state is then as before.
     """
 
     loss: Float[Array, ""]

@@ -27,8 +27,8 @@ class NativeStep(NamedTuple):
     Args:
         outputs: outputs of the network before the update, (O,).
         loss: loss of the row.
-        accepted: False if the step was refused: loss, gradient or update not finite, state as
-            before.
+        accepted: False if the step was refused because loss, gradient or update was not finite; the
+            state is then as before.
     """
 
     outputs: np.ndarray
@@ -40,7 +40,7 @@ class Native:
     """A learner's step in C, with a state of its own that is changed in place.
 
     `step` does what `Learner.step` does for one row, in the precision of the network; sums are
-    taken in another order, so results agree up to rounding. Each object owns its memory: several
+    computed in another order, so results agree up to rounding. Each object owns its memory: several
     threads may each use one. `foretrace.native` makes it.
     """
 

@@ -40,10 +40,10 @@ class Agent(Options):
         ...                                                 the environment takes the action
         action, state, info = agent.step(state, Transition(observation, reward, terminated))
 
-    A step is one compiled call. It runs the network for the value of the new observation, updates,
-    and runs and differentiates the network again with the new parameters. Gradients in the trace
-    and sensitivities in the carry belong to the parameters with which they were computed, so they
-    are stale after an update, as in any real-time recurrent learning. They are exact while the
+    A step is one compiled call. It runs the network for the value of the new observation, updates
+    the parameters, and then runs and differentiates the network again. Gradients in the trace and
+    sensitivities in the carry belong to the parameters with which they were computed, so they are
+    stale after an update, as in any real-time recurrent learning. They are exact while the
     parameters do not change.
 
     Args:

@@ -58,7 +58,7 @@ class LSTD(Update):
     Larger rewards that occur again soon count in full, since each raises the bound tenfold.
 
     At the end of an episode that was cut, g' belongs to the last observation. Scaled rewards
-    (`scale_rewards`) are of no use: the solution follows the scale of the rewards, and the sums mix
+    (`scale_rewards`) do not help: the solution follows the scale of the rewards, and the sums mix
     the scales of different times.
 
     Args:

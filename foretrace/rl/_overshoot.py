@@ -16,7 +16,7 @@ from foretrace.rl._update import Change, Update, mean
 
 @dataclasses.dataclass(frozen=True)
 class ObGD(Update):
-    """Overshooting-bounded gradient descent: the error bounds the step along the trace.
+    """Overshooting-bounded gradient descent: the error bounds the update along the trace.
 
         M        = learning_rate * kappa * max(|delta|, 1) * ||z||_1
         step     = learning_rate / max(M, 1)
@@ -60,7 +60,7 @@ class ObGD(Update):
     def update(
         self, state: Any, network: Any, trace: Any, td_error: Float[Array, "*B"], outcome: Outcome
     ) -> Change:
-        """Return the parameters after a bounded step along the trace."""
+        """Return the parameters after a bounded update along the trace."""
         step_size = self.step_size(td_error, trace)
         updates = mean(step_size * td_error, trace)
         return Change(optax.apply_updates(network, updates), None, step_size, norm(updates))

@@ -20,8 +20,8 @@ class Transition(NamedTuple):
     Args:
         observation: observation to act on, (I,) or (B, I); after the end of an episode, the first
             observation of the next.
-        reward: reward of the last action, or the cumulant that is predicted. It may be left out
-            only if `first` is True.
+        reward: reward of the last action, or the cumulant (the signal whose sum is predicted). It
+            may be left out only if `first` is True.
         terminated: whether the episode has ended in a state of value zero.
         truncated: whether the episode was cut, as gymnasium defines it: the last state still has a
             value. Default: episodes are never cut.

@@ -13,7 +13,7 @@ from foretrace.tasks._drawn import AbstractDrawnTask
 
 @dataclasses.dataclass(frozen=True)
 class Copy(AbstractDrawnTask):
-    """Copy a random pattern: shown, kept over silent steps, recalled bit by bit on a token.
+    """Copy a random pattern: shown, kept over silent steps, and recalled after a token.
 
         steps                  inputs
         pattern_length         the pattern on the first `bits` inputs, 0 or 1

@@ -13,7 +13,7 @@ from foretrace.tasks._drawn import AbstractDrawnTask
 
 @dataclasses.dataclass(frozen=True)
 class SelectiveCopy(AbstractDrawnTask):
-    """Copy random symbols that stand at random places, in the order in which they came.
+    """Copy random symbols that stand at random places, in the order of their places.
 
         steps   inputs
         span    `count` symbols at random places, one of the first `symbols` inputs is 1;

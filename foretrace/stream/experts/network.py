@@ -1,7 +1,7 @@
 """A recurrent network as an expert: predict now, learn when the label arrives.
 
-    outputs, carry' = network(carry, x) x: the row and the last known label learner = learn(carry,
-    x, y) when the label arrives: the carry of its row
+    outputs, carry' = network(carry, x)            x: the row and the last known label
+    learner         = learn(carry, x, y)           when the label arrives: the carry of its row
 
 Of numbers it learns the residual from a base between the mean and the last number, in the running
 size of this residual. All are in standard deviations from the mean.

@@ -5,7 +5,7 @@ For a class with an alarm, rows are also counted by the log odds of its probabil
     bin = floor((log p / (1 - p) - log a / (1 - a)) / WIDTH),    a its threshold
 
 The bins are the same however many rows there are. One bin begins at the threshold, so that counts
-above it are exact; average precision takes the rows of a bin as equally likely.
+above it are exact; for the average precision, the rows of a bin count as equally likely.
 """
 
 import jax.numpy as jnp

@@ -60,21 +60,21 @@ class RowEstimator(OnlineEstimator):
 
     @locked
     def learn_one(self, x: Row | None, y: Any, id: Hashable = None) -> None:
-        """Learn from the next row and its label, or give a row that waits its label.
+        """Learn from the next row and its label, or from a late label of an earlier row.
 
         With an `id`, y is the label of the row that was predicted under this id, and x may be None.
         With a `delay` and no id, y is the label of the oldest row without one. The label is learned
         at once. The same label given again changes nothing.
 
         A class may be any value, such as " " or "?", but None, NaN and "" are missing. Equal labels
-        (1, 1.0 and True) are one class, predicted in the form that came first.
+        (1, 1.0 and True) are one class, predicted in the form that occurred first.
 
         Raises:
             TypeError: the row is no dictionary, or the label or the id cannot be hashed; nothing
                 has changed.
             ValueError: a number is neither a number nor missing, the row of the id has another
                 label, or no row waits; nothing has changed.
-            KeyError: no row of the id waits: none was asked for, or it was dropped.
+            KeyError: no row waits under the id: it was never predicted, or it was dropped.
         """
         self._learn_row(x, y, id)
 
@@ -107,11 +107,11 @@ class RowEstimator(OnlineEstimator):
     def feature_importance(self, X: "pd.DataFrame", y: Iterable[Any]) -> dict[Hashable, float]:
         """Return the share of each feature, and of earlier labels, in the predictions.
 
-        A share is measured by permuting the values of a feature: its part of the squared changes.
-        Nothing is learned; before the first label there are no shares.
+        The values of a feature are permuted; its share is its part of the squared changes. Nothing
+        is learned; before the first label there are no shares.
 
         Args:
-            X: two rows or more, which come next.
+            X: two rows or more that follow the rows learned so far.
             y: their labels.
 
         Raises:
@@ -137,7 +137,7 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
     """Classifier that learns online and remembers earlier rows: experts, or a network.
 
     Args:
-        size: short for `model=ModelConfig(size=size)`, such as "small"; one of the two is given.
+        size: short for `model=ModelConfig(size=size)`, such as "small"; give only one of the two.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
         features: number of inputs, not counting `words`: a number takes 2, a category 16, a date 7.
             A feature that does not fit is left out, with a warning. Default: as many as the first
@@ -147,8 +147,8 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
             that is more; a later class then doubles the maximum, with a warning.
         previous: whether the last known label is an input.
         member: feature that names the sensor, user or place of a row. Each member has its own
-            memory, all share the network. The feature is no input. None if all rows belong to one
-            stream.
+            memory; all members share the experts and the network. The feature is no input. None if
+            all rows belong to one stream.
         members: maximum number of members; when full, the member seen least recently is replaced.
         delay: number of rows between a row and its label, as --delay of the command. With a delay,
             `predict_one` marks a row as seen, and `learn_one` assigns its label to the oldest row
@@ -199,7 +199,7 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
 
     @locked
     def predict_proba_one(self, x: Row, id: Hashable = None, **_: Any) -> dict[Any, float]:
-        """Return the probability of every label seen so far, as if this row were next.
+        """Return the probability of every label seen so far, as if this row were the next one.
 
         Args:
             x: features of the row.
@@ -228,15 +228,15 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
     """Regressor that learns online and remembers earlier rows: experts, or a network.
 
     Args:
-        size: short for `model=ModelConfig(size=size)`, such as "small"; one of the two is given.
+        size: short for `model=ModelConfig(size=size)`, such as "small"; give only one of the two.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
         features: number of inputs, not counting `words`: a number takes 2, a category 16, a date 7.
             A feature that does not fit is left out, with a warning. Default: as many as the first
             row needs and some for later features, at least 64 in all.
         previous: whether the last known target is an input.
         member: feature that names the sensor, user or place of a row. Each member has its own
-            memory, all share the network. The feature is no input. None if all rows belong to one
-            stream.
+            memory; all members share the experts and the network. The feature is no input. None if
+            all rows belong to one stream.
         members: maximum number of members; when full, the member seen least recently is replaced.
         delay: number of rows between a row and its label, as --delay of the command. With a delay,
             `predict_one` marks a row as seen, and `learn_one` assigns its label to the oldest row
@@ -322,14 +322,14 @@ class Forecaster(NextSteps, RiverForecaster):
 
     Args:
         horizon: number of steps ahead that are learned; no more can be asked for.
-        size: short for `model=ModelConfig(size=size)`, such as "small"; one of the two is given.
+        size: short for `model=ModelConfig(size=size)`, such as "small"; give only one of the two.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
         features: number of inputs, not counting `words`: a number takes 2, a category 16, a date 7.
             A feature that does not fit is left out, with a warning. Default: as many as the first
             row needs and some for later features, at least 64 in all.
         member: feature that names the sensor, user or place of a row. Each member has its own
-            memory, all share the network. The feature is no input. None if all rows belong to one
-            stream.
+            memory; all members share the experts and the network. The feature is no input. None if
+            all rows belong to one stream.
         members: maximum number of members; when full, the member seen least recently is replaced.
         at_least: lower bound of forecasts and of the ends of their intervals, such as 0 for counts.
             Default: none.

@@ -51,8 +51,8 @@ class Written(NamedTuple):
     """A format of numbers.
 
     Args:
-        how: name of the way.
-        example: a text that is written so.
+        how: description of the format.
+        example: a text in this format.
     """
 
     how: str

@@ -51,7 +51,7 @@ class StreamResult(NamedTuple):
         run: run directory.
         position: position after the last row.
         scores: mean scores over all rows that have a label, the baselines' scores among them.
-        stopped: whether it was asked to stop before the end of its rows.
+        stopped: whether the run was asked to stop before the end of its rows.
         experts: score of each expert over the same rows: accuracy, or mean absolute error.
         weights: present weight of each expert.
         forecast: predicted next values of each member after its last row, as rows of a table; empty
@@ -92,7 +92,7 @@ def follow(
 
     A resumed run on a file ends with the same state and record, bit for bit, as one that was never
     stopped; only times and memory in the record differ. On standard input it continues with the
-    next row that comes, and rows that were read ahead are lost.
+    next row that arrives, and rows that were read ahead are lost.
 
     Args:
         config: the stream and the model that learns.
