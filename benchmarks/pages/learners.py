@@ -226,7 +226,6 @@ def timed_parts():
     return {
         (cell["stream"], cell["size"], rows_in_a_call(cell)): one["now"]
         for cell, one in results("latency", what="parts")
-        if "backend" not in cell
     }
 
 

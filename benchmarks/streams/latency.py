@@ -1,7 +1,6 @@
 """Time to learn from or answer for one row, and rows per second, beside inference.
 
-    python -m benchmarks.streams.latency [--repeats 200] [--rows 20000]
-        [--what parts --backend native]
+    python -m benchmarks.streams.latency [--repeats 200] [--rows 20000] [--what parts]
 
 `learn_one` and `predict_one` are the river estimators', by default and by the paper's rule; all are
 timed in turn in one process, medians: run it on a machine that does nothing else. The step alone is
@@ -34,19 +33,18 @@ FEATURES, WARM = 8, 256
 STREAMS = ("elec2", "beijing_pm25", "thirty numbers")
 
 
-def cells(what="calls", sizes=SIZES, repeats=200, rows=20_000, backend="jax"):
+def cells(what="calls", sizes=SIZES, repeats=200, rows=20_000):
     """Return the cells.
 
     Args:
         what: calls and runs, or parts: where the time of a row goes.
         repeats: rounds of one call each.
         rows: rows of the command that are timed.
-        backend: what computes the parts: jax, or native, which needs a C compiler.
     """
     if what == "parts":
         models = ["auto", "fast", "tiny", "small"]
         grid = {"stream": STREAMS, "size": models, "rows": 3000}
-        return ledger.grid(what=what, **grid, **({} if backend == "jax" else {"backend": backend}))
+        return ledger.grid(what=what, **grid)
     runs = ledger.grid(what="foretrace stream", size=sizes, rows=rows)
     return ledger.grid(what="one row", size=sizes, repeats=repeats) + runs
 
@@ -113,8 +111,7 @@ def parts(cell):
     """Return the parts of a row in microseconds of CPU time; run it with XLA on one thread."""
     intake.time = SimpleNamespace(perf_counter=time.process_time)
     count = cell["rows"]
-    given = {"source": str(prepare(cell["stream"])), "target": "target"}
-    given |= {"log_every": count // 3, "backend": cell.get("backend", "jax")}
+    given = {"source": str(prepare(cell["stream"])), "target": "target", "log_every": count // 3}
     result, lines, seconds, _ = follow(model_of(cell), rows=count, warm=WARM, **given)
     spent = [line["microseconds"] for line in lines if line.get("microseconds")]
     spent = {part: min(one.get(part, 0.0) for one in spent) for part in spent[-1]}

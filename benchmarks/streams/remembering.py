@@ -77,7 +77,7 @@ def errors(cell):
     chunks = np.split(np.concatenate([rows, missing]), (len(rows) + len(missing)) // CHUNK)
     for way, experts in ways.items():
         model = mixture(shape, experts)
-        if way == "with" and not set(ALONE) & set(model.names):
+        if way == "with" and not set(ALONE) & set(model.pure.names):
             return shape.classes, {}
         state, steps = model.init(), []
         for chunk in chunks:
@@ -86,7 +86,7 @@ def errors(cell):
         scores, *wrong = np.concatenate(steps).T
         known = np.isfinite(scores)
         found[way] = 100 * scores[known] if shape.classes else scores[known]
-        for name, each in zip(model.names, wrong, strict=True):
+        for name, each in zip(model.pure.names, wrong, strict=True):
             if name in ALONE:
                 found[name] = 100 * (1 - each[known]) if shape.classes else each[known]
     return shape.classes, found

@@ -2,6 +2,12 @@
 
 from typing import Any, NamedTuple
 
+_OF_GATHER = "offset_dims collapsed_slice_dims start_indices_batching_dims start_index_map".split()
+_OF_SCATTER = """
+update_window_dims inserted_window_dims scatter_indices_batching_dims scatter_dims_to_operand_dims
+""".split()
+"""What JAX calls the axes of the windows and of single elements, and those of the indices."""
+
 
 class Picking(NamedTuple):
     """Axes of the array that is read from or written to, and of the elements.
@@ -26,25 +32,13 @@ class Picking(NamedTuple):
 def picking(eqn: Any) -> Picking:
     """Return the axes of a gather or a scatter."""
     numbers, shape = eqn.params["dimension_numbers"], eqn.invars[0].aval.shape
-    if eqn.primitive.name == "gather":
-        window, single = numbers.offset_dims, numbers.collapsed_slice_dims
-        indices_batching = numbers.start_indices_batching_dims
-        index_map = numbers.start_index_map
-    else:
-        window, single = numbers.update_window_dims, numbers.inserted_window_dims
-        indices_batching = numbers.scatter_indices_batching_dims
-        index_map = numbers.scatter_dims_to_operand_dims
-    batching = numbers.operand_batching_dims
+    is_gather = eqn.primitive.name == "gather"
+    names = _OF_GATHER if is_gather else _OF_SCATTER
+    window, single, of_indices, index_map = (tuple(getattr(numbers, name)) for name in names)
+    batching = tuple(numbers.operand_batching_dims)
     whole = tuple(axis for axis in range(len(shape)) if axis not in (*single, *batching))
-    elements = (eqn.outvars[0] if eqn.primitive.name == "gather" else eqn.invars[2]).aval.shape
+    elements = (eqn.outvars[0] if is_gather else eqn.invars[2]).aval.shape
     sizes = [1] * len(shape)
     for axis, dimension in zip(window, whole, strict=True):
         sizes[dimension] = elements[axis]
-    return Picking(
-        tuple(window),
-        whole,
-        tuple(batching),
-        tuple(indices_batching),
-        tuple(index_map),
-        tuple(sizes),
-    )
+    return Picking(window, whole, batching, of_indices, index_map, tuple(sizes))

@@ -45,12 +45,15 @@ def real_valued(
         NotExportable: the result is called, and an operation has no real-valued form, such as
             sampling.
     """
+    closed = traced(function, shapes)
+    return lambda *arguments: _evaluate(closed.jaxpr, closed.consts, arguments)
+
+
+def traced(function: Callable[..., Any], shapes: Sequence[jax.ShapeDtypeStruct]) -> Any:
+    """Return a function as a graph, without values that no output needs, such as the next key."""
     closed = jax.make_jaxpr(function)(*shapes)
-    # Values that no output needs, such as the next PRNG key, must not be asked for.
-    jaxpr, _ = partial_eval.dce_jaxpr(
-        closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True
-    )
-    return lambda *arguments: _evaluate(jaxpr, closed.consts, arguments)
+    needed = [True] * len(closed.jaxpr.outvars)
+    return closed.replace(jaxpr=partial_eval.dce_jaxpr(closed.jaxpr, needed, instantiate=True)[0])
 
 
 def _evaluate(jaxpr: Any, consts: Sequence[Any], arguments: Sequence[Any]) -> list[Any]:

@@ -6,12 +6,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.interpreters import partial_eval
 
 from foretrace._engine.carry import init_carry
 from foretrace._engine.data import Data
 from foretrace._engine.forward import run
-from foretrace._graph.real_valued import real_valued
+from foretrace._graph.real_valued import real_valued, traced
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import LearnerState
 from foretrace._network import AbstractNetwork
@@ -122,15 +121,11 @@ def traced_graph(
     Raises:
         NotExportable: an operation has no real-valued form.
     """
-    structure = jax.tree.structure(start)
-    names = [
-        prefix + jax.tree_util.keystr(path, simple=True, separator=".")
-        for path, _ in jax.tree.leaves_with_path(start)
-    ]
-    leaves = jax.tree.leaves(start)
+    leaves, structure = jax.tree.flatten(start)
     state: dict[str, Array] = {}
-    for name, leaf in zip(names, leaves, strict=True):
-        state |= _real_arrays(name, leaf)
+    for path, leaf in jax.tree.leaves_with_path(start):
+        name = jax.tree_util.keystr(path, simple=True, separator=".")
+        state |= _real_arrays(prefix + name, leaf)
 
     def of_real_arrays(*arguments: Array) -> list[Array]:
         pieces = iter(arguments[: len(state)])
@@ -144,12 +139,10 @@ def traced_graph(
         return found
 
     shapes = [*map(_shape_of, state.values()), *data.values()]
-    closed = jax.make_jaxpr(real_valued(of_real_arrays, shapes))(*shapes)
-    jaxpr, _ = partial_eval.dce_jaxpr(
-        closed.jaxpr, [True] * len(closed.jaxpr.outvars), instantiate=True
-    )
+    closed = traced(real_valued(of_real_arrays, shapes), shapes)
+    # A tree would sort the names.
     values = {name: np.asarray(value) for name, value in state.items()}
-    return Graph(closed.replace(jaxpr=jaxpr), values, data, results)
+    return Graph(closed, values, data, results)
 
 
 def _real_arrays(name: str, leaf: Array) -> dict[str, Array]:

@@ -121,11 +121,9 @@ def fit(
     state, best, losses, scores = learner.init(masks), network, [], []
     size = min(batch_size, len(train))
     for epoch in trange(epochs, desc="epochs", disable=not progress):
-        rows = train[
-            np.asarray(jax.random.permutation(jax.random.fold_in(order, epoch), len(train)))
-        ]
+        mixed = np.asarray(jax.random.permutation(jax.random.fold_in(order, epoch), len(train)))
         # The last batch is filled up from the first, so that all have one shape.
-        rows = np.resize(rows, -(-len(rows) // size) * size)
+        rows = np.resize(train[mixed], -(-len(train) // size) * size)
         infos = []
         for batch in np.split(rows, len(rows) // size):
             data = _chosen(sequences, batch)
@@ -198,10 +196,8 @@ def _check(xs: Array, ys: Array, validation: float, patience: int | None) -> Non
             f"fit(validation={validation}) must lie in [0, 1), and leave sequences of {len(xs)} to "
             "train on"
         )
-    if patience is None:
-        return
-    check_sizes("fit", patience=patience)
-    if not validation:
+    check_sizes("fit", patience=1 if patience is None else patience)
+    if patience is not None and not validation:
         raise ValueError(
             "fit(patience=…) needs a validation loss: set validation to a share such as 0.1"
         )

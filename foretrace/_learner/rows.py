@@ -173,9 +173,8 @@ class Rows:
         step = self._second_order if isinstance(self.optimizer, Kalman) else self._first_order
         learned, gradient = step(learned, jacobian, passed, found)
         if self.head is not None and head is not None:
-            learned = learned._replace(
-                head=self.head.learn(head, passed.features, found, passed.weight)
-            )
+            head = self.head.learn(head, passed.features, found, passed.weight)
+            learned = learned._replace(head=head)
         return learned, Seen(self._loss(passed.outputs, passed), outputs, gradient)
 
     def _parameters(self, network: AbstractNetwork) -> Any:

@@ -163,12 +163,8 @@ class Program(Generic[State]):
         """Do some steps, at most up to the next save, and record them."""
         raise NotImplementedError
 
-    def kept(self, last: bool) -> tuple[State, dict[str, Any]]:
-        """Return what to save: the state, and the additional values.
-
-        Args:
-            last: whether no block follows.
-        """
+    def kept(self) -> tuple[State, dict[str, Any]]:
+        """Return what to save: the state, and the additional values."""
         return self.state, {}
 
     def result(self) -> dict[str, Any] | None:
@@ -219,10 +215,13 @@ class Program(Generic[State]):
     def save(self, last: bool = False) -> None:
         """Write a checkpoint.
 
+        Args:
+            last: whether no block follows.
+
         Raises:
             OSError: it cannot be written; the old file is unchanged.
         """
-        state, beside = self.kept(last)
+        state, beside = self.kept()
         if self.session.writes:
             record = self._log.file
             record.sync()  # the checkpoint must not know more than the record

@@ -15,7 +15,7 @@ GROUPS = {
     "outliers categories words",
     "time and members": "previous member members reset",
     "labels": "delay id waiting keep classes alarm at-least coverage",
-    "model": "size experts backend",
+    "model": "size experts",
     "network, for --size small or the expert network": "cell depth model-size state-size rule lr",
     "output": "run-dir predictions forecast tensorboard log-every",
     "running": "rows checkpoint-every",

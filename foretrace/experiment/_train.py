@@ -184,7 +184,7 @@ class _Training(Program[LearnerState]):
             self.session.show.say(f"{shared}; {unused} stay idle")
         self.state = self.devices.replicate(self.state)
 
-    def kept(self, last: bool) -> tuple[LearnerState, dict[str, Any]]:
+    def kept(self) -> tuple[LearnerState, dict[str, Any]]:
         """Return what is saved."""
         return self.devices.unreplicate(self.state), {
             "window": self.window,

@@ -17,8 +17,7 @@ def png(found: ExperimentResults) -> bytes:
     for number, cell in enumerate(cell for cell in found.cells if cell.records):
         for record in cell.records:
             steps = [point["step"] for point in record["curve"]]
-            aligned = list(map(_mean_over_layers, record["curve"]))
-            cosine.plot(steps, aligned, color=f"C{number}")
+            cosine.plot(steps, [*map(_mean_over_layers, record["curve"])], color=f"C{number}")
             losses = [point["training_loss"] for point in record["curve"]]
             loss.plot(steps, losses, color=f"C{number}")
             ends[cell.entry.row.replace("lam", "λ")] = (losses[-1], f"C{number}")

@@ -20,8 +20,7 @@ def read_all(folders: Sequence[str | os.PathLike[str]]) -> list[dict[str, Any]]:
     """
     records = []
     for folder in folders:
-        found = read_records(folder)
-        if not found:
+        if not (found := read_records(folder)):
             raise RunError(f"{folder} holds no records of finished runs")
         records += found
     # The same run may have been recorded on two machines; the first counts.

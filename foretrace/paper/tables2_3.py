@@ -83,13 +83,11 @@ NOTES: dict[Scale, str] = {
 def experiment(name: str, scale: Scale) -> Experiment:
     """Return Table 2, with credit in depth and HYBRID on its first task, or Table 3."""
     seeds = {"cpu": (0, 1), "long": (0,), "paper": (0, 1, 2)}[scale]
-    title, entries = (
-        ("Table 2: test accuracy", _table2(scale))
-        if name == "table2"
-        else ("Table 3: test accuracy of a linear RNN on sCIFAR", _table3(scale))
-    )
+    title, table = "Table 2: test accuracy", _table2
+    if name == "table3":
+        title, table = "Table 3: test accuracy of a linear RNN on sCIFAR", _table3
     note = NOTES[scale]
-    return Experiment(name, title, scale, tuple(entries), metric="accuracy", seeds=seeds, note=note)
+    return Experiment(name, title, scale, tuple(table(scale)), "accuracy", seeds, note=note)
 
 
 def _table2(scale: Scale) -> list[Entry]:

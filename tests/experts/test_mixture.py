@@ -51,11 +51,11 @@ def assert_same(one, two, **tolerance):
 
 
 def test_experts_can_be_left_out_and_what_is_too_large_says_so():
-    assert Mixture(NUMBERS, ("baselines",)).names == ("last", "mean", "season")
+    assert Mixture(NUMBERS, ("baselines",)).pure.names == ("last", "mean", "season")
     left_out = ("wide", "waves", "neighbours", "gradient", "events", *REMEMBERING)
-    assert Mixture(Shape(0, (), 256, classes=True)).left_out == left_out
+    assert Mixture(Shape(0, (), 256, classes=True)).pure.left_out == left_out
     small = tuple(name for name in EXPERTS if name not in REMEMBERING)
-    assert set(Mixture(CLASSES, small).names) > {"majority", "wide", "context 5", "neighbours"}
+    assert set(Mixture(CLASSES, small).pure.names) > {"majority", "wide", "context 5", "neighbours"}
 
 
 SMALLER = {  # shape: greatest number of rows back, least squares

@@ -113,7 +113,7 @@ def test_a_label_that_stays_the_same_is_the_same_raw_feature_in_any_unit():
     """Its rounding in running units would be a feature of its own, with an enormous coefficient."""
     shape = dataclasses.replace(NUMBERS, raw=True)
     past = new_past(shape)._replace(labels=jnp.full(shape.num_labels, 0.1))
-    maps = mixture(shape, FEW)._maps
+    maps = mixture(shape, FEW).maps
     for mean, scale in np.random.default_rng(0).uniform(0.1, 1, (20, 2)):
         moments = jnp.array([mean, scale])
         seen, _ = look(shape, maps, past, jnp.zeros(shape.inputs), jnp.zeros(1), moments, moments)

@@ -101,7 +101,7 @@ def test_an_expert_learns_what_it_is_for_and_others_cannot(name):
     scored = np.flatnonzero(~np.isnan(step.scores[:, 0]))
     scored = scored[-len(scored) // 4 :]
     of_mixture = step.scores[scored, 0].mean()
-    errors = dict(zip(model.names, step.errors[scored].mean(axis=0), strict=True))
+    errors = dict(zip(model.pure.names, step.errors[scored].mean(axis=0), strict=True))
     errors["mixture"] = 1 - of_mixture if shape.classes else of_mixture
     for expert, bound in bounds.items():
         assert errors[expert] < bound if bound > 0 else errors[expert] > -bound, errors

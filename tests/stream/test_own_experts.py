@@ -95,7 +95,7 @@ def test_estimators_take_it_and_leave_it_out_where_it_does_not_fit():
     assert clone.experts == {"sums": Sums}
     classes = ft.stream.Classifier(model=ALONE, experts={"sums": Sums})
     classes.learn_one({"x": 1.0}, "a")
-    assert classes._intake.mixture.left_out == ("sums",)
+    assert classes._intake.mixture.pure.left_out == ("sums",)
 
 
 REFUSED = [

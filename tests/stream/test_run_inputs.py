@@ -3,7 +3,6 @@
 import datetime
 import json
 import re
-import shutil
 
 import numpy as np
 import pandas as pd
@@ -21,7 +20,6 @@ from foretrace.stream.runs.predict import predictions
 from foretrace.stream.runs.run import follow
 
 pytestmark = pytest.mark.usefixtures("twenty_rows_decide")
-in_c = pytest.mark.skipif(shutil.which("cc") is None, reason="there is no C compiler")
 
 
 def run(path, rows, stop=None, **options):
@@ -154,7 +152,6 @@ def test_dates_are_read_by_a_given_format(tmp_path, capsys, form):
 GROWING = [
     {"ignore": ("who",)},
     slow({"member": "who", "members": 2, "delay": 1}),
-    pytest.param({"backend": "native"}, marks=[in_c, pytest.mark.full]),
 ]
 
 

@@ -9,7 +9,7 @@ import shutil
 import numpy as np
 import pytest
 import test_frozen as frozen
-from streams import OFTEN, STREAMS, TINY, quiet, records
+from streams import OFTEN, STREAMS, TINY, quiet
 from tiers import fast, slow
 
 from foretrace._native import compiler
@@ -108,24 +108,6 @@ def test_a_run_in_c_predicts_and_learns_as_the_run_itself(whole, tmp_path, quick
         elif at == FIRST:  # before the row's own number is known, which is learned first
             alone = intake.predict(state, whole.table[FIRST]).newest
             np.testing.assert_allclose(predicted, np.asarray(alone), **close)
-
-
-@in_c
-@pytest.mark.parametrize(
-    "whole",
-    fast(["alarms", slow("members in chunks"), slow("horizon"), "mask", "everything"]),
-    indirect=True,
-)
-def test_the_backend_native_has_the_results_of_jax_and_resumes(whole, tmp_path, quickly_compiled):
-    config, found = dataclasses.replace(whole.config, backend="native"), []
-    quiet(config, tmp_path / "run", rows=64, on_prediction=found.append)
-    last = frozen.FIRST.get(whole.name)
-    quiet(config, tmp_path / "run", rows=last, resume=True, on_prediction=found.append)
-    given = json.loads((tmp_path / "run" / "config.json").read_text())["config"]
-    assert given["backend"] == "native" and len(found) == (last or len(whole.rows))
-    assert not frozen.differences(found, whole.found[:last], 1e-4)
-    if whole.name == "alarms":
-        assert records(tmp_path / "run")[-1]["classes"] == records(whole.run)[-1]["classes"]
 
 
 REFUSED = {

@@ -2,7 +2,7 @@
 
 import dataclasses
 import time
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
@@ -130,7 +130,6 @@ class Intake(Learned):
         self.news: list[str] = []
         self.num_labels, self.next_look = 0, float(LABELS)
         self.units, self.changes = {}, {}
-        self.backend: Callable[[Mixture], Mixture] | None = None
         if isinstance(self.target, ClassTarget):
             self.target.has_room = self._has_room
 
@@ -142,13 +141,7 @@ class Intake(Learned):
     @cached_property
     def mixture(self) -> Mixture:
         """What predicts and learns."""
-        mixture = build_mixture(self.config, self.shape, self.own)
-        return mixture if self.backend is None else self.backend(mixture)
-
-    def use(self, backend: Callable[[Mixture], Mixture]) -> None:
-        """Use a backend to make the mixture, also after growth."""
-        self.backend = backend
-        self.__dict__.pop("mixture", None)
+        return build_mixture(self.config, self.shape, self.own)
 
     def _shape_for(self, classes: int) -> Shape:
         """Return the shape for a number of classes, with the features and experts of the first."""

@@ -26,7 +26,6 @@ from foretrace.stream.model.of_members import read
 from foretrace.stream.model.pure import PureMixture
 from foretrace.stream.model.rows import unpack
 from foretrace.stream.model.state import Mixed, MixtureState, Report, network_in, num_bytes
-from foretrace.stream.read.row import RawRow
 
 MAX_BYTES = 2**30
 """Maximum memory of the experts, and of the past and the late labels of all members."""
@@ -44,7 +43,8 @@ class Mixture:
         network: learner of a recurrent network of the shape; None if it takes no part.
         own: experts of a user's own.
 
-    `like` holds the shapes and dtypes of a state.
+    `pure` has the functions of a state, `maps` their random matrices, and `like` the shapes and
+    dtypes of a state.
 
     Raises:
         ValueError: the state would take more than `MAX_BYTES`.
@@ -60,15 +60,11 @@ class Mixture:
         self.shape = shape
         self.network = network
         self.pure = pure = PureMixture(shape, experts, network, own)
-        self.scores, self.sums, self.names = pure.scores, pure.sums, pure.names
-        self.experts, self.left_out = pure.experts, pure.left_out
         wanted = *experts, *(name for name, _ in own)
-        self.groups = tuple(name for name in wanted if name not in self.left_out)
-        self.intervals = pure.intervals
-        with jax.enable_x64(True):
-            self._maps = jax.device_put(maps(shape))
+        self.groups = tuple(name for name in wanted if name not in pure.left_out)
         self._init = jax.jit(self._traced_init, compiler_options=unoptimised())
         with jax.enable_x64(True):
+            self.maps = jax.device_put(maps(shape))
             self.like = jax.eval_shape(self._traced_init)
         self._check_memory()
         self.packing = Packing(self.like)
@@ -107,7 +103,7 @@ class Mixture:
 
     def _traced_init(self) -> MixtureState:
         with jax.enable_x64(True):
-            return self.pure.init(self._maps)
+            return self.pure.init(self.maps)
 
     def step(self, state: S, rows: Any) -> tuple[S, Mixed]:
         """Predict each row, and learn the row whose label came with it; `state` is donated.
@@ -116,23 +112,23 @@ class Mixture:
         likewise.
         """
         with jax.enable_x64(True):
-            return self._step(state, self._maps, rows)
+            return self._step(state, self.maps, rows)
 
     def advance(self, state: S, rows: Any) -> tuple[S, Mixed]:
         """Predict each row without learning: the past moves on; `state` is donated."""
         with jax.enable_x64(True):
-            return self._advance(state, self._maps, rows)
+            return self._advance(state, self.maps, rows)
 
     def take(self, state: S, row: Any, place: int) -> tuple[S, Mixed]:
         """Take a row, which waits for its label at a free place; `state` is donated."""
         with jax.enable_x64(True):
-            return self._take(state, self._maps, row, np.int32(place))
+            return self._take(state, self.maps, row, np.int32(place))
 
     def label(self, state: S, place: int, y: float, watched: Any = ()) -> tuple[S, dict[str, Any]]:
         """Learn the label of the row at a place, and return the scores; `state` is donated."""
         with jax.enable_x64(True):
             told = np.asarray([y, *watched], np.float64)
-            return self._label(state, self._maps, np.int32(place), told)
+            return self._label(state, self.maps, np.int32(place), told)
 
     def answer(self, state: MixtureState | Packed, place: int) -> Mixed:
         """Return the prediction of the row at a place."""
@@ -143,7 +139,7 @@ class Mixture:
     def predict(self, state: MixtureState | Packed, row: Any) -> Mixed:
         """Return the prediction of a row if it came next; nothing changes."""
         with jax.enable_x64(True):
-            return self._predict(state, self._maps, row)
+            return self._predict(state, self.maps, row)
 
     def outliers(self, state: MixtureState | Packed, rows: Any) -> Outliers:
         """Return which numbers of rows are outliers; nothing changes."""
@@ -154,7 +150,7 @@ class Mixture:
         """Return what a line of the record tells of a state."""
         with jax.enable_x64(True):
             sums, *parts = jax.tree.map(np.asarray, self._report(state))
-        total, line, block = (dict(zip(self.sums, row, strict=True)) for row in sums.tolist())
+        total, line, block = (dict(zip(self.pure.sums, row, strict=True)) for row in sums.tolist())
         return Report(total, line, block, *parts)
 
     def ended(self, state: S, *, block: bool) -> S:
@@ -172,7 +168,7 @@ class Mixture:
     ) -> Float[np.ndarray, "2 O"]:
         """Return the reach of a stream's intervals below and above numbers, by present errors."""
         with jax.enable_x64(True):
-            return self.intervals.between(np.asarray(self._margins(state, slot)), coverage)
+            return self.pure.intervals.between(np.asarray(self._margins(state, slot)), coverage)
 
     def newest(
         self, state: MixtureState | Packed, slots: Sequence[int]
@@ -183,17 +179,6 @@ class Mixture:
         """
         with jax.enable_x64(True):
             return jax.tree.map(np.asarray, self._newest(state, np.array(slots, np.int32)))
-
-    def traced_step(self, state: MixtureState, row: RawRow) -> tuple[MixtureState, Mixed]:
-        """Return the state after a row and the label with it, and the row's predictions.
-
-        For a program that is traced in float64.
-        """
-        return self.pure.step(state, self._maps, row)
-
-    def traced_predict(self, state: MixtureState, row: RawRow) -> Mixed:
-        """Return the prediction of a row if it came next, as `traced_step`."""
-        return self.pure.predict(state, self._maps, row)
 
     def _traced_rows(
         self, function: Callable[..., Any], state: MixtureState, maps: Maps, rows: Any
@@ -219,7 +204,7 @@ class Mixture:
     def _traced_newest(self, state: MixtureState, slots: Array) -> tuple[Array, Array]:
         if state.waiting is None:
             count, outputs = len(slots), self.shape.outputs
-            size = 0 if self.intervals is None else outputs
+            size = 0 if self.pure.intervals is None else outputs
             return jnp.zeros((count, outputs)), jnp.zeros((count, 2, size))
         found = self.pure.newest(state, slots)
         margins = jnp.zeros((len(slots), 2, 0)) if found.margins is None else found.margins
@@ -236,7 +221,9 @@ class Mixture:
         return state._replace(sums=jnp.where(kept[:, None], state.sums, 0.0)), ()
 
     def _traced_report(self, state: MixtureState) -> tuple[Any, ...]:
-        weights = self.pure.mixture.weights(state.weights).reshape(len(self.names), -1).mean(axis=1)
+        weights = (
+            self.pure.mixture.weights(state.weights).reshape(len(self.pure.names), -1).mean(axis=1)
+        )
         moments = state.arrived.columns
         units = jnp.stack([moments.all.mean, settled_scale(moments)])
         refusals = None if (network := network_in(state)) is None else network.refusals
@@ -245,7 +232,7 @@ class Mixture:
 
     def _traced_margins(self, state: MixtureState, slot: Array) -> Array:
         scale: Any = state.arrived.target
-        margins = self.intervals.margins(state.intervals, scale.scale[0])
+        margins = self.pure.intervals.margins(state.intervals, scale.scale[0])
         if state.of_members is None:
             return margins
         return margins * read(state.of_members, slot).factor(state.intervals)

@@ -59,9 +59,9 @@ class MixtureState(NamedTuple):
         weights: weights of the mixture.
         num_labels: number of labels that have arrived, at most `SETTLED`.
         members: number of members with a label; None for a single stream.
-        sums: sums in the order of `Mixture.sums`, of all rows, of those since the last line of the
-            record and of those since the last block: differences of large sums would lose what is
-            small. None in a program without them.
+        sums: sums in the order of `PureMixture.sums`, of all rows, of those since the last line of
+            the record and of those since the last block: differences of large sums would lose what
+            is small. None in a program without them.
         tallies: counts of each class; None for numbers, and in a program without sums.
     """
 

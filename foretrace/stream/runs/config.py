@@ -36,7 +36,6 @@ LINE_FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 """Format of a file of predictions by its suffix."""
 
 Task = Literal["auto", "classification", "regression"]
-Backend = Literal["jax", "native"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -71,8 +70,8 @@ class StreamConfig:
             that arrives later. The column is no input.
         waiting: maximum number of rows that wait for their labels, which arrive in any order: a row
             with an id and without a target waits, until a later line has this id and the target.
-            When full, the oldest row is dropped. Needs `id`; refused with horizon, delay, outliers
-            stop and backend native.
+            When full, the oldest row is dropped. Needs `id`; refused with horizon, delay and
+            outliers stop.
         keep: longest time that a row waits, by the dates of the first column of dates: a number of
             seconds, or of minutes, hours or days, as in 90m, 12h or 7d. Default: no limit.
         predictions: file NAME.csv or NAME.jsonl for the prediction of each row, which is written
@@ -107,9 +106,6 @@ class StreamConfig:
             counts. Default: none.
         model: experts or network that learn. The options after `experts` belong to the recurrent
             network.
-        backend: what computes the rows: programs of JAX (jax), or one program in C that the
-            compiler of the machine makes when the run begins (native). That takes some ten seconds
-            and pays from some 20,000 rows on. Results agree up to rounding.
         log_every: number of rows between lines of metrics.
         checkpoint_every: number of rows between checkpoints; unsaved rows are also saved a minute
             after the last checkpoint.
@@ -152,7 +148,6 @@ class StreamConfig:
     alarm: tuple[str, ...] = ()
     at_least: float | None = None
     model: tyro.conf.OmitArgPrefixes[ModelConfig] = ModelConfig()
-    backend: Backend = "jax"
     log_every: int = 1000
     checkpoint_every: int = 10_000
 
@@ -221,7 +216,6 @@ class StreamConfig:
             raise ValueError(f"waiting={self.waiting} needs --id, the column of the rows' names")
         others = {"--horizon": self.horizon, "--delay": self.delay}
         others |= {"--outliers stop": self.outliers == "stop"}
-        others |= {"--backend native": self.backend == "native"}
         if given := [name for name, value in others.items() if value]:
             raise ValueError(
                 f"waiting={self.waiting} beside {given[0]}: labels come by their ids, one by one; "

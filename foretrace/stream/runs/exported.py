@@ -14,13 +14,12 @@ from foretrace._graph.step import Graph, check_learner, traced_graph
 from foretrace._learner.packing import Packed
 from foretrace._types import Array
 from foretrace.stream.model.intake import Intake, State
-from foretrace.stream.model.state import Mixed, MixtureState, with_network
+from foretrace.stream.model.state import Mixed, MixtureState, network_in, with_network
 from foretrace.stream.read.row import RawRow
 from foretrace.stream.read.target import ClassTarget
 from foretrace.stream.read.values import MAX_ABS_VALUE
 from foretrace.stream.runs.config import StreamConfig
 from foretrace.stream.runs.first_look import KINDS
-from foretrace.stream.runs.in_c import with_key
 from foretrace.stream.runs.plan import Plan
 from foretrace.stream.runs.saved import opened
 
@@ -60,7 +59,7 @@ def stream_graphs(intake: Intake, config: StreamConfig, state: State) -> tuple[G
         learned = mixture.packing.unpack(state) if isinstance(state, Packed) else state
         if mixture.network is not None:
             check_learner(mixture.network)
-        start = with_network(with_key(learned, None), refusals=None)
+        start = with_network(_with_key(learned, None), refusals=None)
         start = start._replace(intervals=None, sums=None, tallies=None)
 
         def raw(x: Array, y: Array) -> RawRow:
@@ -72,13 +71,15 @@ def stream_graphs(intake: Intake, config: StreamConfig, state: State) -> tuple[G
             label = y.astype(x.dtype)
             is_class = (label >= 0) & (label < shape.outputs)
             label = jnp.where(is_class, label, jnp.nan) if shape.classes else _finite(label)
-            state = with_key(before, jax.random.key(0))
-            after, mixed = mixture.traced_step(state, raw(x, label))
-            return [_read(mixed)], with_key(after, None)
+            state = _with_key(before, jax.random.key(0))
+            after, mixed = mixture.pure.step(state, mixture.maps, raw(x, label))
+            return [_read(mixed)], _with_key(after, None)
 
         def predict(before: MixtureState, x: Array) -> tuple[list[Array], MixtureState]:
-            state = with_key(before, jax.random.key(0))
-            return [_read(mixture.traced_predict(state, raw(x, jnp.asarray(jnp.nan))))], before
+            state = _with_key(before, jax.random.key(0))
+            return [
+                _read(mixture.pure.predict(state, mixture.maps, raw(x, jnp.asarray(jnp.nan))))
+            ], before
 
         shapes = {
             "x": jax.ShapeDtypeStruct((len(places),), jnp.float64),
@@ -88,6 +89,14 @@ def stream_graphs(intake: Intake, config: StreamConfig, state: State) -> tuple[G
             traced_graph(step, start, "", shapes, ["outputs"]),
             traced_graph(predict, start, "", {"x": shapes["x"]}, ["outputs"]),
         )
+
+
+def _with_key(state: MixtureState, key: Any) -> MixtureState:
+    """Return a state with another PRNG key, which C does not use."""
+    network = network_in(state)
+    return (
+        state if network is None else with_network(state, learner=network.learner._replace(key=key))
+    )
 
 
 def _finite(values: Array) -> Array:

@@ -78,8 +78,8 @@ def describe_model(intake: Intake) -> list[str]:
         unseen = "no expert sees the inputs of an ordinary row further back"
         further = single if "distant" in mixture.groups else unseen
         lines.append(f"the lags reach back {mixture.reach} rows; {further}")
-    if mixture.left_out:
-        left_out = ", ".join(mixture.left_out)
+    if mixture.pure.left_out:
+        left_out = ", ".join(mixture.pure.left_out)
         lines.append(
             f"left out, too large with {shape.inputs} inputs and {shape.outputs} outputs: "
             f"{left_out}"

@@ -8,7 +8,7 @@ from contextlib import closing
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -32,11 +32,10 @@ from foretrace.stream.read.scores import means, not_better, of_classes
 from foretrace.stream.read.source import SYMBOL, check_row_count
 from foretrace.stream.read.streams import seconds_of
 from foretrace.stream.read.target import ClassTarget
-from foretrace.stream.read.values import as_text
+from foretrace.stream.read.values import as_text, is_missing
 from foretrace.stream.runs.config import StreamConfig
 from foretrace.stream.runs.first_look import describe
 from foretrace.stream.runs.ignored import ignored
-from foretrace.stream.runs.in_c import NativeMixture
 from foretrace.stream.runs.monitors import Monitors
 from foretrace.stream.runs.opening import describe_model, open_rows
 from foretrace.stream.runs.plan import OtherColumnsError, build, open_source
@@ -154,7 +153,7 @@ class Learning(Program[State]):
         self.target = SYMBOL if config.target is None else config.target
         self.monitors = Monitors(config.coverage)
         self.chunk: list[tuple[Row, Position]] = []  # read, but not learned yet
-        self.at_end = False
+        self.at_end = self.warned = False
 
     def restore(self, saved: StreamSaved) -> None:
         """Open the source at its position, and build the intake."""
@@ -173,9 +172,6 @@ class Learning(Program[State]):
         self.intake = build(config, self.plan, self.own)
         also, mark = self.on_prediction, saved.predictions
         self.outlet = Outlet(config, self.intake.target, also, run.run, mark)
-        if config.backend == "native":
-            # It has all that a run asks of a mixture.
-            self.intake.use(lambda mixture: cast(Mixture, NativeMixture(mixture)))
         if self.is_resumed:
             with restoring(run.run.checkpoint):
                 self.intake.restore(saved.intake)
@@ -238,7 +234,7 @@ class Learning(Program[State]):
             if self.step // self.config.log_every > before // self.config.log_every:
                 self._report()
 
-    def kept(self, last: bool) -> tuple[State, dict[str, Any]]:
+    def kept(self) -> tuple[State, dict[str, Any]]:
         """Return the state after the last learned row, and the additional values."""
         return self.mixture.packing.unpack(self.state), self.beside()
 
@@ -272,8 +268,8 @@ class Learning(Program[State]):
             self._check_not_dropped()
         self.monitors.look(report.block)
         self.intake.changed_units(report.units, self.step)
-        worse = not_better(self.mixture.scores, report.total)
-        scores = means(self.mixture.scores, report.total)
+        worse = not_better(self.mixture.pure.scores, report.total)
+        scores = means(self.mixture.pure.scores, report.total)
         return self._values(report, scores, not_better_than=worse, changes=self.intake.changes)
 
     def _check_not_dropped(self) -> None:
@@ -295,7 +291,7 @@ class Learning(Program[State]):
         return StreamResult(
             result.run,
             self.position,
-            means(self.mixture.scores, report.total),
+            means(self.mixture.pure.scores, report.total),
             result.scores is None,
             **self._of_experts(report),
             forecast=forecast(self.config, self.intake, self.state),
@@ -338,6 +334,8 @@ class Learning(Program[State]):
     def _learn(self) -> None:
         """Learn the chunk."""
         self.session.show.compiling()
+        if self.config.id is not None and not (self.config.waiting or self.warned):
+            self._look_for_labels()
         rows = [(row, row.get(self.target)) for row, _ in self.chunk]
         mixed = self._event(*rows[0]) if self.config.waiting else self._learn_or_undo(rows)
         self.newest, self.position = self.chunk[-1]
@@ -351,6 +349,18 @@ class Learning(Program[State]):
         for line in self.intake.pop_news():
             self.session.show.say(f"warning: row {self.step}: {line}")
         self.intake.parts.end("mixture")
+
+    def _look_for_labels(self) -> None:
+        """Say once that a line with an id and a target alone is a row without inputs."""
+        for row, position in self.chunk:
+            has_label, encoder = not is_missing(row.get(self.target)), self.intake.encoder
+            if has_label and encoder.columns and not encoder.has_values(row):
+                self.warned = True
+                self.session.show.say(
+                    f"warning: row {position.row} has an id and a target alone, and is learned as "
+                    "a row without inputs; if it is the label of an earlier row, give --waiting, "
+                    "the number of rows that may wait for theirs"
+                )
 
     def _event(self, row: Row, value: Any) -> Mixed | None:
         """Take a row or a label by its id; return the prediction of a row."""
@@ -412,7 +422,7 @@ class Learning(Program[State]):
         report, row, show = self._checked_report(), self.step, self.session.show
         ends = self.monitors.look(report.block)
         self.state = self.mixture.ended(self.state, block=ends)
-        scores = means(self.mixture.scores, report.line)
+        scores = means(self.mixture.pure.scores, report.line)
         now, rows = time.monotonic(), row - self.rows_at_last_log
         speed = rows / max(now - self.time_of_last_log, 1e-9)
         self.rows_at_last_log, self.time_of_last_log = row, now
@@ -429,7 +439,7 @@ class Learning(Program[State]):
             show.say(f"warning: row {row}: {line}")
         if warnings:
             values["warnings"] = warnings
-        total = means(self.mixture.scores, report.total)
+        total = means(self.mixture.pure.scores, report.total)
         self.record("stream", **self._values(report, scores, total=total, **values))
         shown = ", ".join(f"{name} {value:.4g}" for name, value in scores.items())
         show.reach(row, f"row {row}: {shown}; {speed:.0f} rows/s, {memory:.0f} MiB")
@@ -462,7 +472,7 @@ class Learning(Program[State]):
 
     def _of_experts(self, report: Report) -> dict[str, Any]:
         """Return scores of experts and classes over all rows, and the experts' present weights."""
-        rows, names = report.total["rows"], self.mixture.names
+        rows, names = report.total["rows"], self.mixture.pure.names
         errors = {name: report.total[name] / rows for name in names if rows}
         found = {name: 1 - one if self.plan.classes else one for name, one in errors.items()}
         weights = dict(zip(names, report.weights.tolist(), strict=True))
