@@ -50,10 +50,7 @@ def copy():
         "the rule `TRUNCATED`": "truncated",
     }
     theirs = {name: percent(suite.mean_of(rules[way], "accuracy")) for name, way in others.items()}
-    return [
-        [name, "bits recalled, streamed copy, higher", ours, score]
-        for name, score in theirs.items()
-    ]
+    return [[name, "bits of copy recalled, higher", ours, score] for name, score in theirs.items()]
 
 
 def cue():
