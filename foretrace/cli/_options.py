@@ -79,10 +79,10 @@ class Sweep:
 class RL:
     """Let an agent with memory learn from one stream, without replay; two minutes by default.
 
-    The agent learns at every step of its environment. The learning rule propagates errors to
-    earlier inputs, and eligibility traces to earlier predictions. Compare rules, seeds and other
-    options with `foretrace sweep rl`. Begin with the environment: memory-chain, t-maze,
-    trace-conditioning, repeat-first, repeat-previous, gymnax or gymnasium.
+    The agent learns at every step of its environment. The rule propagates errors to earlier inputs,
+    and traces propagate them to earlier predictions. Compare rules, seeds and other options with
+    `foretrace sweep rl`. Begin with the environment: memory-chain, t-maze, trace-conditioning,
+    repeat-first, repeat-previous, gymnax or gymnasium.
 
     Args:
         config: configuration of the run.
