@@ -37,8 +37,8 @@ class Seen(NamedTuple):
     Args:
         loss: weighted loss, the mean over streams.
         outputs: outputs before each row was learned.
-        gradient: gradient of the loss; for a second-order step, of half the squared errors, node by
-            node.
+        gradient: gradient of the loss. For a second-order step, it is the gradient of half the
+            squared errors, stored separately for each node (`nodes.py`).
     """
 
     loss: Float[Array, ""]

@@ -138,7 +138,7 @@ def _inner(
     readers: dict[Array, list[int]],
     writers: dict[Array, list[int]],
 ) -> Iterable[Array]:
-    """Yield the arrays that are used inside one group alone, element by element."""
+    """Yield the arrays that are used inside only one group, element by element."""
     members = set(group)
     if _extent(loops[group[0]]) is None:
         return

@@ -22,7 +22,7 @@ _ABANDONED = 3600.0
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file atomically: at any moment there is either the old one or the new one.
 
-    Temporary files that processes left beside it when they were killed are removed an hour later.
+    Temporary files that killed processes left in the folder are removed an hour later.
 
     Raises:
         OSError: it cannot be written; the old one is still there.
@@ -148,7 +148,8 @@ def locked(folder: str | os.PathLike[str], name: str = LOCK_FILE) -> Iterator[No
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise LockedError(
-                f"{folder} is in use by another foretrace process; wait for it, or stop it"
+                f"{folder if name == LOCK_FILE else Path(folder, name)} is in use by another "
+                "foretrace process; wait for it, or stop it"
             ) from error
         except (ImportError, OSError):
             pass

@@ -115,7 +115,7 @@ class Program(Generic[State]):
     """
 
     saved: type[Saved] = Saved
-    """Class of the values that are saved beside the state."""
+    """Class of the values that are saved in addition to the state."""
 
     unit = "step"
     """Name of what is counted."""
@@ -136,14 +136,14 @@ class Program(Generic[State]):
         self.session = session
 
     def restore(self, saved: Any) -> None:
-        """Set the values beside the state, from the class or a checkpoint."""
+        """Set the additional values, from the class or a checkpoint."""
 
     def init(self) -> State:
         """Return the state before the first step."""
         raise NotImplementedError
 
     def recorded(self) -> dict[str, Any]:
-        """Return additional records of a new run, as for `create`."""
+        """Return what `create` records as `begun` for a new run."""
         return {}
 
     def begun(self) -> None:
@@ -164,7 +164,7 @@ class Program(Generic[State]):
         raise NotImplementedError
 
     def kept(self) -> tuple[State, dict[str, Any]]:
-        """Return the values to save: the state, and the values beside it."""
+        """Return what to save: the state, and the additional values."""
         return self.state, {}
 
     def result(self) -> dict[str, Any] | None:

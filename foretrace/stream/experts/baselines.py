@@ -98,7 +98,7 @@ class ClassBaselines(AbstractExpert):
         return jnp.zeros(self.classes), jnp.ones(2)
 
     def predict(self, state: tuple[Array, Array], features: Features) -> Float[Array, "E O"]:
-        """Return the frequencies of the classes, and the last class with its share."""
+        """Return the class frequencies, and the last class with its probability of being right."""
         counts, right = state
         seen = (jnp.arange(self.classes, dtype=jnp.int32) < features.num_classes).astype(
             counts.dtype

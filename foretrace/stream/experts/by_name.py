@@ -21,7 +21,7 @@ SETS = ("row", "lags", "wide", "waves", "steps")
 """Sets of features on which least squares are learned."""
 
 REMEMBERING: dict[str, type[AbstractExpert]] = {"memory": Memory, "distant": Distant}
-"""Experts that stand alone; each makes itself of a shape, by `of`."""
+"""Experts outside of groups; each makes itself of a shape, by `of`."""
 
 Own = tuple[tuple[str, type[AbstractExpert]], ...]
 """Experts of a user's own by their names."""
@@ -41,7 +41,7 @@ EXPERTS = (
 """Names of the groups of experts."""
 
 OF_CLASSES = ("contexts", "gradient")
-"""Groups that predict classes alone."""
+"""Groups that predict only classes."""
 
 
 def experts_of(
@@ -49,8 +49,8 @@ def experts_of(
 ) -> tuple[tuple[AbstractExpert, ...], tuple[str, ...]]:
     """Return the experts of a shape, and the names of left out groups.
 
-    The baselines come first. A group is left out if it would be too large. Where that is so of all
-    wanted sets of least squares, `row` stands in for them.
+    The baselines come first. A group is left out if it would be too large. If all wanted sets of
+    least squares would be too large, `row` replaces them.
 
     Args:
         shape: sizes of the stream.
@@ -114,8 +114,8 @@ def own_experts(experts: Mapping[str, type[AbstractExpert]] | None) -> Own:
     """Return experts of a user's own, which are checked.
 
     Raises:
-        ValueError: a name is that of another expert.
-        TypeError: something is no class of experts.
+        ValueError: a name belongs to another expert.
+        TypeError: an entry is no class of experts.
     """
     if experts is None:
         return ()

@@ -46,8 +46,8 @@ class Found(NamedTuple):
         squares: mean square of errors times mean square of inputs.
         num_labels: number of labels in these means.
         inputs: input of each chosen value.
-        lags: its number of rows back; 0 if none is chosen.
-        since: labels since the last look.
+        lags: number of rows back of each chosen value; 0 if none is chosen.
+        since: number of labels since the last choice.
         head: least squares on the row and the chosen values.
         errors: moments of its errors.
     """
@@ -63,7 +63,7 @@ class Found(NamedTuple):
 
 
 class Memo(NamedTuple):
-    """What the label of a row needs later.
+    """Values of a row that its label needs later.
 
     Args:
         inputs: input of each chosen value.
@@ -81,7 +81,7 @@ class Memo(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Earlier inputs of a stream, twice behind each other: any `kept` in a row lie side by side.
+    """Earlier inputs of a stream, stored twice in a row: any `kept` successive ones are adjacent.
 
     The inputs of the last row are written when the next one reads: nothing reads the array before
     they are written, so that it is written in place.
@@ -164,7 +164,7 @@ class Distant(AbstractExpert):
         *,
         waits: bool,
     ) -> tuple[Float[Array, "E O"], Rows, Memo]:
-        """Return the prediction of a row, the inputs after it, and the values it was made from."""
+        """Return the prediction of a row, the carry after it, and the values that it used."""
         x, written = self._inputs(features), self._values(carry)
         found = written[learned.inputs, carry.place + 1 + self.kept - learned.lags]
         f = self._features(learned, found, features)
@@ -178,7 +178,7 @@ class Distant(AbstractExpert):
         return self.readout.predict(scores, features), after, memo
 
     def label(self, learned: Found, carry: Rows, memo: Memo, lesson: Lesson) -> tuple[Found, Rows]:
-        """Return what is learned after a label, and the carry."""
+        """Return the learned state after a label, and the carry."""
         now, known = learned, lesson.known
         past, chosen = self._before(now, carry, memo, lesson)
         f = self._features(now, chosen, lesson.features)
@@ -247,7 +247,7 @@ class Distant(AbstractExpert):
         return features.now.astype(jnp.float32)
 
     def _values(self, carry: Rows) -> Float[Array, "I 2*L"]:
-        """Return the earlier inputs, with the last row's."""
+        """Return the earlier inputs, including the inputs of the last row."""
         values = carry.values
         for at in (carry.place, carry.place + self.kept):
             start = jnp.zeros((), jnp.int32), at

@@ -3,8 +3,8 @@
     s <- s + rate (min(|e|, bound s) - s)
     s <- mean |e| of the last clipped errors, once `new_errors` errors in a row were clipped
 
-Without the second line, a scale that has fallen to zero in an exact stretch would grow by a small
-factor with each error, and take the longer the smaller it was.
+Without the second line, a scale that has fallen to zero on exactly predicted rows would grow by
+only a small factor with each error; the smaller the scale, the longer this would take.
 """
 
 from typing import NamedTuple
@@ -23,8 +23,8 @@ class ErrorScale(NamedTuple):
 
     Args:
         size: mean absolute error.
-        run: number of the last errors that were clipped, all in a row.
-        run_size: their mean size.
+        run: number of successive last errors that were clipped.
+        run_size: mean size of these errors.
     """
 
     size: Float[Array, "*S O"]

@@ -48,7 +48,7 @@ class SquaresState(NamedTuple):
 class Recursion(eqx.Module):
     """The recursion of this module's docstring, on each feature set separately.
 
-    Numbers that every set has for each output lie beside each other: a program of few large steps
+    Numbers that every set has for each output are adjacent in memory: a program of few large steps
     is faster, and compiles faster, than one of many small ones.
 
     Args:
@@ -137,7 +137,7 @@ class Recursion(eqx.Module):
             state: state before the row.
             errors: absolute errors of each set.
             powers: variance of each prediction, in variances of the noise: f P f.
-            priors: the variance of each prediction under the prior alone.
+            priors: the variance of each prediction under only the prior.
             taken: 1 if the label is known, else 0.
         """
         count, is_settled = state.num_labels + taken, state.num_labels >= 10

@@ -106,7 +106,7 @@ class Memory(Modules):
     ) -> tuple[Float[Array, "E O"], Carry, Any]:
         """Return the prediction of a row, the carry after it, and the carry before it.
 
-        Beside the carry before a row that waits stand the parameters.
+        A row that waits keeps the parameters together with the carry before it.
         """
         row = Data(features.now.astype(jnp.float32)[None])
         after, seen = self.rows.unlabelled_row(learned._replace(carry=carry), row)

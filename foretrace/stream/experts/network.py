@@ -1,7 +1,7 @@
 """A recurrent network as an expert: predict now, learn when the label arrives.
 
     outputs, carry' = network(carry, x)            x: the row and the last known label
-    learner         = learn(carry, x, y)           when the label has come: the carry of its row
+    learner         = learn(carry, x, y)           when the label arrives: the carry of its row
 
 Of numbers it learns the residual from a base between the mean and the last number, in the running
 size of this residual. All are in standard deviations from the mean.
@@ -122,8 +122,8 @@ class RecurrentNetwork(Modules):
     ) -> tuple[Float[Array, "E O"], Carry, Any]:
         """Return the prediction of a row, the carry after it, and the one before it.
 
-        Where the label waits, the sensitivities move on, and the parameters stand beside the carry
-        before the row; else learning moves the sensitivities on.
+        Where the label is late, the sensitivities move on, and the parameters are kept with the
+        carry before the row; else learning moves the sensitivities on.
         """
         with jax.enable_x64(self.x64):
             ready = learned.learner._replace(carry=carry)
@@ -176,7 +176,7 @@ class RecurrentNetwork(Modules):
     def target(
         self, residuals: Residuals, label: Float[Array, "O"], features: Features
     ) -> Float[Array, "*O"]:
-        """Return the network's target for a row whose label has come.
+        """Return the network's target for a row whose label has arrived.
 
         Args:
             residuals: present statistics.

@@ -98,8 +98,8 @@ class RawSquares(AbstractExpert):
     year would be extrapolated from that.
 
     A coefficient belongs to a unit: in running units, all of them would be wrong after each change
-    of a level or a scale. Here the prior alone depends on the size of a feature, relative to its
-    own past, so that the recursion is the same in any unit up to rounding.
+    of a level or a scale. Here only the prior depends on the size of a feature, relative to its own
+    past, so that the recursion is the same in any unit up to rounding.
 
     A broken reading gives a prediction that is as far off. The mean stands in its place if it lies
     beyond 300 times the largest label that was predicted right, and beyond twice that label once

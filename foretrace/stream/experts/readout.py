@@ -25,7 +25,7 @@ class Readout(eqx.Module):
     """From features to numbers, or to probabilities of classes.
 
     Args:
-        answer: what is predicted; numbers from the mean alone.
+        answer: what is predicted; numbers only from the mean.
     """
 
     answer: Answer

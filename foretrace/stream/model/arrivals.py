@@ -42,12 +42,12 @@ class Row(NamedTuple):
 
 
 class Told(NamedTuple):
-    """A label that has come.
+    """A label that has arrived.
 
     Args:
-        label: numbers, or the index of a class, -1 of one without room.
+        label: numbers, or the index of a class; -1 if it exceeds the maximum number of classes.
         known: whether it can be learned.
-        is_scored: whether it came at all: it may be of a class without room.
+        is_scored: whether there was a label; its class may exceed the maximum.
         feature: the label that is remembered of the row: of labels that are not believed, and of
             missing ones, the one before.
         is_new: whether that is the label itself.
@@ -92,7 +92,7 @@ class Stream(NamedTuple):
         recent: last numbers, the newest last; NaN where one is missing. Empty for classes.
         num_rows: number of rows that were taken: that of the next row, from 0.
         begun: number of the row with which the stream began anew.
-        latest: number of the latest row whose label has come, or never comes.
+        latest: number of the latest row whose label has arrived, or never will.
         is_own: whether each remembered label is that of its own row, and not of one before. Empty
             where labels come in the order of their rows.
     """
@@ -176,7 +176,7 @@ class Arrivals:
         )
 
     def begun(self, stream: Stream, is_new: Bool[Array, ""]) -> Stream:
-        """Return a stream that starts anew with the next row, if it does; its rows count on."""
+        """Return the stream, reset if it starts anew with the next row; row numbers continue."""
         now = stream.num_rows
         fresh = self._new_stream()._replace(num_rows=now, begun=now, latest=now - 1)
         return optax.tree.where(is_new, fresh, stream)
@@ -187,7 +187,7 @@ class Arrivals:
         """Return a row, and what is known after it.
 
         Args:
-            arrived: what is known before it, with the row's own stream alone.
+            arrived: what is known before it, with only the row's own stream.
             raw: the row.
             is_there: whether there is one.
             learning: whether units move on.
@@ -235,10 +235,11 @@ class Arrivals:
         """Return a label, and what is known after it.
 
         Args:
-            arrived: what is known before it, with the stream of its row alone.
-            y: number, or index of a class, -1 of one without room; NaN if there is none.
-            is_latest: whether no label of a later row of the stream has come before.
-            learning: whether units move on; if not, the last known label alone does.
+            arrived: what is known before it, with only the stream of its row.
+            y: number, or index of a class, -1 if it exceeds the maximum number of classes; NaN if
+                there is no label.
+            is_latest: whether no label of a later row of the stream has arrived before.
+            learning: whether units are updated; if not, only the last known label is.
         """
         stream = arrived.streams
         if isinstance(arrived.target, Classes):

@@ -1,7 +1,7 @@
 """Memory of the last unusual rows, on which a row may depend a thousand rows later.
 
 A row is unusual if one of its inputs lies more than `far_out` standard deviations from its mean, as
-a cue, an alarm or a spike does in a quiet stream. The last ones are kept beside their age, until
+a cue, an alarm or a spike does in a quiet stream. The last ones are kept with their age, until
 newer ones take their place. Where unusual rows are frequent, they are not what this memory is for:
 their features are zero, and nothing is computed.
 """

@@ -60,7 +60,7 @@ class Parts:
         self._last = time.perf_counter()
 
     def end(self, part: str) -> None:
-        """Add the time since the last part ended to this part."""
+        """Count the time since the previous part ended as time of this part."""
         now = time.perf_counter()
         self._seconds[part] = self._seconds.get(part, 0.0) + now - self._last
         self._last = now
@@ -239,9 +239,9 @@ class Intake(Learned):
     def event(
         self, state: State, row: Row, value: Any, id: Hashable, time: float | None = None
     ) -> tuple[State, Mixed | None]:
-        """Take a row, a row with its label, or a label alone; return the prediction of a row.
+        """Take a row, a row with its label, or only a label; return the prediction of a row.
 
-        A label alone has an id, and no inputs. One that is refused is counted.
+        A label without its row has an id and no inputs. A refused label is counted.
 
         Args:
             state: present state, which is donated.
@@ -254,6 +254,8 @@ class Intake(Learned):
         is_known = not (is_absent if self.shape.classes else is_missing)(value)
         if is_absent(id) or (is_known and id not in self.room and self.encoder.has_values(row)):
             state, mixed = self.learn(state, [(row, value)])
+            if is_known and not is_absent(id):
+                self.room.remember(id, self.target.plain(value))
             return state, mixed.first
         if not is_known and id in self.room:
             return state, self.answer(state, id)

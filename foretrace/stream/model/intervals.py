@@ -120,7 +120,7 @@ class MemberErrors(NamedTuple):
     held: Float[Array, "*P"]
 
     def factor(self, tracked: Tracked) -> Float[Array, "*P"]:
-        """Return the factor of the margins that all members share."""
+        """Return this member's factor on the margins, which are the same for all members."""
         ratio = self.size / jnp.where(tracked.size > 0, tracked.size, 1.0)
         ratio = jnp.where(tracked.size > 0, jnp.maximum(ratio, _LEAST_RATIO), 1.0)
         return ratio ** (self.num_labels / (TUNED.member_prior + self.num_labels))

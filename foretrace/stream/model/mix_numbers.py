@@ -1,7 +1,7 @@
 """Mixture for numbers: convex combinations that follow the smallest absolute error.
 
-Two ways of weighting, each at several rates and shares, are mixed once more at the top beside the
-baselines:
+Two ways of weighting, each at several rates and shares, are mixed once more at the top, together
+with the baselines:
 
     combined    v <- v exp(-rate g)    g_e = sign(m - y) (p_e - m) / u    (exponentiated gradient)
     own         v <- v exp(-rate l)    l_e = |p_e - y| / u                (exponential weights)
@@ -265,7 +265,7 @@ class NumberMixture(eqx.Module):
 
 
 def _settings(counted: Any) -> tuple[Any, Any]:
-    """Return rate and share of each combination, one way after the other, at each step ahead.
+    """Return the rate and share of each combination at each step ahead: `combined`, then `own`.
 
     Args:
         counted: number of labels that count as one at each step ahead.

@@ -2,11 +2,12 @@
 
 The last label is a feature of nearly every expert, and a broken one is often a sentinel such as
 -9999. So a label that is far from the ordinary ones is no feature, unless labels as far away were
-predicted right before, or it is one of many in a row. Experts learn it all the same.
+predicted right before, or it is one of many in a row. Experts still learn it.
 
 A far label that is exactly the far label before it is a sentinel: numbers that are measured hardly
-ever repeat. From then on, this value is taken as missing, until many come in a row, or another
-label is close to it: a machine that is off sends 24.25, 24.26 and 24.26, or 0, which is none.
+ever repeat. From then on, this value is taken as missing, until many occur in a row, or another
+label is close to it. A machine that is off sends 24.25, 24.26 and 24.26, or 0, and neither is a
+sentinel.
 """
 
 from typing import NamedTuple
@@ -23,9 +24,10 @@ class Ordinary(NamedTuple):
     """Statistics of the labels that are no outliers.
 
     Args:
-        moments: their mean and variance.
+        moments: mean and variance of these labels.
         reach: largest distance from the mean of a label that was predicted right.
-        outside: last label that lay outside of the others, as a sentinel does; NaN before it.
+        outside: last label that lay outside of the others, as a sentinel does; NaN if there was
+            none.
         varies: whether another label was close to it.
         sentinel: value that is taken as missing; NaN for none.
     """
@@ -72,7 +74,7 @@ class Ordinary(NamedTuple):
     def mark(
         self, y: Float[Array, ""], known: Bool[Array, ""], many: Bool[Array, ""]
     ) -> "Ordinary":
-        """Return the statistics after a sentinel, if it is known; as a label if many came."""
+        """Return the statistics after a sentinel, if it is known; after many, as after a label."""
         apart = jnp.abs(y - self.moments.all.mean[0])
         return self._replace(
             reach=jnp.where(known & many, jnp.maximum(self.reach, apart), self.reach),

@@ -1,12 +1,12 @@
 """The experts and their mixture as pure functions of one state: a row and its label are two events.
 
-    take     row -> prediction; the past moves on, and what the label needs later is returned
-    label    label, what its row left -> scores; experts, weights and units learn
-    step     a row, then the label that came with it, in one program
+    take row -> prediction; the past is updated, and the values that the label needs are returned
+    label label, what its row left -> scores; experts, weights and units learn step a row, then the
+    label that arrived with it, in one program
 
 A state is a pure function of its events in their order. Experts and weights are shared by all
 streams; each stream has its own past. Both events work on a view: the state with the parts of one
-stream alone, which are read once and written once.
+stream only, which are read once and written once.
 
 `step` takes the label of the row itself, or of the row `delay` rows before it. With a horizon, it
 takes the number of the row: it completes the label of an earlier row, which is learned before the
@@ -101,7 +101,7 @@ class PureMixture:
         return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), state)
 
     def step(self, state: MixtureState, maps: Maps, raw: RawRow) -> tuple[MixtureState, Mixed]:
-        """Return the state after a row and the label that came with it, and the results."""
+        """Return the state after a row and the label that arrived with it, and the results."""
         slot, is_there, view = self._view(state, raw)
         delay = self.shape.delay
         if self.shape.waiting or not delay:
@@ -139,7 +139,7 @@ class PureMixture:
         return self._written(state, view, slot), self._mixed(new)
 
     def predict(self, state: MixtureState, maps: Maps, raw: RawRow) -> Mixed:
-        """Return the prediction of a row if it came next; nothing changes."""
+        """Return the prediction of a row as if it were the next one; nothing changes."""
         slot, _, view = self._view(state, raw)
         if self.shape.horizon:
             view, _ = self._noted(view, raw.y, view.arrived.streams.num_rows, learning=False)
@@ -172,8 +172,8 @@ class PureMixture:
             state: present state.
             maps: random matrices.
             place: place of the row.
-            y: label: a number, or the index of a class, -1 of one without room; NaN if it never
-                comes.
+            y: label: a number, or the index of a class, -1 if it exceeds the maximum number of
+                classes; NaN if it never comes.
             watched: index of each class with an alarm; -1 before its first label.
         """
         old = once(lambda: read(state.waiting, place), place)
@@ -199,7 +199,7 @@ class PureMixture:
     def outliers(self, state: MixtureState, raw: RawRow) -> tuple[MixtureState, Outliers]:
         """Return what is known after a row and its label, and which of their numbers are outliers.
 
-        Nothing but units moves on.
+        Only units are updated.
         """
         slot, is_there, view = self._view(state, raw)
         row, arrived = self.arrivals.take(view.arrived, raw, is_there)
@@ -349,7 +349,7 @@ class PureMixture:
         place: Int[Array, ""],
         has_row: Bool[Array, ""],
     ) -> tuple[MixtureState, Waiting, dict[str, Any]]:
-        """Learn the label that came with a row, of the row at a place; return what waited there."""
+        """Learn the label that a row brings for the row at a place; return what waited there."""
         if self.shape.first_delay is None:
             old, each_step = once(lambda: read(view.waiting, place), place), None
         else:
@@ -379,7 +379,7 @@ class PureMixture:
     def _noted(
         self, view: MixtureState, y: Array, number: Int[Array, ""], *, learning: bool = True
     ) -> tuple[MixtureState, Told]:
-        """Return a view that knows a label, of the row of a number, but has not learned it."""
+        """Return a view in which the label of a row counts as known, but is not learned."""
         stream, is_ordered = view.arrived.streams, not self.shape.waiting
         is_latest = is_ordered | (number > stream.latest)
         told, arrived = self.arrivals.label(view.arrived, y, is_latest, learning=learning)
@@ -414,7 +414,7 @@ class PureMixture:
             y: the label.
             watched: index of each class with an alarm.
             has_row: whether the row belongs to its stream as it is.
-            late: number of rows of the stream that were taken since; None if it was taken in this
+            late: number of rows of the stream since then; None if the row was taken in this
                 program.
             each_step: what each step ahead needs of the row it was for, where these differ.
         """
@@ -531,7 +531,7 @@ class PureMixture:
         scores: Array,
         wrong: Array,
     ) -> MixtureState:
-        """Return a view whose sums and tallies know the scores of a row."""
+        """Return a view with the scores of a row added to its sums and tallies."""
         if view.sums is not None:
             row_sums = of_row(self.scores, scores, wrong)
             view = view._replace(sums=view.sums + row_sums[None])

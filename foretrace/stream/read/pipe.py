@@ -18,7 +18,7 @@ NOT_AGAIN = (
 
 
 class Pipe:
-    """Standard input as bytes, one block ahead; a callback runs while no data arrive."""
+    """Standard input as bytes, read one block ahead; a callback runs while no data arrive."""
 
     def __init__(self) -> None:
         # What to do before waiting; returns after how many seconds to do it again, None for never.
@@ -46,6 +46,10 @@ class Pipe:
             if searched >= limit or not self._fill():
                 return self._take(limit)
         return self._take(end + 1 - self._at)
+
+    def rest(self) -> bytes:
+        """Return the bytes that are there already; they are read then."""
+        return self._take(len(self._held) - self._at)
 
     def close(self) -> None:
         """Leave standard input open."""

@@ -330,7 +330,7 @@ def detect_format(path: str) -> Format:
     """Return the format that a file's name indicates.
 
     Raises:
-        SourceError: the name tells none.
+        SourceError: the name of the file does not tell its format.
 
     >>> detect_format("sensors.csv.gz")
     'csv'

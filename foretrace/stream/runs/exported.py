@@ -36,7 +36,7 @@ def export_run(run_dir: str | os.PathLike[str], path: str | os.PathLike[str]) ->
 
     Raises:
         RunError: the directory is no run, or has no checkpoint.
-        ValueError: the rows have what C cannot read, such as texts or dates.
+        ValueError: the rows have columns that C cannot read, such as texts or dates.
         CheckpointError: the checkpoint is damaged.
         OSError: the folder is missing or not writable.
     """

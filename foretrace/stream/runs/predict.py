@@ -1,6 +1,7 @@
 """Predictions for more rows without learning, and which columns they depend on.
 
-The share of a column is that of the squared changes of the predictions if its values change places:
+The share of a column is its share of the squared changes of the predictions when the values of the
+column are shuffled:
 
     share of j ~ sum over rows (f(x) - f(x with the x_j of another row))^2
 
@@ -61,7 +62,7 @@ def predictions(
 
     Raises:
         ValueError: `rows` is negative, or less than 2 for the importance.
-        RunError: there is no run, it has no checkpoint, or another run's.
+        RunError: there is no run, or it has no checkpoint or one of another run.
         CheckpointError: the checkpoint is damaged.
         SourceError: the source cannot be read, or has other columns than the run.
     """
