@@ -95,14 +95,12 @@ def _entries(box: str) -> Iterator[tuple[str, str]]:
     """Yield the names and the description of each option of a box."""
     names = said = ""
     for line in box.splitlines():
-        if not line.startswith("      "):
-            if said:
-                yield names, said
-                names = said = ""
-            line, _, beside = line.partition("  ")
-            names += line + " "
-            line = beside
-        said += " " + line.strip() if line else ""
+        name, _, beside = line.partition("  ")
+        if name and said:
+            yield names, said
+            names = said = ""
+        names += f"{name} "
+        said = f"{said} {beside.strip()}".strip()
     yield names, said
 
 

@@ -25,7 +25,7 @@ from foretrace._runs.signals import STOPPED
 from foretrace.cli._check import check
 from foretrace.cli._export import write_graph
 from foretrace.cli._help import helped
-from foretrace.cli._options import COMMANDS, Subcommand
+from foretrace.cli._options import COMMANDS
 from foretrace.cli._recorded import HELP, check_network, default_for, nearest
 from foretrace.cli._reproduce import _report, _reproduce
 from foretrace.cli._stream import predict, serve, stream
@@ -153,11 +153,11 @@ _DOES: dict[str, Callable[[Any], int]] = {
 """What each command does; `resume` becomes the command of the run."""
 
 
-def _run(command: Subcommand) -> int:
+def _run(command: Any) -> int:
     return _DOES[type(command).__name__.lower()](command)
 
 
-def _parse(arguments: list[str]) -> Subcommand:
+def _parse(arguments: list[str]) -> Any:
     """Parse a command line, with the defaults of the named task, run or checkpoint.
 
     Raises:

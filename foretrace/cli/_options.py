@@ -311,20 +311,6 @@ class Export:
     learning_rate: Annotated[float | None, tyro.conf.arg(aliases=("--lr",))] = None
 
 
-Subcommand = (
-    Train
-    | Sweep
-    | RL
-    | Stream
-    | Predict
-    | Serve
-    | Align
-    | Reproduce
-    | Resume
-    | Report
-    | Check
-    | Export
-)
-
-COMMANDS: dict[str, type] = {kind.__name__.lower(): kind for kind in Subcommand.__args__}
+_ALL = (Train, Sweep, RL, Stream, Predict, Serve, Align, Reproduce, Resume, Report, Check, Export)
+COMMANDS: dict[str, type] = {kind.__name__.lower(): kind for kind in _ALL}
 """Every command by its name."""

@@ -21,7 +21,7 @@ from foretrace._runs.checkpoint import load, restoring
 from foretrace._runs.directory import Run, read_config_as
 from foretrace._runs.saved import read_saved
 from foretrace.cli._kinds import known_in
-from foretrace.cli._options import COMMANDS, Align, Subcommand, Sweep
+from foretrace.cli._options import COMMANDS, Align, Sweep
 from foretrace.experiment._build import build
 from foretrace.experiment._config import TASKS, Config
 from foretrace.experiment._train import KIND, Progress, read_config
@@ -35,7 +35,7 @@ HELP = {"-h", "--help"}
 _TASKS: dict[str, Mapping[Any, Any]] = {"train": TASKS, "rl": RL_TASKS}
 
 
-def default_for(command: str, words: list[str]) -> tuple[Subcommand | None, list[str]]:
+def default_for(command: str, words: list[str]) -> tuple[Any, list[str]]:
     """Return the defaults of a command, or None, and its option words.
 
     Raises:
@@ -89,7 +89,7 @@ def _begun(command: str, words: list[str]) -> tuple[Any, list[str]]:
     return tasks[task], words
 
 
-def check_network(words: list[str], command: Subcommand) -> None:
+def check_network(words: list[str], command: Any) -> None:
     """Check that no network option is given to an agent without a network.
 
     Raises:
