@@ -145,19 +145,21 @@ class Distant(AbstractExpert):
         """Return the state before the first row."""
         count, size = len(self.directions), self.size
         return Found(
-            jnp.zeros((count, size, REACH), jnp.float32),
-            jnp.zeros((count, size), jnp.float32),
-            jnp.zeros((), jnp.float32),
-            jnp.zeros(PAIRS, jnp.int32),
-            jnp.zeros(PAIRS, jnp.int32),
-            self.readout.init(size + PAIRS * len(STEPS)),
-            jnp.zeros((), jnp.int32),
+            cross=jnp.zeros((count, size, REACH), jnp.float32),
+            squares=jnp.zeros((count, size), jnp.float32),
+            num_labels=jnp.zeros((), jnp.float32),
+            inputs=jnp.zeros(PAIRS, jnp.int32),
+            lags=jnp.zeros(PAIRS, jnp.int32),
+            readout=self.readout.init(size + PAIRS * len(STEPS)),
+            since=jnp.zeros((), jnp.int32),
         )
 
     def new_carry(self, learned: Found) -> Rows:
         """Return the inputs before the first row, zeros."""
         values = jnp.zeros((self.size, 2 * self.kept), jnp.float32)
-        return Rows(values, values[:, 0], jnp.zeros((), jnp.int32), values[:, 0])
+        return Rows(
+            values=values, newest=values[:, 0], place=jnp.zeros((), jnp.int32), squares=values[:, 0]
+        )
 
     def take(
         self,
@@ -173,9 +175,15 @@ class Distant(AbstractExpert):
         found = written[learned.inputs, carry.place + 1 + self.kept - learned.lags]
         f = self._features(learned, found, features)
         place = jnp.where(carry.place + 1 == self.kept, 0, carry.place + 1).astype(jnp.int32)
-        memo = Memo(learned.inputs, learned.lags, found, place, carry.squares)
+        memo = Memo(
+            inputs=learned.inputs,
+            lags=learned.lags,
+            values=found,
+            place=place,
+            squares=carry.squares,
+        )
         squares = carry.squares + (x * x - carry.squares) * (2 / REACH)
-        after = Rows(written, x, place, squares)
+        after = Rows(values=written, newest=x, place=place, squares=squares)
         # Of the inputs of all rows, no copy is made: those that are written were the newest.
         after = optax.tree.where(has_row, after, carry._replace(values=written))
         return self.readout.predict(learned.readout, f, features), after, memo

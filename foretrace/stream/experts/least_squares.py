@@ -74,10 +74,10 @@ class Recursion(eqx.Module):
     def init(self) -> SquaresState:
         """Return the state before the first row."""
         return SquaresState(
-            tuple(self.prior * jnp.eye(size) for size in self.sizes),
-            tuple(jnp.zeros((size, self.outputs)) for size in self.sizes),
-            new_error_scale(jnp.zeros((len(self.sizes), self.outputs))),
-            jnp.zeros(()),
+            covariances=tuple(self.prior * jnp.eye(size) for size in self.sizes),
+            weights=tuple(jnp.zeros((size, self.outputs)) for size in self.sizes),
+            scale=new_error_scale(jnp.zeros((len(self.sizes), self.outputs))),
+            num_labels=jnp.zeros(()),
         )
 
     def learn(
@@ -120,13 +120,13 @@ class Recursion(eqx.Module):
             parts = zip(Ps, Ws, Ys, largest, strict=True)
             Ws, Ys = zip(*(_recalled(*part, growth, known) for part in parts), strict=True)
         return SquaresState(
-            tuple(
+            covariances=tuple(
                 forgotten(P, Y, growth=growth, largest=most, known=known, more=more)
                 for P, Y, most in zip(Ps, Ys, limits, strict=True)
             ),
-            Ws,
-            scale,
-            state.num_labels + taken,
+            weights=Ws,
+            scale=scale,
+            num_labels=state.num_labels + taken,
         )
 
     def weighed(

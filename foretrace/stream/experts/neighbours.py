@@ -56,10 +56,10 @@ class Neighbours(AbstractExpert):
     def init(self) -> Neighbourhood:
         """Return the state before the first row."""
         return Neighbourhood(
-            jnp.zeros((self.rows, self.size), jnp.float32),
-            jnp.full(self.rows, jnp.inf, jnp.float32),
-            jnp.zeros((self.rows, self.answer.width)),
-            jnp.zeros((), jnp.int32),
+            rows=jnp.zeros((self.rows, self.size), jnp.float32),
+            squares=jnp.full(self.rows, jnp.inf, jnp.float32),
+            targets=jnp.zeros((self.rows, self.answer.width)),
+            place=jnp.zeros((), jnp.int32),
         )
 
     def predict(self, state: Neighbourhood, features: Features) -> Float[Array, "E O"]:
@@ -88,10 +88,10 @@ class Neighbours(AbstractExpert):
         q, at = self._query(lesson.features), state.place
         targets = self.answer.targets(lesson.label, lesson.features)
         return Neighbourhood(
-            state.rows.at[at].set(jnp.where(known, q, state.rows[at])),
-            state.squares.at[at].set(jnp.where(known, q @ q, state.squares[at])),
-            state.targets.at[at].set(jnp.where(known, targets, state.targets[at])),
-            jnp.where(known, jnp.where(at + 1 == self.rows, 0, at + 1), at).astype(jnp.int32),
+            rows=state.rows.at[at].set(jnp.where(known, q, state.rows[at])),
+            squares=state.squares.at[at].set(jnp.where(known, q @ q, state.squares[at])),
+            targets=state.targets.at[at].set(jnp.where(known, targets, state.targets[at])),
+            place=jnp.where(known, jnp.where(at + 1 == self.rows, 0, at + 1), at).astype(jnp.int32),
         )
 
     def _query(self, features: Features) -> Float[Array, "F"]:

@@ -119,7 +119,7 @@ class RecurrentNetwork(AbstractExpert):
             learner = self.learner.init()._replace(carry=None)
         return NetworkState(
             learner,
-            Residuals(zeros, zero, new_error_scale(zeros), zero),
+            Residuals(product=zeros, power=zero, scale=new_error_scale(zeros), num_labels=zero),
             Refusals(zero, zero, zero),
         )
 
@@ -222,10 +222,10 @@ class RecurrentNetwork(AbstractExpert):
         rate = taken / jnp.clip(count, 1.0, _MEMORY)
         bounded, inside = jnp.clip(last, -_BOUND, _BOUND), jnp.clip(label, -_BOUND, _BOUND)
         return Residuals(
-            before.product + rate * (inside * bounded - before.product),
-            before.power + rate * (bounded * bounded - before.power),
-            learned_error(before.scale, size, _BOUND, rate, before.num_labels >= _SETTLED),
-            count,
+            product=before.product + rate * (inside * bounded - before.product),
+            power=before.power + rate * (bounded * bounded - before.power),
+            scale=learned_error(before.scale, size, _BOUND, rate, before.num_labels >= _SETTLED),
+            num_labels=count,
         )
 
     def _in_precision(self, values: Array) -> Array:

@@ -146,13 +146,13 @@ class RawSquares(AbstractExpert):
             RAW_PRIORS[name] * jnp.diag(unit) for name, unit in zip(self.sets, units, strict=True)
         )
         return RawState(
-            self.recursion.init()._replace(covariances=tuple(priors)),
-            tuple(jnp.asarray(np.where(one, 0.0, np.nan)) for one in has_unit),
-            units,
-            units,
-            jnp.asarray(np.nan),
-            jnp.zeros(()),
-            jnp.zeros((len(self.sets), self.outputs), bool),
+            squares=self.recursion.init()._replace(covariances=tuple(priors)),
+            origins=tuple(jnp.asarray(np.where(one, 0.0, np.nan)) for one in has_unit),
+            powers=units,
+            first=units,
+            base=jnp.asarray(np.nan),
+            widest=jnp.zeros(()),
+            is_doubted=jnp.zeros((len(self.sets), self.outputs), bool),
         )
 
     def predict(self, state: RawState, features: Features) -> Float[Array, "E O"]:
@@ -202,7 +202,15 @@ class RawSquares(AbstractExpert):
         is_doubted = jnp.where(judged, is_wrong, state.is_doubted)
         inside = jnp.where(known & ~is_wrong.all(axis=0), size, 0.0).max()
         widest = jnp.maximum(widest, inside)
-        return RawState(squares, origins, powers, first, base, widest, is_doubted)
+        return RawState(
+            squares=squares,
+            origins=origins,
+            powers=powers,
+            first=first,
+            base=base,
+            widest=widest,
+            is_doubted=is_doubted,
+        )
 
     def _followed(
         self, name: str, square: Array, known: Array, power: Array, first: Array, P: Array

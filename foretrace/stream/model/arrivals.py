@@ -145,21 +145,27 @@ class Arrivals:
             target = new_moments(1)
         streams = in_slots(self._new_stream(), shape.slots + 1)
         ordinary = None if shape.classes else new_ordinary(one_stream=shape.slots == 1)
-        return Arrived(new_moments(shape.inputs), target, ordinary, streams, jnp.zeros(3))
+        return Arrived(
+            columns=new_moments(shape.inputs),
+            target=target,
+            ordinary=ordinary,
+            streams=streams,
+            outliers=jnp.zeros(3),
+        )
 
     def _new_stream(self) -> Stream:
         none, classes = jnp.asarray(jnp.nan), self.shape.classes
         zero = jnp.zeros((), jnp.int64)
         return Stream(
-            jnp.asarray(-1.0) if classes else none,
-            none,
-            none,
-            jnp.zeros(()),
-            jnp.full(0 if classes else self.shape.outputs, jnp.nan),
-            zero,
-            zero,
-            zero - 1,
-            jnp.zeros(self.shape.num_labels if self.shape.waiting else 0, bool),
+            last=jnp.asarray(-1.0) if classes else none,
+            believed=none,
+            inside=none,
+            doubts=jnp.zeros(()),
+            recent=jnp.full(0 if classes else self.shape.outputs, jnp.nan),
+            num_rows=zero,
+            begun=zero,
+            latest=zero - 1,
+            is_own=jnp.zeros(self.shape.num_labels if self.shape.waiting else 0, bool),
         )
 
     def begun(self, stream: Stream, is_new: Bool[Array, ""]) -> Stream:
@@ -196,7 +202,7 @@ class Arrivals:
             previous = jnp.stack([score, jnp.where(believed, 0.0, 1.0)])
         with_last = shape.has_network and shape.previous
         x = jnp.concatenate([inputs, previous]) if with_last else inputs
-        row = Row(moments, ordinary, baselines, numbers, x)
+        row = Row(moments=moments, ordinary=ordinary, baselines=baselines, raw=numbers, x=x)
         after = stream._replace(num_rows=stream.num_rows + is_there.astype(jnp.int64))
         arrived = arrived._replace(streams=after)
         if learning:
@@ -285,7 +291,14 @@ class Arrivals:
         )
         complete = jnp.isfinite(after.recent).all()
         came = came if self.shape.horizon else jnp.asarray(jnp.nan)
-        told = Told(after.recent, complete, complete, after.believed, is_believed, came)
+        told = Told(
+            label=after.recent,
+            known=complete,
+            is_scored=complete,
+            feature=after.believed,
+            is_new=is_believed,
+            came=came,
+        )
         arrived = arrived._replace(target=learned, ordinary=ordinary)
         return told, arrived, after, jnp.stack([outlier, is_sentinel])
 
@@ -303,4 +316,12 @@ class Arrivals:
         )
         after = stream._replace(last=jnp.where(known, y, stream.last))
         index, is_there = jnp.where(jnp.isfinite(y), y, 0.0)[None], jnp.isfinite(y)
-        return Told(index, known, is_there, after.last, known, jnp.zeros(())), learned, after
+        told = Told(
+            label=index,
+            known=known,
+            is_scored=is_there,
+            feature=after.last,
+            is_new=known,
+            came=jnp.zeros(()),
+        )
+        return told, learned, after

@@ -46,7 +46,10 @@ def new_events(shape: Shape) -> Events:
     """Return the memory before the first row: empty."""
     count = shape.num_events
     return Events(
-        jnp.zeros((count, shape.row_size)), jnp.full(count, -1.0), jnp.zeros(()), jnp.zeros(())
+        rows=jnp.zeros((count, shape.row_size)),
+        ages=jnp.full(count, -1.0),
+        share=jnp.zeros(()),
+        num_rows=jnp.zeros(()),
     )
 
 
@@ -89,5 +92,8 @@ def remember(events: Events, row: Float[Array, "I"], unusual: Bool[Array, ""]) -
     ages = jnp.where(events.ages >= 0, events.ages + 1, events.ages)
     newest = jnp.concatenate([jnp.zeros(1), ages[:-1]])
     return Events(
-        jnp.where(unusual, rows, events.rows), jnp.where(unusual, newest, ages), share, count
+        rows=jnp.where(unusual, rows, events.rows),
+        ages=jnp.where(unusual, newest, ages),
+        share=share,
+        num_rows=count,
     )

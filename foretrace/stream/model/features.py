@@ -120,13 +120,13 @@ def maps(shape: Shape) -> Maps:
     wide = _wide(draw, shape.size(shape.depth))
     scales = np.exp(draw.uniform(np.log(0.3), np.log(3.0), (WIDE - 1, 1))) / np.sqrt(row)
     return Maps(
-        _row_projection(shape),
-        _lagged_map(shape, draw),
-        wide,
-        _wide(np.random.default_rng(3), shape.events_size),
-        draw.normal(size=(WIDE - 1, row)) * scales,
-        draw.uniform(0, 2 * np.pi, WIDE - 1),
-        codes(shape),
+        row=_row_projection(shape),
+        lagged=_lagged_map(shape, draw),
+        wide=wide,
+        wide_events=_wide(np.random.default_rng(3), shape.events_size),
+        waves=draw.normal(size=(WIDE - 1, row)) * scales,
+        phases=draw.uniform(0, 2 * np.pi, WIDE - 1),
+        codes=codes(shape),
     )
 
 
@@ -180,11 +180,11 @@ def new_past(shape: Shape) -> Past:
     """Return the past of a stream before its first row."""
     empty = -1.0 if shape.classes else np.nan
     return Past(
-        jnp.zeros((max(shape.depth, 1), shape.lagged_size)),
-        jnp.full(shape.num_labels, empty),
-        new_events(shape),
-        jnp.full((shape.raw_depth, shape.num_raw), np.nan),
-        jnp.zeros((), bool),
+        rows=jnp.zeros((max(shape.depth, 1), shape.lagged_size)),
+        labels=jnp.full(shape.num_labels, empty),
+        events=new_events(shape),
+        raw=jnp.full((shape.raw_depth, shape.num_raw), np.nan),
+        is_counted=jnp.zeros((), bool),
     )
 
 
@@ -195,15 +195,15 @@ def new_seen(shape: Shape) -> Seen:
     no = jnp.zeros((), bool)
     inputs, labels = jnp.zeros(shape.network_inputs), jnp.zeros(shape.num_labels)
     return Seen(
-        jnp.zeros(shape.row_size),
-        jnp.zeros(lags),
-        events,
-        inputs,
-        no,
-        labels,
-        jnp.zeros(2),
-        jnp.zeros((shape.raw_depth + 1, shape.num_raw)),
-        jnp.zeros(2),
+        row=jnp.zeros(shape.row_size),
+        lags=jnp.zeros(lags),
+        events=events,
+        inputs=inputs,
+        has_events=no,
+        labels=labels,
+        moments=jnp.zeros(2),
+        raw=jnp.zeros((shape.raw_depth + 1, shape.num_raw)),
+        ordinary=jnp.zeros(2),
     )
 
 
@@ -246,15 +246,15 @@ def look(
             parts.append(jnp.clip(jnp.nan_to_num(scores), -_BOUND, _BOUND))
     events = event_features(past.events)
     seen = Seen(
-        row,
-        jnp.concatenate(parts),
-        events,
-        inputs,
-        has_events(past.events),
-        labels,
-        moments,
-        raws,
-        ordinary,
+        row=row,
+        lags=jnp.concatenate(parts),
+        events=events,
+        inputs=inputs,
+        has_events=has_events(past.events),
+        labels=labels,
+        moments=moments,
+        raw=raws,
+        ordinary=ordinary,
     )
     places = np.asarray(shape.lagged_places, np.int32)
     now = x[places] if len(places) else jnp.zeros(0)
@@ -282,26 +282,28 @@ def expand(shape: Shape, maps: Maps, seen: Seen) -> Features:
     events = jnp.where(seen.has_events, jnp.concatenate([one, seen.row, seen.events]), 0.0)
     classes = shape.classes
     scores = (seen.labels - seen.moments[0]) / seen.moments[1]
+    raw, raw_lags = _raw(shape, seen)
     return Features(
-        row,
-        now,
-        jnp.concatenate(short),
-        lags,
-        jnp.concatenate([one, _narrow(jnp.tanh, maps.wide @ lags)]),
-        jnp.concatenate([one, _narrow(jnp.cos, maps.waves @ row + maps.phases)]),
-        jnp.concatenate([row, steps]),
-        lax.cond(
+        row=row,
+        now=now,
+        short=jnp.concatenate(short),
+        lags=lags,
+        wide=jnp.concatenate([one, _narrow(jnp.tanh, maps.wide @ lags)]),
+        waves=jnp.concatenate([one, _narrow(jnp.cos, maps.waves @ row + maps.phases)]),
+        steps=jnp.concatenate([row, steps]),
+        wide_events=lax.cond(
             seen.has_events,
             lambda: jnp.concatenate([one, _narrow(jnp.tanh, maps.wide_events @ events)]),
             lambda: jnp.zeros(WIDE),
         ),
-        seen.inputs,
-        seen.has_events,
-        seen.labels.astype(jnp.int32) if classes else scores,
-        seen.moments[0].astype(jnp.int32) if classes else jnp.zeros((), jnp.int32),
-        *_raw(shape, seen),
-        seen.moments,
-        seen.ordinary,
+        inputs=seen.inputs,
+        has_events=seen.has_events,
+        labels=seen.labels.astype(jnp.int32) if classes else scores,
+        num_classes=seen.moments[0].astype(jnp.int32) if classes else jnp.zeros((), jnp.int32),
+        raw_row=raw,
+        raw_lags=raw_lags,
+        moments=seen.moments,
+        ordinary=seen.ordinary,
     )
 
 

@@ -175,12 +175,12 @@ class Intervals(eqx.Module):
         tracks = len(_RATES) * len(_SPANS)
         shape = (tracks, 2, len(self.coverages), self.outputs)
         return Tracked(
-            jnp.zeros(()),
-            jnp.zeros(()),
-            jnp.zeros((len(_SPANS), self.outputs)),
-            jnp.asarray(np.broadcast_to(1.25 * self._normal[None], shape)),
-            jnp.full(shape, 1 / tracks),
-            jnp.zeros((2, self.outputs)),
+            num_labels=jnp.zeros(()),
+            size=jnp.zeros(()),
+            units=jnp.zeros((len(_SPANS), self.outputs)),
+            quantiles=jnp.asarray(np.broadcast_to(1.25 * self._normal[None], shape)),
+            weights=jnp.full(shape, 1 / tracks),
+            offsets=jnp.zeros((2, self.outputs)),
         )
 
     def margins(self, state: Tracked, scale: Float[Array, ""]) -> Float[Array, "2 C O"]:
@@ -272,7 +272,14 @@ class Intervals(eqx.Module):
         count = state.num_labels + 1
         size = jnp.minimum(jnp.abs(errors)[None], jnp.maximum(_MAX_ERROR * before, scale))
         units = before + (size - before) / jnp.minimum(count + 1, memory)
-        new = Tracked(count, size_of_all, units, quantiles, weights, offsets)
+        new = Tracked(
+            num_labels=count,
+            size=size_of_all,
+            units=units,
+            quantiles=quantiles,
+            weights=weights,
+            offsets=offsets,
+        )
         tracked, unit = self._tracked(new), jnp.maximum(units[-1:], 1e-300)
         floor = (_least(tracked) - tracked[:, place]) / unit
         offsets = jnp.maximum(offsets, jnp.minimum(state.offsets, floor))

@@ -116,13 +116,13 @@ class NumberMixture(eqx.Module):
         experts = _prior(self.baselines, self.experts - self.baselines)
         top = _prior(self.baselines, combinations)
         return NumberWeights(
-            jnp.asarray(np.tile(experts, (self.outputs, combinations, 1))),
-            jnp.asarray(np.tile(top, (self.outputs, 1))),
-            jnp.asarray(np.tile(self._last_prior, (self.outputs, 1))),
-            new_error_scale(jnp.zeros(self.outputs)),
-            jnp.zeros(self.outputs),
-            jnp.zeros(self.outputs),
-            jnp.zeros(self.outputs),
+            experts=jnp.asarray(np.tile(experts, (self.outputs, combinations, 1))),
+            top=jnp.asarray(np.tile(top, (self.outputs, 1))),
+            last=jnp.asarray(np.tile(self._last_prior, (self.outputs, 1))),
+            unit=new_error_scale(jnp.zeros(self.outputs)),
+            recent=jnp.zeros(self.outputs),
+            num_labels=jnp.zeros(self.outputs),
+            gap=jnp.zeros(self.outputs),
         )
 
     def predict(
@@ -230,13 +230,13 @@ class NumberMixture(eqx.Module):
         rate, share = LAST_RATE / counted[:, None], LAST_SHARE / counted[:, None]
         last = _shared(state.last, slope * rate, share, self._last_prior)
         return NumberWeights(
-            jnp.where(known[:, None, None], experts, state.experts),
-            jnp.where(known[:, None], top, state.top),
-            jnp.where(known[:, None], last, state.last),
-            unit,
-            recent,
-            count,
-            jnp.where(known, gap, state.gap),
+            experts=jnp.where(known[:, None, None], experts, state.experts),
+            top=jnp.where(known[:, None], top, state.top),
+            last=jnp.where(known[:, None], last, state.last),
+            unit=unit,
+            recent=recent,
+            num_labels=count,
+            gap=jnp.where(known, gap, state.gap),
         )
 
     def _top(

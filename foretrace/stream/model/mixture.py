@@ -149,9 +149,9 @@ class Mixture:
     def report(self, state: MixtureState | Packed) -> Report:
         """Return what a line of the record tells of a state."""
         with jax.enable_x64(True):
-            sums, *parts = jax.tree.map(np.asarray, self._report(state))
+            sums, parts = jax.tree.map(np.asarray, self._report(state))
         total, line, block = (dict(zip(self.pure.sums, row, strict=True)) for row in sums.tolist())
-        return Report(total, line, block, *parts)
+        return Report(total=total, line=line, block=block, **parts)
 
     def ended(self, state: S, *, block: bool) -> S:
         """Return a state whose sums since the last line begin again; `state` is donated.
@@ -220,15 +220,16 @@ class Mixture:
         assert state.sums is not None
         return state._replace(sums=jnp.where(kept[:, None], state.sums, 0.0)), ()
 
-    def _traced_report(self, state: MixtureState) -> tuple[Any, ...]:
-        weights = (
-            self.pure.mixture.weights(state.weights).reshape(len(self.pure.names), -1).mean(axis=1)
-        )
-        moments = state.arrived.columns
-        units = jnp.stack([moments.all.mean, settled_scale(moments)])
-        refusals = None if (network := network_in(state)) is None else network.refusals
-        counts = state.arrived.outliers, state.tallies
-        return state.sums, weights, units, *counts, state.of_members, refusals
+    def _traced_report(self, state: MixtureState) -> tuple[Any, dict[str, Any]]:
+        weights, moments = self.pure.mixture.weights(state.weights), state.arrived.columns
+        return state.sums, {
+            "weights": weights.reshape(len(self.pure.names), -1).mean(axis=1),
+            "units": jnp.stack([moments.all.mean, settled_scale(moments)]),
+            "outliers": state.arrived.outliers,
+            "tallies": state.tallies,
+            "of_members": state.of_members,
+            "refusals": None if (network := network_in(state)) is None else network.refusals,
+        }
 
     def _traced_margins(self, state: MixtureState, slot: Array) -> Array:
         scale: Any = state.arrived.target

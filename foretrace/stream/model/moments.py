@@ -117,10 +117,10 @@ class Moments(NamedTuple):
             is_last = (known & (place == FIRST - 1)).any()
             counted = lax.cond(is_last, lambda: _without_far_ones(first), lambda: counted)
         after = Moments(
-            optax.tree.where(replaced, run, counted),
-            optax.tree.where(replaced, none, run),
-            jnp.where(replaced, zero, excess),
-            first,
+            all=optax.tree.where(replaced, run, counted),
+            run=optax.tree.where(replaced, none, run),
+            excess=jnp.where(replaced, zero, excess),
+            first=first,
         )
         return jnp.where(replaced, x, inside), optax.tree.where(known, after, self)
 
@@ -150,7 +150,9 @@ def new_moments(size: int, *, ordinary: bool = False) -> Moments:
     """
     zeros = jnp.zeros(size)
     none = Average(zeros, zeros, zeros)
-    return Moments(none, none, zeros, jnp.zeros((FIRST, size)) if ordinary else None)
+    return Moments(
+        all=none, run=none, excess=zeros, first=jnp.zeros((FIRST, size)) if ordinary else None
+    )
 
 
 def settled_scale(moments: Moments) -> Float[Array, "N"]:

@@ -124,4 +124,10 @@ def new_ordinary(*, one_stream: bool) -> Ordinary:
     """
     zero = jnp.zeros(())
     none = zero + jnp.nan
-    return Ordinary(new_moments(1, ordinary=one_stream), zero, none, zero > 0, none)
+    return Ordinary(
+        moments=new_moments(1, ordinary=one_stream),
+        reach=zero,
+        outside=none,
+        varies=zero > 0,
+        sentinel=none,
+    )

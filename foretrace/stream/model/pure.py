@@ -81,18 +81,18 @@ class PureMixture:
         experts = tuple(expert.init() for expert in self.experts)
         carries = self._new_carries(experts)
         state = MixtureState(
-            self.arrivals.init(),
-            None if self.intervals is None else self.intervals.init(),
-            MemberErrors(*jnp.zeros((3, count))) if has_own_errors else None,
-            in_slots(new_past(shape), count),
-            carries if shape.members is None else in_slots(carries, count),
-            None,
-            experts,
-            self.mixture.init(),
-            jnp.zeros((), jnp.int32),
-            jnp.zeros(()) if shape.slots > 1 else None,
-            jnp.zeros((3, len(self.sums))),
-            new_tallies(shape),
+            arrived=self.arrivals.init(),
+            intervals=None if self.intervals is None else self.intervals.init(),
+            of_members=MemberErrors(*jnp.zeros((3, count))) if has_own_errors else None,
+            pasts=in_slots(new_past(shape), count),
+            carries=carries if shape.members is None else in_slots(carries, count),
+            waiting=None,
+            experts=experts,
+            weights=self.mixture.init(),
+            num_labels=jnp.zeros((), jnp.int32),
+            members=jnp.zeros(()) if shape.slots > 1 else None,
+            sums=jnp.zeros((3, len(self.sums))),
+            tallies=new_tallies(shape),
         )
         if shape.places:
             memo = jax.eval_shape(self._taken_first, state, maps)
@@ -312,9 +312,18 @@ class PureMixture:
         if shape.at_least is not None:
             mixed, low, high = bounded(mixed, margins, shape.at_least, jnp.maximum)
             margins = jnp.stack([mixed - low, high - mixed])
-        memos = tuple(memo for _, _, memo in taken)
-        about = slot, number, seen, view.num_labels
-        new = Waiting(*about, found.T, candidates.T, mixed, row.baselines, margins, memos)
+        new = Waiting(
+            slot=slot,
+            number=number,
+            seen=seen,
+            num_labels=view.num_labels,
+            predicted=found.T,
+            candidates=candidates.T,
+            mixed=mixed,
+            baselines=row.baselines,
+            margins=margins,
+            memos=tuple(memo for _, _, memo in taken),
+        )
         if view.members is not None:
             # Counted row by row: a sum over all members would cost the more the more there may be.
             more = past.is_counted.astype(float) - view.pasts.is_counted.astype(float)
@@ -477,7 +486,15 @@ class PureMixture:
         found, at, predicted = [], 0, old.predicted.T
         for expert, learned, carry, memo in parts:
             mine = predicted[at : at + len(expert.names)]
-            lesson = Lesson(features, mine, label, known, has_row, members, late)
+            lesson = Lesson(
+                features=features,
+                predicted=mine,
+                label=label,
+                known=known,
+                has_row=has_row,
+                members=members,
+                late=late,
+            )
             found.append(expert.label(learned, carry, memo, lesson))
             at += len(expert.names)
         experts, carries = (tuple(part) for part in zip(*found, strict=True))

@@ -34,4 +34,11 @@ def pack(shape: Shape, rows: Sequence[RawRow], size: int | None = None) -> Float
 def unpack(shape: Shape, row: Float[Array, "W"]) -> RawRow:
     """Return the parts of a packed row."""
     inputs, end = 3 + shape.inputs, 3 + 2 * shape.inputs
-    return RawRow(row[3:inputs], row[inputs:end], row[0], row[1], row[2], row[end:])
+    return RawRow(
+        x=row[3:inputs],
+        is_number=row[inputs:end],
+        y=row[0],
+        slot=row[1],
+        is_new=row[2],
+        watched=row[end:],
+    )

@@ -104,7 +104,7 @@ class Ahead:
             for one in own:
                 if position.row - one.position.row <= most:  # wherever reading began
                     one.later.append(row)
-            waiting.append(_Read(row, position, member, []))
+            waiting.append(_Read(row=row, position=position, member=member, later=[]))
             own.append(waiting[-1])
             if self.target is None or not is_missing(row.get(self.target)):
                 labelled[member] = position.row

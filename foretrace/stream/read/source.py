@@ -242,7 +242,7 @@ class Source:
                 continue
             in_a_row = 0
             if values is None:
-                return Position(row, lines.number, lines.offset, bad)
+                return Position(row=row, line=lines.number, offset=lines.offset, bad=bad)
             row += 1
             place = lines.number, lines.offset, bad, lines.is_torn, lines.digest()
             yield values, Position(row, *place)

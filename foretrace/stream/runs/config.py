@@ -276,7 +276,13 @@ class StreamConfig:
         if not self.known:
             return None
         members = 1 if self.member is None else self.members
-        return Ahead(self.known, self.horizon, self.member, self.target, members)
+        return Ahead(
+            columns=self.known,
+            horizon=self.horizon,
+            member=self.member,
+            target=self.target,
+            members=members,
+        )
 
     @property
     def unlagged(self) -> tuple[str, ...]:

@@ -65,7 +65,7 @@ def stream_graphs(intake: Intake, config: StreamConfig, state: State) -> tuple[G
         def raw(x: Array, y: Array) -> RawRow:
             none = jnp.zeros(())
             values = jnp.zeros(shape.inputs).at[places].set(_finite(x))
-            return RawRow(values, jnp.asarray(is_number), y, none, none)
+            return RawRow(x=values, is_number=jnp.asarray(is_number), y=y, slot=none, is_new=none)
 
         def step(before: MixtureState, x: Array, y: Array) -> tuple[list[Array], MixtureState]:
             label = y.astype(x.dtype)

@@ -192,7 +192,13 @@ def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, 
     gaps = _gaps(config, columns, names, rows)
     columns += [Column(name, "numeric") for name in gaps]
     classes = _classes(config, [row.get(config.target) for row in rows])
-    return Plan(columns, names, classes, gaps, SPARE_FEATURES * (source.format == "jsonl"))
+    return Plan(
+        columns=columns,
+        names=names,
+        classes=classes,
+        gaps=gaps,
+        spare=SPARE_FEATURES * (source.format == "jsonl"),
+    )
 
 
 def _check_times(config: StreamConfig, rows: Sequence[Mapping[str, Any]]) -> None:

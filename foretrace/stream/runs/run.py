@@ -289,10 +289,10 @@ class Learning(Program[State]):
         """Return how the run ended."""
         report = self.mixture.report(self.state)
         return StreamResult(
-            result.run,
-            self.position,
-            means(self.mixture.pure.scores, report.total),
-            result.scores is None,
+            run=result.run,
+            position=self.position,
+            scores=means(self.mixture.pure.scores, report.total),
+            stopped=result.scores is None,
             **self._of_experts(report),
             forecast=forecast(self.config, self.intake, self.state),
         )

@@ -76,7 +76,12 @@ def opened(run_dir: str | os.PathLike[str]) -> Opened:
     intake = build(config, saved.plan)
     with restoring(run.checkpoint):
         intake.restore(saved.intake)
-    return Opened(config, saved.plan, intake, load_state(run.checkpoint, intake.mixture))
+    return Opened(
+        config=config,
+        plan=saved.plan,
+        intake=intake,
+        state=load_state(run.checkpoint, intake.mixture),
+    )
 
 
 def check_not_lost(run: Run) -> None:
