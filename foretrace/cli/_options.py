@@ -125,6 +125,10 @@ class Stream:
             raise ValueError("--forecast prints the next values: name their number by --horizon")
 
 
+WAITING = 10_000
+"""Number of rows of a service that may wait for their labels, unless it is given."""
+
+
 @dataclasses.dataclass(frozen=True)
 class ServeConfig(StreamConfig):
     """A stream without a source: a service writes its rows and labels into a journal itself."""
@@ -133,7 +137,12 @@ class ServeConfig(StreamConfig):
     journal: Suppress[str | None] = None
     format: Suppress[Format] = "jsonl"
     id: str | None = "id"
-    waiting: int = 10_000
+    waiting: int = WAITING
+
+    def __post_init__(self) -> None:
+        if self.horizon and self.waiting == WAITING:  # numbers come with their rows
+            object.__setattr__(self, "waiting", 0)
+        super().__post_init__()
 
 
 @dataclasses.dataclass(frozen=True)

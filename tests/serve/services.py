@@ -33,7 +33,8 @@ class Service:
 
     def __init__(self, run, *options, limit=None, env=None, new=True):
         self.run = Path(run)
-        options = [*options, *(["--like", sample(self.run.parent), *NEW] if new else ["--port", 0])]
+        options += ("--like", sample(self.run.parent), *NEW) if new else ("--port", 0)
+        options += tuple(new) if isinstance(new, list) else ()
         command = [str(word) for word in (*COMMAND, self.run, *options)]
         if limit is not None:  # no file may grow beyond it, as on a full disk
             command = ["bash", "-c", f'ulimit -f {limit}; exec "$@"', "bash", *command]

@@ -3,10 +3,13 @@
 import json
 import os
 import subprocess
+import sys
 import threading
+from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import printed
 from services import COMMAND, Service, assert_equals_a_run_on_the_journal, events, serving
 
 pytestmark = pytest.mark.program
@@ -104,6 +107,13 @@ def test_predictions_of_lines_are_sent_while_lines_still_come(service):
         assert service.client.post("/rows", content=iter(parts)).text.count('"row"') == 100
 
 
+def test_no_generated_request_makes_the_service_fail(service):
+    url = str(service.client.base_url)
+    words = "--checks not_a_server_error --phases fuzzing --max-examples 8 --header".split()
+    command = ["run", f"{url}/openapi.json", *words, "Authorization: Bearer secret-word"]
+    assert "passed" in printed(Path(sys.executable).with_name("schemathesis"), *command)
+
+
 def test_a_second_service_on_the_run_is_refused(service):
     command = [*COMMAND, str(service.run), "--port", "0"]
     second = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -159,6 +169,13 @@ def test_a_full_disk_refuses_and_learns_nothing(tmp_path):
         assert service.client.get("/v2/health/ready").status_code == 200
 
 
+def test_a_service_that_stops_before_its_first_row_begins_later(tmp_path):
+    with serving(tmp_path / "run") as service:
+        assert service.end() == 0, service.said
+    with serving(tmp_path / "run", new=False) as service:
+        assert service.predict("r", a=1).json()["row"] == 1
+
+
 def test_frozen_rolled_back_and_replayed(tmp_path):
     run = tmp_path / "run"
     with serving(run, "--checkpoints", 3) as service:
@@ -181,3 +198,21 @@ def test_frozen_rolled_back_and_replayed(tmp_path):
         assert replayed.rows == kept[0] + 1
         assert "learned again" in "".join(replayed.said)
     assert_equals_a_run_on_the_journal(run, tmp_path)
+
+
+def test_a_service_that_forecasts_takes_rows_with_their_numbers(tmp_path):
+    with serving(tmp_path / "run", "--horizon", 2, new=["--waiting", "0"]) as service:
+        lines = [{"a": i % 7, "c": "u", "who": f"m{i % 2}", "y": i % 7} for i in range(60)]
+        body = "".join(json.dumps(line) + "\n" for line in lines)
+        found = service.client.post("/rows", content=body).text.splitlines()
+        assert len(found) == 60 and "y+2" in json.loads(found[-1])
+        ahead = service.client.get("/forecast").json()
+        assert [(one["who"], one["ahead"]) for one in ahead] == [
+            ("m0", 1),
+            ("m0", 2),
+            ("m1", 1),
+            ("m1", 2),
+        ]
+        assert len(service.client.get("/forecast?member=m1").json()) == 2
+        assert service.client.get("/forecast?member=none").status_code == 404
+        assert service.predict("a", a=1).status_code == service.label("a", 1).status_code == 404

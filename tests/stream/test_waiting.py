@@ -10,6 +10,7 @@ from streams import LAGS, OFTEN, assert_same_run, kill_behind, quiet, records, r
 
 from foretrace.stream.read.waiting import WaitingRoom
 from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.run import follow
 
 ROWS, ROOM = 160, 12
 OPTIONS = {"target": "y", "task": "regression", "id": "id", "waiting": ROOM, "member": "who"}
@@ -113,3 +114,12 @@ REFUSED = [
 def test_options_that_do_not_fit_are_refused(options, words):
     with pytest.raises(ValueError, match=words):
         StreamConfig("a.csv", **OPTIONS | options)
+
+
+def test_a_label_of_its_own_without_room_for_rows_that_wait_is_told_of(tmp_path, capsys):
+    rows = [f"r{i},{i},{i}\n" for i in range(30)]
+    (tmp_path / "a.csv").write_text("".join(["id,a,y\n", *rows, "r3,,5\n"]))
+    options = OPTIONS | {"waiting": 0, "member": None, "ignore": ()}
+    follow(StreamConfig(str(tmp_path / "a.csv"), **options), tmp_path / "run")
+    said = " ".join(capsys.readouterr().err.split())
+    assert said.count("row 31 has an id and a target alone") == 1 and "--waiting" in said

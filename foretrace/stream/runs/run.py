@@ -32,7 +32,7 @@ from foretrace.stream.read.scores import means, not_better, of_classes
 from foretrace.stream.read.source import SYMBOL, check_row_count
 from foretrace.stream.read.streams import seconds_of
 from foretrace.stream.read.target import ClassTarget
-from foretrace.stream.read.values import as_text
+from foretrace.stream.read.values import as_text, is_missing
 from foretrace.stream.runs.config import StreamConfig
 from foretrace.stream.runs.first_look import describe
 from foretrace.stream.runs.ignored import ignored
@@ -153,7 +153,7 @@ class Learning(Program[State]):
         self.target = SYMBOL if config.target is None else config.target
         self.monitors = Monitors(config.coverage)
         self.chunk: list[tuple[Row, Position]] = []  # read, but not learned yet
-        self.at_end = False
+        self.at_end = self.warned = False
 
     def restore(self, saved: StreamSaved) -> None:
         """Open the source at its position, and build the intake."""
@@ -334,6 +334,8 @@ class Learning(Program[State]):
     def _learn(self) -> None:
         """Learn the chunk."""
         self.session.show.compiling()
+        if self.config.id is not None and not (self.config.waiting or self.warned):
+            self._look_for_labels()
         rows = [(row, row.get(self.target)) for row, _ in self.chunk]
         mixed = self._event(*rows[0]) if self.config.waiting else self._learn_or_undo(rows)
         self.newest, self.position = self.chunk[-1]
@@ -347,6 +349,18 @@ class Learning(Program[State]):
         for line in self.intake.pop_news():
             self.session.show.say(f"warning: row {self.step}: {line}")
         self.intake.parts.end("mixture")
+
+    def _look_for_labels(self) -> None:
+        """Say once that a line with an id and a target alone is a row without inputs."""
+        for row, position in self.chunk:
+            has_label, encoder = not is_missing(row.get(self.target)), self.intake.encoder
+            if has_label and encoder.columns and not encoder.has_values(row):
+                self.warned = True
+                self.session.show.say(
+                    f"warning: row {position.row} has an id and a target alone, and is learned as "
+                    "a row without inputs; if it is the label of an earlier row, give --waiting, "
+                    "the number of rows that may wait for theirs"
+                )
 
     def _event(self, row: Row, value: Any) -> Mixed | None:
         """Take a row or a label by its id; return the prediction of a row."""

@@ -116,9 +116,10 @@ class App:
 
     async def predict(self, call: Call) -> Response:
         """Take a row, and return its prediction."""
+        if self.service.config.horizon:
+            raise Refusal(404, "this run forecasts: send rows to /rows, and ask for /forecast")
         body = parsed(await _body(call))
-        row = body.get("row")
-        id = body.get("id")
+        row, id = body.get("row"), body.get("id")
         if id is None and self.service.config.waiting:
             raise Refusal(422, "id is missing: the label of the row comes by it")
         return _json(await self._asked(self.service.checks.row(row, id)))

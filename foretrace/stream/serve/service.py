@@ -28,7 +28,7 @@ from foretrace._runs.follow import Session
 from foretrace._runs.saved import Saved
 from foretrace.stream.model.state import Mixed
 from foretrace.stream.read.journal import Journal
-from foretrace.stream.read.lines import Position, Row
+from foretrace.stream.read.lines import Position, Row, SourceError
 from foretrace.stream.runs.predictions import Table, forecast
 from foretrace.stream.runs.run import Learning
 from foretrace.stream.serve.desk import Checks, Desk, Request
@@ -84,7 +84,12 @@ class Serving(Learning):
 
     def _next(self) -> tuple[Row, Position] | None:
         self.session.stop.waiting = False  # the feed ends when a stop is asked for
-        return next(self.stream, None)
+        try:
+            return next(self.stream, None)
+        except SourceError:  # an empty journal
+            if self.session.stop.asked and not self.step:
+                return None
+            raise
 
     def _closed(self) -> None:
         self.desk.close()
