@@ -44,11 +44,11 @@ class StreamConfig:
 
     Args:
         source: CSV, TSV, JSON-lines, parquet or text file, gzip or not; - for standard input.
+        target: column to predict. Not needed for a text, whose next character is predicted.
         journal: file to which lines of standard input are written before they are learned. A
             resumed run goes on from there, and the journal alone gives the same run again.
         like: file with the columns of the source, whose first rows decide their kinds and the
             target, so that the first row of a live source is learned at once.
-        target: column to predict. Not needed for a text, whose next character is predicted.
         task: whether the target is a class or a number. Default: a class if it is text, or has 2 to
             20 different whole numbers in the first rows and no others.
         horizon: number of rows ahead whose targets are predicted; 0 predicts the target of the row
@@ -114,9 +114,9 @@ class StreamConfig:
     """
 
     source: Positional[str]
+    target: str | None = None
     journal: str | None = None
     like: str | None = None
-    target: str | None = None
     task: Task = "auto"
     horizon: int = 0
     known: tuple[str, ...] = ()
