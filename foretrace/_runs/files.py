@@ -148,7 +148,8 @@ def locked(folder: str | os.PathLike[str], name: str = LOCK_FILE) -> Iterator[No
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError as error:
             raise LockedError(
-                f"{folder} is in use by another foretrace process; wait for it, or stop it"
+                f"{folder if name == LOCK_FILE else Path(folder, name)} is in use by another "
+                "foretrace process; wait for it, or stop it"
             ) from error
         except (ImportError, OSError):
             pass

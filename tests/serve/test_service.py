@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import threading
@@ -174,6 +175,30 @@ def test_a_service_that_stops_before_its_first_row_begins_later(tmp_path):
         assert service.end() == 0, service.said
     with serving(tmp_path / "run", new=False) as service:
         assert service.predict("r", a=1).json()["row"] == 1
+
+
+def test_a_copy_of_a_run_has_its_own_journal(tmp_path):
+    with serving(tmp_path / "run") as service:
+        service.predict("a", a=1)
+    shutil.copytree(tmp_path / "run", tmp_path / "copy")
+    with serving(tmp_path / "copy", new=False) as copy:
+        assert copy.predict("b", a=2).json()["row"] == 2
+    assert (len(events(tmp_path / "run")), len(events(tmp_path / "copy"))) == (1, 2)
+
+
+def test_a_later_start_refuses_other_options_and_shows_earlier_scores(tmp_path):
+    like = tmp_path / "like.jsonl"
+    with serving(tmp_path / "run", "--log-every", 10) as service:
+        service.client.post("/rows", content='{"a": 1, "who": "m0", "y": 2}\n' * 20)
+    with serving(tmp_path / "run", "--like", like, "--log-every", 5, new=False) as service:
+        shown = service.client.get("/state.json").json()["records"]
+        assert [one["row"] for one in shown if one["kind"] == "stream"] == [10, 20]
+        service.client.post("/rows", content='{"a": 1, "who": "m0", "y": 2}\n' * 5)
+        assert service.client.get("/state.json").json()["records"][-1]["row"] == 25
+        assert "foretrace_mae" in service.client.get("/metrics").text
+    command = [*COMMAND, str(tmp_path / "run"), "--target", "a", "--port", "0"]
+    other = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert other.returncode == 2 and "target" in other.stderr
 
 
 def test_frozen_rolled_back_and_replayed(tmp_path):

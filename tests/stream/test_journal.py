@@ -1,7 +1,10 @@
 """Lines of a pipe that are written before they are learned: a pipe that resumes as a file does."""
 
+import dataclasses
 import os
+import signal
 import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -91,3 +94,27 @@ def test_lines_are_on_the_disk_before_they_are_read_and_a_full_disk_leaves_no_pa
     monkeypatch.setattr(journals, "_sync", lambda number: None)
     assert (journal.readline(9), journal.readline(9)) == (b"d\n", b"")
     journal.close()
+
+
+def test_lines_that_are_read_while_a_stop_is_asked_for_are_not_lost(
+    tmp_path, monkeypatch, feed, lines
+):
+    blocks = iter([lines[:101], lines[101:151]])
+
+    def read(size):
+        block = next(blocks)
+        if block[0] == lines[101]:
+            signal.raise_signal(signal.SIGTERM)
+        return "".join(block).encode()
+
+    piped, run = config(tmp_path), tmp_path / "run"
+    (tmp_path / "like.csv").write_text("".join(lines))
+    piped = dataclasses.replace(piped, like=str(tmp_path / "like.csv"))
+    with monkeypatch.context() as patch:
+        raw = SimpleNamespace(read=read)
+        patch.setattr(sys, "stdin", SimpleNamespace(buffer=SimpleNamespace(raw=raw)))
+        assert quiet(piped, run).stopped
+    assert rows_in(run) == 100
+    assert (tmp_path / "j.csv").read_text() == "".join(lines[:151])
+    feed(piped, [lines[0], *lines[151:]], quiet, run, resume=True)
+    assert rows_in(run) == ROWS

@@ -256,6 +256,8 @@ class Intake(Learned):
         is_known = not (is_absent if self.shape.classes else is_missing)(value)
         if is_absent(id) or (is_known and id not in self.room and self.encoder.has_values(row)):
             state, mixed = self.learn(state, [(row, value)])
+            if is_known and not is_absent(id):
+                self.room.remember(id, self.target.plain(value))
             return state, mixed.first
         if not is_known and id in self.room:
             return state, self.answer(state, id)

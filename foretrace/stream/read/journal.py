@@ -4,12 +4,14 @@ A pipe cannot be read again, nor can requests to a service. Written to a journal
 file like any other: a run on it resumes exactly, and can be repeated from its first row.
 """
 
+import contextlib
 import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from foretrace._runs.files import sync_folder
+from foretrace._runs.files import locked, sync_folder
+from foretrace._runs.signals import Interrupted, Uninterrupted
 from foretrace.stream.read.lines import MAX_LINE, SourceError, open_bytes
 from foretrace.stream.read.pipe import Pipe
 
@@ -29,6 +31,7 @@ class Journal:
         feed: function of the journal that waits for lines and returns them; nothing at the end.
 
     Raises:
+        LockedError: another process has it.
         OSError: the file cannot be written.
     """
 
@@ -42,8 +45,12 @@ class Journal:
 
     def _opened(self) -> Any:
         if self._file is None:
-            self._file = open(self.path, "a+b", buffering=0)  # noqa: SIM115
-            sync_folder(self.path.parent)  # the file itself may be new
+            with contextlib.ExitStack() as stack:
+                stack.enter_context(locked(self.path.parent, self.path.name))
+                self._file = open(self.path, "a+b", buffering=0)  # noqa: SIM115
+                stack.callback(self._file.close)
+                self._close = stack.pop_all().close
+            sync_folder(self.path.parent)  # the file may be new
             self._file.truncate(_whole(self._file))
             self._file.seek(0)
             self._held, self._at = b"", 0
@@ -84,7 +91,7 @@ class Journal:
     def close(self) -> None:
         """Close the file."""
         if self._file is not None:
-            self._file.close()
+            self._close()
 
     def _grown(self) -> bytes:
         """Wait for lines, append them, and return them once they are on the disk.
@@ -94,20 +101,26 @@ class Journal:
         """
         while lines := self._feed(self):
             try:
-                return self._append(lines)
+                return self.append(lines)
             except OSError as error:
                 if not self.goes_on(error):
                     raise
         return b""
 
-    def _append(self, lines: bytes) -> bytes:
+    def append(self, lines: bytes) -> bytes:
+        """Append lines, and return them once they are on the disk.
+
+        Raises:
+            OSError: they cannot be written; the file is as before.
+        """
         file = self._opened()
         size = os.fstat(file.fileno()).st_size
         try:
-            left = memoryview(lines)
-            while left:
-                left = left[file.write(left) :]
-            _sync(file.fileno())
+            with Uninterrupted():  # a part of a line would be lost
+                left = memoryview(lines)
+                while left:
+                    left = left[file.write(left) :]
+                _sync(file.fileno())
         except OSError:
             file.truncate(size)
             file.seek(size)
@@ -158,7 +171,13 @@ class PipeFeed:
                 self._check_header(header)
         read = getattr(self._file, "read1", self._file.read)
         while b"\n" not in self._rest:
-            if not (block := read(_BLOCK)):
+            try:
+                block = read(_BLOCK)
+            except Interrupted:  # it may have come while bytes were read, which come once
+                if self._file is self.pipe:
+                    journal.append(self._whole(self.pipe.rest()))
+                raise
+            if not block:
                 found, self._rest = self._rest, b""
                 return found + b"\n" if found else b""
             self._rest += block
@@ -167,8 +186,12 @@ class PipeFeed:
                     f"standard input: a line of more than {MAX_LINE} bytes; is a line break "
                     "missing?"
                 )
-        found, _, self._rest = self._rest.rpartition(b"\n")
-        return found + b"\n"
+        return self._whole(b"")
+
+    def _whole(self, block: bytes) -> bytes:
+        """Return the whole lines of what has come with this block; the rest is kept."""
+        found, end, self._rest = (self._rest + block).rpartition(b"\n")
+        return found + end
 
     def _check_header(self, header: bytes) -> None:
         found = self._file.readline(MAX_LINE)

@@ -47,6 +47,10 @@ class Pipe:
                 return self._take(limit)
         return self._take(end + 1 - self._at)
 
+    def rest(self) -> bytes:
+        """Return the bytes that are there already; they are read then."""
+        return self._take(len(self._held) - self._at)
+
     def close(self) -> None:
         """Leave standard input open."""
 

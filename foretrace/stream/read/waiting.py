@@ -120,10 +120,14 @@ class WaitingRoom(Counting):
         place = self.find(id, value)
         if place is not None:
             self._leave(id)
-            self.told[id] = value
-            if len(self.told) > self.size:
-                self.told.popitem(last=False)
+            self.remember(id, value)
         return place
+
+    def remember(self, id: Hashable, value: Any) -> None:
+        """Remember the label of a row, which may come twice."""
+        self.told[id] = value
+        if len(self.told) > self.size:
+            self.told.popitem(last=False)
 
     def refuse(self, error: Exception) -> None:
         """Count a label that is refused, and tell of the first one."""

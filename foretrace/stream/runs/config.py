@@ -45,10 +45,6 @@ class StreamConfig:
     Args:
         source: CSV, TSV, JSON-lines, parquet or text file, gzip or not; - for standard input.
         target: column to predict. Not needed for a text, whose next character is predicted.
-        journal: file to which lines of standard input are written before they are learned. A
-            resumed run goes on from there, and the journal alone gives the same run again.
-        like: file with the columns of the source, whose first rows decide their kinds and the
-            target, so that the first row of a live source is learned at once.
         task: whether the target is a class or a number. Default: a class if it is text, or has 2 to
             20 different whole numbers in the first rows and no others.
         horizon: number of rows ahead whose targets are predicted; 0 predicts the target of the row
@@ -73,6 +69,10 @@ class StreamConfig:
             outliers stop.
         keep: how long a row waits, by the times of the first column of dates: a number of seconds,
             or of minutes, hours or days, as in 90m, 12h or 7d. Default: without end.
+        journal: file to which lines of standard input are written before they are learned. A
+            resumed run goes on from there, and the journal alone gives the same run again.
+        like: file with the columns of the source, whose first rows decide their kinds and the
+            target, so that the first row of a live source is learned at once.
         predictions: file NAME.csv or NAME.jsonl for the prediction of each row, which is written
             before the next row is read; - for CSV on standard output. Default: none.
         numeric: columns that hold numbers, whatever their first values look like.
@@ -115,8 +115,6 @@ class StreamConfig:
 
     source: Positional[str]
     target: str | None = None
-    journal: str | None = None
-    like: str | None = None
     task: Task = "auto"
     horizon: int = 0
     known: tuple[str, ...] = ()
@@ -129,6 +127,8 @@ class StreamConfig:
     waiting: int = 0
     keep: str | None = None
     predictions: str | None = None
+    journal: str | None = None
+    like: str | None = None
     numeric: tuple[str, ...] = ()
     categorical: tuple[str, ...] = ()
     time: tuple[str, ...] = ()

@@ -10,7 +10,6 @@ from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from foretrace._runs.checkpoint import restoring
@@ -25,12 +24,10 @@ from foretrace.stream.experts.expert import AbstractExpert
 from foretrace.stream.model.intake import State
 from foretrace.stream.model.mixture import Mixture
 from foretrace.stream.model.state import Mixed, MixtureState, Report
-from foretrace.stream.read.journal import Feed
 from foretrace.stream.read.lines import Position, Row
 from foretrace.stream.read.pipe import NOT_AGAIN, Pipe
 from foretrace.stream.read.scores import means, not_better, of_classes
-from foretrace.stream.read.source import SYMBOL, check_row_count
-from foretrace.stream.read.streams import seconds_of
+from foretrace.stream.read.source import Source, check_row_count
 from foretrace.stream.read.target import ClassTarget
 from foretrace.stream.read.values import as_text, is_missing
 from foretrace.stream.runs.config import StreamConfig
@@ -38,9 +35,10 @@ from foretrace.stream.runs.first_look import describe
 from foretrace.stream.runs.ignored import ignored
 from foretrace.stream.runs.monitors import Monitors
 from foretrace.stream.runs.opening import describe_model, open_rows
-from foretrace.stream.runs.plan import OtherColumnsError, build, open_source
+from foretrace.stream.runs.part import Part
+from foretrace.stream.runs.plan import OtherColumnsError, open_source
 from foretrace.stream.runs.predictions import OnPrediction, Outlet, forecast
-from foretrace.stream.runs.saved import KIND, StreamSaved, check_not_lost, copy_state
+from foretrace.stream.runs.saved import KIND, StreamSaved, check_not_lost
 
 
 class StreamResult(NamedTuple):
@@ -131,8 +129,6 @@ class Learning(Program[State]):
     saved = StreamSaved
     unit = "row"
     save_seconds = 60.0
-    feed: Feed | None = None
-    """What a journal grows by; by default, that of standard input."""
 
     def __init__(
         self,
@@ -150,10 +146,13 @@ class Learning(Program[State]):
         self.rows, self.tensorboard = rows, tensorboard
         self.on_prediction, self.frame = on_prediction, frame
         self.own = own_experts(experts)
-        self.target = SYMBOL if config.target is None else config.target
         self.monitors = Monitors(config.coverage)
         self.chunk: list[tuple[Row, Position]] = []  # read, but not learned yet
         self.at_end = self.warned = False
+
+    def opened(self) -> Source:
+        """Return the source of the rows."""
+        return open_source(self.config, self.frame)
 
     def restore(self, saved: StreamSaved) -> None:
         """Open the source at its position, and build the intake."""
@@ -161,23 +160,21 @@ class Learning(Program[State]):
         self.is_resumed = saved.step >= 0
         if run.resumed:
             check_not_lost(run.run)
-        self.source = open_source(config, self.frame, self.feed)
+        self.source = self.opened()
         self.pipe = self.source.pipe
         self.plan, self.stream, self.warnings = open_rows(run, self.source, saved)
         if not (self.is_resumed or run.resumed):
             names = tuple(name for name, _ in self.own)
             self.plan = dataclasses.replace(self.plan, own=names)
-        times = (column.name for column in self.plan.columns if column.kind == "time")
-        self.time_column, self.keep = next(times, None), config.keep_seconds
-        self.intake = build(config, self.plan, self.own)
+        self.part = Part(config, self.plan, self.own)
+        self.intake = self.part.intake
         also, mark = self.on_prediction, saved.predictions
         self.outlet = Outlet(config, self.intake.target, also, run.run, mark)
         if self.is_resumed:
             with restoring(run.run.checkpoint):
-                self.intake.restore(saved.intake)
+                self.part.restore(saved)
                 self.monitors.restore(saved.monitors)
         _ = self.mixture  # reports wrong settings before anything is written
-        self.position = saved.position
 
     @property
     def mixture(self) -> Mixture:
@@ -202,8 +199,8 @@ class Learning(Program[State]):
             self.session.show.say(f"warning: {line}")
         self.session.stack.enter_context(closing(self.outlet))
         self.outlet.open()
-        # Programs take and return a packed state in less time.
-        self.state = self.mixture.packing.pack(copy_state(self.state))
+        self.part.begin(self.state)
+        del self.state  # the part has its own copy
         self.rows_at_last_log, self.time_of_last_log = self.step, time.monotonic()
         if not self.is_resumed:
             self.save()
@@ -236,14 +233,12 @@ class Learning(Program[State]):
 
     def kept(self) -> tuple[State, dict[str, Any]]:
         """Return the state after the last learned row, and the values beside it."""
-        return self.mixture.packing.unpack(self.state), self.beside()
+        return self.mixture.packing.unpack(self.part.state), self.beside()
 
     def beside(self) -> dict[str, Any]:
         """Return the values of a checkpoint beside the state."""
-        return {
+        return self.part.to_json() | {
             "plan": to_json(self.plan),
-            "position": self.position,
-            "intake": self.intake.to_json(),
             "monitors": self.monitors.to_json(),
             "predictions": self.outlet.mark(),
         }
@@ -287,14 +282,14 @@ class Learning(Program[State]):
 
     def outcome(self, result: Result) -> StreamResult:
         """Return how the run ended."""
-        report = self.mixture.report(self.state)
+        report = self.mixture.report(self.part.state)
         return StreamResult(
             run=result.run,
-            position=self.position,
+            position=self.part.position,
             scores=means(self.mixture.pure.scores, report.total),
             stopped=result.scores is None,
             **self._of_experts(report),
-            forecast=forecast(self.config, self.intake, self.state),
+            forecast=forecast(self.config, self.intake, self.part.state),
         )
 
     def _next(self) -> tuple[Row, Position] | None:
@@ -336,13 +331,13 @@ class Learning(Program[State]):
         self.session.show.compiling()
         if self.config.id is not None and not (self.config.waiting or self.warned):
             self._look_for_labels()
-        rows = [(row, row.get(self.target)) for row, _ in self.chunk]
-        mixed = self._event(*rows[0]) if self.config.waiting else self._learn_or_undo(rows)
-        self.newest, self.position = self.chunk[-1]
-        self.step = self.position.row
-        if self.config.horizon:
-            for row, position in self.chunk:
-                self.intake.note(row, position.row)
+        try:
+            mixed = self.part.take(self.chunk)
+        except Exception as error:
+            # The last checkpoint is better than a state between two rows.
+            self.is_whole = isinstance(error, ValueError)
+            raise
+        self.newest, self.step = self.chunk[-1][0], self.part.position.row
         if self.outlet and mixed is not None:
             self._put(mixed)
         self.chunk = []
@@ -353,7 +348,7 @@ class Learning(Program[State]):
     def _look_for_labels(self) -> None:
         """Say once that a line with an id and a target alone is a row without inputs."""
         for row, position in self.chunk:
-            has_label, encoder = not is_missing(row.get(self.target)), self.intake.encoder
+            has_label, encoder = not is_missing(row.get(self.part.target)), self.intake.encoder
             if has_label and encoder.columns and not encoder.has_values(row):
                 self.warned = True
                 self.session.show.say(
@@ -361,37 +356,6 @@ class Learning(Program[State]):
                     "a row without inputs; if it is the label of an earlier row, give --waiting, "
                     "the number of rows that may wait for theirs"
                 )
-
-    def _event(self, row: Row, value: Any) -> Mixed | None:
-        """Take a row or a label by its id; return the prediction of a row."""
-        time = None
-        if self.keep is not None and self.time_column is not None:
-            time = seconds_of(row.get(self.time_column))
-            if time is not None:
-                self.intake.room.expire(time - self.keep)
-        id = row.get(self.config.id)
-        try:
-            self.state, mixed = self.intake.event(self.state, row, value, id, time)
-        except Exception as error:
-            self.is_whole = isinstance(error, ValueError)
-            raise
-        return None if mixed is None else jax.tree.map(lambda part: part[None], mixed)
-
-    def _learn_or_undo(self, rows: list[tuple[Row, Any]]) -> Mixed:
-        """Learn from rows; if one is refused, restore the state before them."""
-        # Names and flags are refused before anything changes; each of these errors is a ValueError.
-        before = self.intake.to_json() if self.config.outliers == "stop" else None
-        try:
-            self.state, mixed = self.intake.learn(self.state, rows)
-            return mixed
-        except Exception as error:
-            if before is not None:
-                self.intake.restore(before)
-            else:
-                # Else nobody knows how far it came: the last checkpoint is better than a state
-                # between two rows.
-                self.is_whole = isinstance(error, ValueError)
-            raise
 
     def _put(self, mixed: Mixed) -> None:
         """Write the predictions for the chunk."""
@@ -409,7 +373,7 @@ class Learning(Program[State]):
         Raises:
             DivergenceError: too many of the network's steps in a row were refused.
         """
-        report = self.mixture.report(self.state)
+        report = self.mixture.report(self.part.state)
         self.intake.parts.end("mixture")
         if report.refusals is not None:
             rate = self.config.model.learning_rate
@@ -421,7 +385,7 @@ class Learning(Program[State]):
         """Write a line of metrics: new scores, speed and memory."""
         report, row, show = self._checked_report(), self.step, self.session.show
         ends = self.monitors.look(report.block)
-        self.state = self.mixture.ended(self.state, block=ends)
+        self.part.state = self.mixture.ended(self.part.state, block=ends)
         scores = means(self.mixture.pure.scores, report.line)
         now, rows = time.monotonic(), row - self.rows_at_last_log
         speed = rows / max(now - self.time_of_last_log, 1e-9)
@@ -432,8 +396,8 @@ class Learning(Program[State]):
             "resident_mib": memory,
             "microseconds": self.intake.parts.microseconds(rows),
         }
-        if self.time_column is not None:
-            values["date"] = as_text(self.newest.get(self.time_column))  # the axis of the picture
+        if (name := self.part.time_column) is not None:
+            values["date"] = as_text(self.newest.get(name))  # the axis of the picture
         warnings = self.intake.changed_units(report.units, row) + self.monitors.warnings()
         for line in warnings:
             show.say(f"warning: row {row}: {line}")
@@ -454,7 +418,7 @@ class Learning(Program[State]):
             "outliers": columns,
             "outlier targets": labels,
             "sentinel targets": sentinels,
-            "bad rows": self.position.bad,
+            "bad rows": self.part.position.bad,
         }
         values = {
             **scores,

@@ -136,13 +136,10 @@ class App:
         return _Both(self._answers(call), media_type="application/x-ndjson")
 
     async def _answers(self, call: Call) -> AsyncIterator[bytes]:
-        waiting: deque[Any] = deque()
-        async for line in _lines(call):
-            waiting.append(self._ask_line(line))
-            if len(waiting) >= _AHEAD:
-                yield await _line_of(waiting.popleft())
-        while waiting:
-            yield await _line_of(waiting.popleft())
+        async for lines in _lines(call):  # that came together; the next ones may wait for answers
+            for first in range(0, len(lines), _AHEAD):
+                for answer in [*map(self._ask_line, lines[first : first + _AHEAD])]:
+                    yield await _line_of(answer)
 
     def _ask_line(self, line: bytes | Refusal) -> Any:
         """Return the answer to come for a line, or its refusal."""
@@ -308,19 +305,16 @@ async def _body(call: Call) -> bytes:
     return found
 
 
-async def _lines(call: Call) -> AsyncIterator[bytes | Refusal]:
-    """Yield the lines of a body that may have no end; a line that is too long ends it."""
+async def _lines(call: Call) -> AsyncIterator[list[bytes | Refusal]]:
+    """Yield the lines of each part of a body; a line that is too long ends it."""
     rest = b""
     async for part in call.stream():
         *whole, rest = (rest + part).split(b"\n")
-        for line in whole:
-            if line.strip():
-                yield line
+        yield [line for line in whole if line.strip()]
         if len(rest) > LARGEST:
-            yield Refusal(413, f"a line of more than {LARGEST} bytes")
+            yield [Refusal(413, f"a line of more than {LARGEST} bytes")]
             return
-    if rest.strip():
-        yield rest
+    yield [rest] * bool(rest.strip())
 
 
 async def _line_of(answer: Any) -> bytes:

@@ -4,12 +4,13 @@ Requests come from many threads, and one thread does what they ask. Their number
 client is told to come again later rather than kept waiting without end.
 """
 
+import contextlib
 import dataclasses
 import json
 import math
 import queue
 from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from concurrent.futures import Future, InvalidStateError
 from typing import Any
 
 from foretrace.stream.model.intake import Intake
@@ -65,12 +66,12 @@ class Request:
 
     def refuse(self, code: int, reason: str) -> None:
         """Answer that this is not done."""
-        if not self.answer.done():
+        with contextlib.suppress(InvalidStateError):  # it is answered, or the client has left
             self.answer.set_exception(Refusal(code, reason))
 
     def done(self, found: Any) -> None:
         """Answer."""
-        if not self.answer.done():
+        with contextlib.suppress(InvalidStateError):
             self.answer.set_result(found)
 
 

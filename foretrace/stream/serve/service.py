@@ -8,6 +8,7 @@ checkpoint, as any run on a file, and a run on the journal alone gives the same 
 """
 
 import contextlib
+import dataclasses
 import json
 import os
 import threading
@@ -17,7 +18,6 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from foretrace._runs.checkpoint import read_extra, save
@@ -25,12 +25,17 @@ from foretrace._runs.config_json import to_json
 from foretrace._runs.directory import RunError
 from foretrace._runs.files import write_atomically
 from foretrace._runs.follow import Session
+from foretrace._runs.metrics import read_metrics
 from foretrace._runs.saved import Saved
 from foretrace.stream.model.state import Mixed
 from foretrace.stream.read.journal import Journal
 from foretrace.stream.read.lines import Position, Row, SourceError
+from foretrace.stream.read.source import Source
+from foretrace.stream.read.values import is_missing
+from foretrace.stream.runs.plan import open_source
 from foretrace.stream.runs.predictions import Table, forecast
 from foretrace.stream.runs.run import Learning
+from foretrace.stream.runs.saved import StreamSaved
 from foretrace.stream.serve.desk import Checks, Desk, Request
 
 JOURNAL = "events.jsonl"
@@ -54,7 +59,6 @@ class Serving(Learning):
 
     def __init__(self, session: Session, *, checkpoints: int = 1, freeze: bool = False):
         super().__init__(session, on_prediction=self._predicted)
-        self.feed = self._next_lines
         self.checkpoints, self.freeze = checkpoints, freeze
         self.desk = Desk()
         self.pending: deque[list[Request]] = deque()
@@ -65,17 +69,32 @@ class Serving(Learning):
         self._ids: dict[str, list[Request]] = {}
         self._labels: dict[str, list[Request]] = {}
 
+    def restore(self, saved: StreamSaved) -> None:
+        """Restore the run; each row is answered as it comes, also where a chunk is faster.
+
+        A run on the journal in chunks has the same state up to rounding.
+        """
+        super().restore(saved)
+        self.intake.chunk = 1
+
+    def opened(self) -> Source:
+        """Return the journal in the directory of the run, which may be a copy."""
+        config = dataclasses.replace(self.config, source=str(self.session.run.path / JOURNAL))
+        return open_source(config, feed=self._next_lines)
+
     def begun(self) -> None:
         """Open the desk."""
         super().begun()
         self.checks = Checks(self.config, self.intake)
         self.table = Table(self.config, self.intake.target)
+        before = read_metrics(self.session.run.metrics)[-_KEPT:]
+        self.records.extend({"row": one.get("step"), **one} for one in before)
         assert isinstance(self.pipe, Journal)
         self.pipe.goes_on = self._not_written
         self.session.stack.callback(self._closed)
         if self.config.waiting:
             self.session.show.compiling()
-            self.intake.warm(self.state)
+            self.intake.warm(self.part.state)
 
     @property
     def stopped(self) -> bool:
@@ -128,11 +147,17 @@ class Serving(Learning):
     def _row(self, request: Request) -> bytes:
         id, room = request.id, self.intake.room
         if id is not None and self.config.waiting:
+            y = request.line.get(str(self.config.target))
+            if not is_missing(y) and (id in self._ids or id in room or id in room.told):
+                # Of a row that came before, this is the label.
+                request.line = {str(self.config.id): id, str(self.config.target): y}
+                request.is_label = True
+                return self._label(request)
             if id in self._ids:
                 self._ids[id].append(request)
                 return b""
             if id in room:
-                request.done(self._shown(request.line, self.intake.answer(self.state, id)))
+                request.done(self._shown(request.line, self.intake.answer(self.part.state, id)))
                 return b""
             if id in room.told:
                 request.refuse(409, f"the row of id={id!r} has its label already")
@@ -174,7 +199,7 @@ class Serving(Learning):
         if request.is_label:
             request.refuse(403, "the service was started with --freeze, and learns nothing")
             return
-        mixed = self.intake.predict(self.state, dict(request.line))
+        mixed = self.intake.predict(self.part.state, dict(request.line))
         request.done(self._shown(request.line, mixed))
 
     # What goes back
@@ -188,11 +213,20 @@ class Serving(Learning):
         found: Any = self.found
         if requests[0].is_label:
             found = {"id": requests[0].id}
-            if requests[0].id not in self.intake.room.told:
-                for one in requests:
-                    one.refuse(410, f"the row of id={one.id!r} was dropped: too many rows wait")
+            self._check_told(requests)
         for one in requests:
             one.done(found)
+
+    def _check_told(self, labels: list[Request]) -> None:
+        """Refuse a label that an event of the same moment, before it, made impossible."""
+        room, value = self.intake.room, labels[0].line[str(self.config.target)]
+        for one in labels:
+            try:
+                room.find(one.id, self.intake.target.plain(value))
+            except KeyError:
+                one.refuse(410, f"the row of id={one.id!r} was dropped: too many rows wait")
+            except ValueError as error:
+                one.refuse(409, str(error))
 
     def _predicted(self, found: dict[str, Any]) -> None:
         self.found = answered(found, self.config.target, self.config.id)
@@ -227,9 +261,7 @@ class Serving(Learning):
             if self._saving.is_alive() and not last:
                 return
             self._saving.join()
-        with jax.enable_x64(True):
-            packed = jax.tree.map(jnp.copy, self.state)
-        beside, log = self.beside(), self._log.file
+        packed, beside, log = self.part.copy(), self.beside(), self._log.file
         with self._told_once("the record"):
             log.sync()
         own = Saved(to_json(self.config), log.mark(), self.step, self.seconds, self.refused)
@@ -268,7 +300,7 @@ class Serving(Learning):
 
     def forecasts(self) -> list[dict[str, Any]]:
         """Return the next values of each member."""
-        return forecast(self.config, self.intake, self.state)
+        return forecast(self.config, self.intake, self.part.state)
 
 
 def answered(found: dict[str, Any], target: Any, id: str | None) -> dict[str, Any]:
@@ -312,8 +344,9 @@ def go_back(run: Any, row: int) -> str:
     data = journal.read_bytes()
     later = run.path / f"events-after-{row}.jsonl"
     write_atomically(later, data[offset:])
-    write_atomically(journal, data[:offset])
+    # A journal that is shorter than the checkpoint would fit none, after a crash between the two.
     write_atomically(run.checkpoint, kept[row].read_bytes())
+    write_atomically(journal, data[:offset])
     for old, one in kept.items():
         if old > row:
             one.unlink()

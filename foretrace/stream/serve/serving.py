@@ -38,34 +38,38 @@ def serve(
         back_to: row of an older checkpoint to go on from.
 
     Raises:
-        ValueError: the configuration does not fit, or the run is another process's.
-        ImportError: the extra `serve` is not installed.
+        ValueError: the configuration does not fit, the run is another process's, the token is
+            empty, or the extra `serve` is not installed.
         OSError: the port cannot be used.
     """
     try:
         from foretrace.stream.serve.app import App, start
     except ImportError as error:
-        raise ImportError(
+        raise ValueError(
             f"foretrace serve needs {error.name}: pip install 'foretrace[serve]'"
-        ) from None
+        ) from error
+    if (token := os.environ.get(TOKEN)) == "":
+        raise ValueError(f"{TOKEN} is empty, so anybody would be let in: give a word, or unset it")
     run = Run(Path(run_dir))
     resume = run.config.exists()
-    if resume:
+    if resume and config is None:
         config = read_config_as(run.path, StreamConfig)
     elif config is None:
         raise ValueError(f"{run.path} holds no run yet: give --like SAMPLE and --target COLUMN")
-    if back_to is not None:
-        print(go_back(run, back_to))
 
     class Service(Serving):
         def begun(self) -> None:
             super().begun()
-            app = App(self, run.path.resolve().name, os.environ.get(TOKEN))
+            app = App(self, run.path.resolve().name, token)
             bound, end = start(app, host, port)
             self.session.stack.callback(end)
             self.session.show.say(f"serving {run.path} at http://{host}:{bound}")
 
     def program(session: Session) -> Serving:
+        nonlocal back_to
+        if back_to is not None:  # here no other process has the run
+            print(go_back(run, back_to))
+            back_to = None
         return Service(session, checkpoints=checkpoints, freeze=freeze)
 
     try:
@@ -77,7 +81,21 @@ def serve(
         return follow(KIND, config, run.path, program, resume=True)
 
 
-def configured(run_dir: Path, config: StreamConfig) -> StreamConfig:
-    """Return the configuration of a new service, whose source is its journal."""
+def configured(run_dir: Path, config: StreamConfig, default: StreamConfig) -> StreamConfig | None:
+    """Return the configuration of a service, whose source is its journal.
+
+    Args:
+        run_dir: the run; if it is there, its options are recorded, and `serve` compares.
+        config: options that are given.
+        default: options that are not given.
+
+    Returns:
+        None for a new run without columns.
+    """
     options = {f.name: getattr(config, f.name) for f in dataclasses.fields(StreamConfig)}
+    if Run(run_dir).config.exists():
+        given = {k: v for k, v in options.items() if v != getattr(default, k)}
+        return dataclasses.replace(read_config_as(run_dir, StreamConfig), **given)
+    if config.like is None:
+        return None
     return StreamConfig(**options | {"source": str(run_dir / JOURNAL)})

@@ -1,0 +1,114 @@
+"""A part of a stream: its model at a position. A run and a service are loops around one."""
+
+from collections.abc import Sequence
+from typing import Any, cast
+
+import jax
+import jax.numpy as jnp
+
+from foretrace.stream.experts.by_name import Own
+from foretrace.stream.model.intake import State
+from foretrace.stream.model.mixture import Mixture
+from foretrace.stream.model.state import Mixed
+from foretrace.stream.read.lines import Position, Row
+from foretrace.stream.read.source import SYMBOL
+from foretrace.stream.read.streams import seconds_of
+from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.plan import Plan, build
+from foretrace.stream.runs.saved import StreamSaved, copy_state
+
+
+class Part:
+    """Intake, packed state and position of the rows and labels that were learned.
+
+    The state at a position is a function of the events before it: whoever takes the same events
+    again gets the same predictions and the same state, bit for bit.
+
+    Args:
+        config: configuration of the stream.
+        plan: decisions of its first rows.
+        own: experts of a user's own.
+
+    Raises:
+        ValueError: as for `build`.
+    """
+
+    state: State
+
+    def __init__(self, config: StreamConfig, plan: Plan, own: Own = ()):
+        self.config = config
+        self.intake = build(config, plan, own)
+        self.target = SYMBOL if config.target is None else config.target
+        times = (column.name for column in plan.columns if column.kind == "time")
+        self.time_column, self.keep = next(times, None), config.keep_seconds
+        self.position = Position()
+
+    @property
+    def mixture(self) -> Mixture:
+        """The mixture that predicts and learns; replaced when the number of classes grows."""
+        return self.intake.mixture
+
+    def restore(self, saved: StreamSaved) -> None:
+        """Restore position and intake from a checkpoint; `begin` gets its arrays.
+
+        Raises:
+            ValueError: a value does not fit the configuration.
+        """
+        self.intake.restore(saved.intake)
+        self.position = saved.position
+
+    def begin(self, state: Any) -> None:
+        """Set the state, which is copied. Programs take and return a packed one in less time."""
+        self.state = self.mixture.packing.pack(copy_state(state))
+
+    def copy(self) -> State:
+        """Return a copy of the packed state, on its device: it is donated by the next `take`."""
+        with jax.enable_x64(True):  # parts of a state are in float64 in any mode
+            return jax.tree.map(jnp.copy, self.state)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the values of a checkpoint beside the arrays."""
+        return {"position": self.position, "intake": self.intake.to_json()}
+
+    def take(self, events: Sequence[tuple[Row, Position]]) -> Mixed | None:
+        """Learn from events; return the predictions of rows, None for a label alone.
+
+        An event is a row, a row with its label, or a label alone, with the position after it.
+
+        Args:
+            events: at most a chunk of the intake. Where rows wait for labels, one.
+
+        Raises:
+            ValueError: an event is refused; the state is as before. After any other error it may
+                be one between two events.
+        """
+        rows = [(row, row.get(self.target)) for row, _ in events]
+        mixed = self._event(*rows[0]) if self.config.waiting else self._learn_or_undo(rows)
+        self.position = events[-1][1]
+        if self.config.horizon:
+            for row, position in events:
+                self.intake.note(row, position.row)
+        return mixed
+
+    def _event(self, row: Row, value: Any) -> Mixed | None:
+        """Take a row or a label by its id; return the prediction of a row."""
+        time = None
+        if self.keep is not None and self.time_column is not None:
+            time = seconds_of(row.get(self.time_column))
+            if time is not None:
+                self.intake.room.expire(time - self.keep)
+        id = row.get(cast(str, self.config.id))
+        self.state, mixed = self.intake.event(self.state, row, value, id, time)
+        return None if mixed is None else jax.tree.map(lambda part: part[None], mixed)
+
+    def _learn_or_undo(self, rows: list[tuple[Row, Any]]) -> Mixed:
+        """Learn from rows; if one is refused, restore the intake before them."""
+        # Names and flags are refused before anything changes; each of these errors is a ValueError.
+        before = self.intake.to_json() if self.config.outliers == "stop" else None
+        try:
+            self.state, mixed = self.intake.learn(self.state, rows)
+            return mixed
+        except Exception:
+            if before is not None:
+                self.intake.restore(before)
+            raise
