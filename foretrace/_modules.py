@@ -1,4 +1,4 @@
-"""A network of modules alone: layers of cells side by side, whose outputs are all read."""
+"""A network made only of modules: layers of cells side by side, whose outputs are all read."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -43,7 +43,7 @@ class ModuleNetwork(AbstractNetwork):
     Raises:
         TypeError: a size is not a whole number, `cells` has an entry that does not make a cell, or
             `key` is not a PRNG key.
-        ValueError: sizes below one, or no cells.
+        ValueError: a size is below one, or there are no cells.
 
     >>> import foretrace as ft, jax
     >>> cells = (ft.SetReset.factory(state_size=4), ft.Rotation.factory(state_size=3))

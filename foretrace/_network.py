@@ -174,8 +174,8 @@ class Network(AbstractNetwork):
     Raises:
         TypeError: a size is not a whole number, `cell` is not a function that makes a cell, or
             `key` is not a PRNG key.
-        ValueError: sizes below one, dropout outside `[0, 1)`, an unknown norm, a norm_eps that is
-            not positive, or a cell whose output does not have `model_size` features.
+        ValueError: a size is below one, dropout is outside `[0, 1)`, the norm is unknown, norm_eps
+            is not positive, or the cell's output does not have `model_size` features.
 
     The blocks are stacked (every leaf has the axis D in front) and scanned, so that compile time
     does not grow with depth; `network.block(i)` returns one block.

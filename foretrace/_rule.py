@@ -31,7 +31,7 @@ class Depth:
             uniformly: less noise at the same cost, in a trained network with long memories.
 
     Raises:
-        ValueError: by_memory without modules.
+        ValueError: by_memory is given without modules.
     """
 
     depth: int
@@ -79,7 +79,7 @@ class LearningRule:
         credit: credit beyond the layer and the chunk: `Depth`, or None.
 
     Raises:
-        ValueError: a value of another kind, or a combination that cannot be carried out.
+        ValueError: a value is of another kind, or the rule cannot work with this combination.
     """
 
     name: str
@@ -112,7 +112,7 @@ class LearningRule:
         """Return the rule with multi-layer RTRL truncated at `depth` layers; without it if 0.
 
         Raises:
-            ValueError: a negative depth, or a rule without sensitivities.
+            ValueError: the depth is negative, or the rule has no sensitivities.
 
         >>> print(RTRL.with_depth(2))
         RTRL(depth=2)
@@ -179,11 +179,11 @@ def rule(text: str) -> LearningRule:
     modules; `by_memory=True` samples in proportion to time constants.
 
     Args:
-        text: name of a rule in any case, alone or with options in parentheses: the fields of
+        text: name of a rule in any case, with or without options in parentheses: the fields of
             `Depth`.
 
     Raises:
-        ValueError: an unknown name or option, or options that do not fit the rule; the message
+        ValueError: a name or option is unknown, or the options do not fit the rule; the message
             lists the known ones.
 
     >>> rule("online(depth=2)") == ONLINE.with_depth(2)

@@ -49,7 +49,7 @@ class LeastSquares:
         sharpness: factor from scores to logits.
 
     Raises:
-        ValueError: forget outside (0, 1], or a prior or a sharpness that is not positive.
+        ValueError: forget is outside (0, 1], or the prior or the sharpness is not positive.
 
     >>> import jax.numpy as jnp
     >>> head = least_squares(forget=1.0, prior=1e6)

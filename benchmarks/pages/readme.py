@@ -1,4 +1,4 @@
-"""The table of the README beside others, from the committed records."""
+"""The table of the README that compares with others, from the committed records."""
 
 from benchmarks.pages import paper, streams, suite, yardsticks
 from benchmarks.pages.template import found_rows, percent, results, table
@@ -27,7 +27,7 @@ def text():
         ["deep-river, best model", "accuracy on elec2, higher", *elec2_of(elec2, "foretrace")],
         [f"{chunks['peer']}, chunks of 16", "µs a step of one network, lower", *braintrace],
     ]
-    return table(["beside", "measure, which is better", "ours", "theirs"], rows)
+    return table(["compared with", "measure, which is better", "ours", "theirs"], rows)
 
 
 def elec2_of(found, ours):
@@ -50,7 +50,7 @@ def copy():
         "the rule `TRUNCATED`": "truncated",
     }
     theirs = {name: percent(suite.mean_of(rules[way], "accuracy")) for name, way in others.items()}
-    return [[name, "bits of streamed copy, higher", ours, score] for name, score in theirs.items()]
+    return [[name, "bits of copy recalled, higher", ours, score] for name, score in theirs.items()]
 
 
 def cue():

@@ -151,7 +151,7 @@ print(f"{returns[-200:].mean():.2f} over the last 200 episodes")
 # ## One episode of each kind
 #
 # What has it learned? An episode with the goal in the north and one with the goal in the south
-# differ in their first observation alone. From then on the agent sees the same corridor, and only
+# differ only in their first observation. From then on the agent sees the same corridor, and only
 # its memory can tell them apart.
 
 
@@ -192,7 +192,7 @@ axes.set(
 
 # %% [markdown]
 # Until the junction, the agent sees the same in both episodes and prefers neither turn for long. At
-# the junction, its memory of the sign alone tells the two episodes apart.
+# the junction, only its memory of the sign tells the two episodes apart.
 #
 # Now try a longer corridor, another rule, or another cell: `foretrace rl t-maze
 # --environment.corridor 20` shows progress, keeps a record and a checkpoint, and continues with

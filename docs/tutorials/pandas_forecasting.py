@@ -24,7 +24,7 @@ print(frame.head(3).round(2))
 # %% [markdown]
 # ## Fit and forecast
 #
-# `horizon` is the number of steps ahead that are learned. Columns that are known beside the series
+# `horizon` is the number of steps ahead that are learned. Columns that are known in advance
 # go into `X`; each row is learned with its value. The temperature of the coming hours is not used.
 
 # %%
@@ -103,7 +103,7 @@ print([round(row["load"], 1) for row in result.forecast[:4]])
 # ```
 #
 # predicts the next 24 values at every row, scores each prediction when its values arrive, and
-# prints the mean absolute error beside the last value and the mean. `foretrace predict RUN
+# compares the mean absolute error with the last value and the mean. `foretrace predict RUN
 # load.csv` answers for new rows.
 #
 # A series in a river pipeline: [`ft.stream.Forecaster`](../streams.md#in-river). Missing values may

@@ -20,7 +20,7 @@ from foretrace._types import Array, Float, Inexact, Pair, PRNGKeyArray, State
 class Coefficients(NamedTuple):
     """The coefficients `theta` of a recurrence, computed from the stored parameters.
 
-    Every leaf has the module axis N in front: the entry `[n, ...]` acts on module n alone.
+    Every leaf has the module axis N in front: the entry `[n, ...]` acts only on module n.
     `AbstractCell.coefficients` broadcasts a parameter that all modules share to (N,); autodiff sums
     over the modules on the way back.
 

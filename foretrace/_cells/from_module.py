@@ -37,7 +37,7 @@ class FromModule(AbstractCell):
       are independent, and `ONLINE` is exact. Any other module is dense: `SNAP1` approximates, and
       `RTRL` is exact.
     - A parameter is *split* if along one axis (of length N, or of a multiple of N for stacked
-      gates) each entry acts on one unit alone. Its sensitivity then has one element for each entry,
+      gates) each entry acts on only one unit. Its sensitivity then has one element for each entry,
       as in a cell written for foretrace. For any other parameter, each unit carries a sensitivity
       to the whole parameter, N times as many elements: exact, but large.
 
@@ -46,7 +46,8 @@ class FromModule(AbstractCell):
     misjudged; `foretrace.testing.check_cell` shows it.
 
     A dense module, and a module with parameters that are not split, is evaluated N times for each
-    step, once for every unit's own past. For large layers, write the cell.
+    step, once for every unit's own past. For large layers, write a cell class (docs/extending.md)
+    instead of wrapping the module.
 
     Args:
         module: recurrent module. Its arrays are the parameters; numbers and functions in it stay as
@@ -58,8 +59,8 @@ class FromModule(AbstractCell):
         state_dims: number of state dimensions. 1 (default) means that the state is an array (N,); a
             larger number, a tuple of such arrays, of which the first is the output. The state
             begins at zero.
-        feedforward: parameters that do not act on the past: full names, or one part of
-            a name between dots. Only `SPATIAL` and `TRUNCATED` use them. Default: none.
+        feedforward: parameters that do not act on the past, given as full names or as one
+            dot-separated part of a name. Only `SPATIAL` and `TRUNCATED` use them. Default: none.
 
     Raises:
         TypeError: an array in the module does not hold real floating-point numbers.
@@ -278,7 +279,7 @@ def _structure_of(cell: FromModule) -> tuple[bool, tuple[tuple[str, int], ...]]:
 
 
 def _is_split(reached: np.ndarray) -> bool:
-    """Return whether each unit depends on its own entries alone, given a matrix units x entries."""
+    """Return whether each unit depends only on its own entries, given a matrix units x entries."""
     n = len(reached)
     blocks = reached.reshape(n, -1, n).any(axis=1)
     return bool(np.all(blocks == np.eye(n, dtype=bool)))

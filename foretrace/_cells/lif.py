@@ -39,7 +39,8 @@ class LIF(AbstractCell):
     differentiated, so the sensitivity of v to W is the leaky sum of the inputs. That is the true
     derivative wherever no infinitesimal change adds or removes a spike. Only the derivative of the
     spike itself, in the readout, is a surrogate: a triangle of height `dampening / threshold`
-    around the threshold. alpha is trained, unlike the source's. W is sampled from N(0, 1/fan-in).
+    around the threshold. alpha is trained, unlike in the cited paper. W is sampled from N(0,
+    1/fan-in).
 
     Args:
         input_size: number of input features, H.

@@ -42,8 +42,8 @@ class LRU(AbstractDiagonalCell):
         key: PRNG key for the initial values.
 
     Raises:
-        ValueError: a size below one, a ring that is not `0 <= r_min < r_max <= 1`, timescales that
-            are not `0 < shortest <= longest`, or both a ring and timescales.
+        ValueError: a size is below one, the ring is not `0 <= r_min < r_max <= 1`, the timescales
+            are not `0 < shortest <= longest`, or both a ring and timescales are given.
 
     >>> import foretrace as ft, jax
     >>> cell = ft.LRU(input_size=3, state_size=4, key=jax.random.key(0))

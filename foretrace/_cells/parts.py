@@ -30,7 +30,7 @@ def decay_rates(
         key: PRNG key.
 
     Raises:
-        ValueError: not 0 < shortest <= longest < infinity.
+        ValueError: the timescales are not 0 < shortest <= longest < infinity.
 
     >>> rates = decay_rates("example", (10.0, 10.0), (2,), key=jax.random.key(0))
     >>> [round(float(rate), 3) for rate in rates]
@@ -51,7 +51,7 @@ def spaced_timescales(owner: str, timescales: tuple[float, float], size: int) ->
         size: number of time constants; a single time constant is the geometric mean of both.
 
     Raises:
-        ValueError: not 0 < shortest <= longest < infinity.
+        ValueError: the timescales are not 0 < shortest <= longest < infinity.
 
     >>> spaced_timescales("example", (2.0, 32.0), 3).round(6).tolist()
     [2.0, 8.0, 32.0]

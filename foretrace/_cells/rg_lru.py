@@ -24,7 +24,7 @@ class RGLRU(AbstractDiagonalCell):
 
     The coefficients are the stored parameters. a_logit, W_a and b_a count as recurrent, because
     they decide the decay. The output is the state. a^8 is sampled uniformly from [a_min, a_max],
-    kernels from N(0, 1/fan-in); biases are zero. The gates are full matrices, as in the source's
+    kernels from N(0, 1/fan-in); biases are zero. The gates are full matrices, as in the paper's
     equations.
 
     Args:

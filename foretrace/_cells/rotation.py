@@ -16,19 +16,20 @@ class Rotation(AbstractCell):
         z_t = m exp(i phi) z_{t-1} + sqrt(1 - m^2) (tanh(W_u x_t + b_u) + i tanh(W_v x_t + b_v))
         y_t = [u_t, v_t]
 
-    Decay and angle depend on the input; in `LRU` and `RTU` they do not. An event can turn the
-    vector by a part of the circle, which counts events modulo a number; between events it stays
-    where it is if m is near one. The arithmetic is real, and both state dimensions of a module
-    depend on all of its coefficients.
+    Decay and angle depend on the input; in `LRU` and `RTU` they do not. An event can rotate the
+    vector by a fraction of a full circle, so that its angle counts events modulo an integer.
+    Between events the vector stays unchanged if m is near one. The arithmetic is real, and both
+    state dimensions of a module depend on all of its coefficients.
 
-    At zero input, the parameter `a` gives each module its time constant 1 / softplus(a). W_u and
-    W_v are sampled from `N(0, 1/H)`, W_a with 0.3 and W_p with 0.5 times this deviation, and p from
-    `N(0, 0.02^2)`. b_u begins at 0.3 and b_v at zero.
+    At zero input, the parameter `a` gives each module its time constant 1 / softplus(a). The
+    weights are sampled from normal distributions with mean zero. The standard deviations are
+    1/sqrt(H) for W_u and W_v, 0.3/sqrt(H) for W_a, 0.5/sqrt(H) for W_p, and 0.02 for p. b_u begins
+    at 0.3 and b_v at zero.
 
     Args:
         input_size: number of input features, H.
         state_size: number of modules, N. Default: H / 2 rounded up, which makes the output as wide
-            as the input; of an odd H the last v is left out.
+            as the input. For odd H, the last v is not an output.
         timescales: shortest and longest time constant at zero input, in steps. The time constants
             of the modules are evenly spaced in this range on a logarithmic scale.
         key: PRNG key for the initial values.

@@ -28,7 +28,7 @@ class RTU(AbstractCell):
     Args:
         input_size: number of features of input and output, H.
         state_size: number of modules, N.
-        tanh: whether to apply a tanh to the state (the source's nonlinear unit).
+        tanh: whether to apply a tanh to the state, as in the nonlinear unit of the cited paper.
         timescales: shortest and longest time constant -1 / log r, in steps. The time constants are
             then log-uniform in this range. Default: r uniform in area on the unit disk.
         key: PRNG key for the initial values.

@@ -23,7 +23,7 @@ class SelectiveSSM(AbstractDiagonalCell):
     coefficients are A_log[d, k], b_step[d] and W_step[d] (recurrent: they decide the decay) and
     W_B[k] (feedforward). Parameters that several modules share are broadcast to each. The gradient
     of all of them is exact through time, also of the projections W_step and W_B. W_C and D act on
-    the output alone and need no sensitivity. So the sensitivity has N (2 H + 2) elements. With
+    only the output and need no sensitivity. So the sensitivity has N (2 H + 2) elements. With
     channels as modules of K state dimensions it would have N (K H + H + K + 1), because each
     element would carry the coefficients of all K.
 

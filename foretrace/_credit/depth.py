@@ -2,7 +2,7 @@
 
 For the parameters of group j (see `foretrace._credit.groups`), recurrences j … j + d are open
 through time and those above only at the present step. The outputs of block j + d are written as a
-function of these parameters alone, a *window*:
+function of only these parameters, a *window*:
 
     x[j + d]  =  window_j(parameters of group j)
     h[m]      =  attach(h[m], e[m][j], parameters of group j) in it
@@ -175,7 +175,7 @@ def _only(groups: Groups, opened: range) -> Groups:
 
 
 def _outputs(groups: Groups, opened: range, m: int, passage: Passage) -> Float[Array, "C H"]:
-    """Return the outputs of block m as a function of the differentiated groups."""
+    """Return the outputs of block m, differentiable in the groups of the window."""
     # One step up the window: x[m] = block m of (x[m-1], states of recurrence m).
     x, z = _inputs(groups, opened, m, passage)
     return groups[m].leave(x, z, _through(groups, opened, m, z, passage), passage.dropout_masks(m))
@@ -184,7 +184,7 @@ def _outputs(groups: Groups, opened: range, m: int, passage: Passage) -> Float[A
 def _inputs(
     groups: Groups, opened: range, m: int, passage: Passage
 ) -> tuple[Float[Array, "C H"], Float[Array, "C H"]]:
-    """Return the inputs of block m and of its recurrence as a function of differentiated groups."""
+    """Return inputs of block m and of its recurrence, differentiable in groups of the window."""
     if m <= opened.start:
         # Below the window nothing is open: the values that the chunk went through.
         return passage.inputs[m]

@@ -125,7 +125,7 @@ def init_deep_sensitivity(
     """Return zero sensitivities to lower groups, with the given ones to own coefficients.
 
     Raises:
-        ValueError: sampled modules for a dense cell, under a rule that carries each module's
+        ValueError: modules are sampled in a dense cell, under a rule that carries each module's
             derivative by all coefficients.
     """
     check_samples(network, rule)

@@ -36,7 +36,7 @@ def with_blocks(network: AbstractNetwork, rule: LearningRule) -> Network:
     """Return the network if its layers can receive credit; raise an error otherwise.
 
     Raises:
-        ValueError: a network without blocks.
+        ValueError: the network has no blocks.
     """
     if not isinstance(network, Network):
         raise ValueError(
@@ -56,7 +56,7 @@ def moved_from_below(moved: Stack, e: PyTree[Array], change: Any) -> Stack:
 
     Args:
         moved: changes of the states of one stream, by each layer's own coefficients.
-        e: the numbers that the stream carries beside its states.
+        e: the numbers that the stream carries in addition to its states.
         change: tree like the network, added to its parameters.
     """
     return e.moved_from_below(moved, change) if isinstance(e, DeepSensitivity) else moved
@@ -65,7 +65,7 @@ def moved_from_below(moved: Stack, e: PyTree[Array], change: Any) -> Stack:
 def reaches_encoder(rule: LearningRule, depth: int, steps: int) -> bool:
     """Return whether encoder and first norms get the errors of later steps.
 
-    Without these errors their gradient contains the present step alone. It then counts only the
+    Without these errors their gradient contains only the present step. It then counts only the
     effect of the present input on the present output, and so makes the encoder suppress inputs that
     are needed later.
 

@@ -33,8 +33,8 @@ class Devices:
         number: number of devices. Default: as many as divide the batch size.
 
     Raises:
-        ValueError: fewer devices than asked for, or a batch size that is not a multiple of their
-            number.
+        ValueError: there are fewer devices than asked for, or the batch size is not a multiple of
+            their number.
     """
 
     def __init__(self, batch_size: int, number: int | None = None):

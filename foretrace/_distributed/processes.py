@@ -18,7 +18,7 @@ def join() -> None:
     """Connect to the other processes of Slurm or Open MPI before anything is computed.
 
     Raises:
-        ValueError: no known cluster, or the others were not met.
+        ValueError: no known cluster was found, or the other processes did not connect.
     """
     try:
         jax.distributed.initialize()

@@ -35,8 +35,8 @@ def init_carry(
             given. Give each sequence another key.
 
     Raises:
-        TypeError: not a network, or not a PRNG key.
-        ValueError: an unknown rule, or batch_size below 1.
+        TypeError: `network` is no network, or `key` is no PRNG key.
+        ValueError: the rule is unknown, or batch_size is below 1.
 
     >>> import foretrace as ft, jax
     >>> network = ft.Network(
@@ -83,7 +83,7 @@ def carry_size(network: AbstractNetwork, rule: LearningRule | str) -> int:
         rule: rule or its name.
 
     Raises:
-        ValueError: an unknown rule.
+        ValueError: the rule is unknown.
 
     >>> import foretrace as ft, jax
     >>> network = ft.Network(

@@ -52,7 +52,7 @@ def forward(
             rule; None starts a sequence, without sensitivities of an earlier past.
         xs: inputs.
         rule: learning rule or its name. It decides the carry and the derivative; the outputs do not
-            depend on it. Default: BPTT, which carries states alone.
+            depend on it. Default: BPTT, which carries only states.
         reset: steps that start an episode.
         key: PRNG key of the dropout masks, or one for each stream; no dropout without it.
         keep_carry: False spares the sensitivity at the end of the chunk.
@@ -63,8 +63,9 @@ def forward(
     Raises:
         TypeError: inputs that are not floating-point arrays, a reset that is not boolean, no
             PRNG key.
-        ValueError: wrong shapes, an empty chunk, NaN or infinity in xs, an unknown rule, a carry
-            that does not fit, or a carry for a network that runs on whole sequences only.
+        ValueError: a shape is wrong, the chunk is empty, xs contains NaN or infinity, the rule is
+            unknown, the carry does not fit, or a carry is given to a network that runs only on
+            whole sequences.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp
     >>> network = ft.Network(
@@ -115,7 +116,7 @@ def run(
         readout: function of the features of one step, instead of the network's decoder.
 
     Raises:
-        ValueError: a carry for a network that runs on whole sequences only.
+        ValueError: a carry is given to a network that runs only on whole sequences.
     """
     if data.xs.ndim == 3 and data.xs.shape[0] == 1:
         of_stream = partial(

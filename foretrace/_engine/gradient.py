@@ -74,8 +74,9 @@ def gradient(
     Raises:
         TypeError: inputs that are not floating-point arrays, a reset that is not boolean, no
             loss, no PRNG key.
-        ValueError: wrong shapes, an empty chunk, NaN or infinity in xs, a label outside the
-            classes, a loss that is not one number for each step, an unknown rule.
+        ValueError: a shape is wrong, the chunk is empty, xs contains NaN or infinity, a label is
+            not one of the classes, the loss is not one number for each step, or the rule is
+            unknown.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp
     >>> network = ft.Network(
@@ -174,7 +175,7 @@ def advance_in_place(
 ) -> Carry:
     """Return the carry after a chunk, with sensitivities overwritten block by block.
 
-    The chunk is run once more, which is nothing beside the traffic of such sensitivities.
+    The chunk is run once more, which costs little compared with moving such sensitivities.
 
     Args:
         network: network.

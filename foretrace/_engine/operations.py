@@ -60,13 +60,13 @@ def operation_count(
     *,
     whole_sequences: bool = False,
 ) -> float:
-    """Return the number of arithmetic operations of one stream's time step, with its gradient.
+    """Count the arithmetic operations of one stream's time step, including its gradient.
 
     Real operations, a multiplication and an addition being two; of complex numbers a product is six
     and a sum is two. Matrix products and elementwise functions count, also where they are repeated
-    to save memory. Moving numbers does not count, nor do integers. The count leaves out dropout and
-    the optimiser, which works once for each update on every parameter, and it has the squared error
-    in place of the task's own loss. It depends on the device's scan by about 1 %.
+    to save memory. Data movement and operations on integers are not counted. The count leaves out
+    dropout and the optimiser, which works once for each update on every parameter, and it has the
+    squared error in place of the task's own loss. It depends on the device's scan by about 1 %.
 
     Args:
         network: network, or its shapes.
@@ -76,7 +76,8 @@ def operation_count(
             into it or out of it.
 
     Raises:
-        ValueError: an unknown rule, a length below one, or a loop of unknown length in the cell.
+        ValueError: the rule is unknown, the length is below one, or the cell has a loop of unknown
+            length.
 
     >>> import foretrace as ft, jax
     >>> network = ft.Network(

@@ -21,7 +21,7 @@ from foretrace._recurrence.chunk import Carry
 def evaluate_sharded(
     mesh: Mesh, network: AbstractNetwork, carry: Carry | None, data: Data, **options: Any
 ) -> Evaluation:
-    """Return the result of `evaluate` for a sharded batch; the two differ by rounding alone.
+    """Return the result of `evaluate` for a sharded batch; the two differ only by rounding.
 
     Args:
         mesh: one-dimensional device mesh; its size divides the batch.

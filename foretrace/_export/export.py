@@ -73,7 +73,7 @@ def export(
     `NAME_step`, `NAME_predict` and `NAME_reset` work on. NAME is the name of the file; if C already
     uses this name, as in `exp.c`, `_model` is added.
 
-    Three files are written: the graph at `path`, and beside it the initial state
+    Three files are written: the graph at `path`, and in the same folder the initial state
     (`.state.safetensors`) and a header (`.header.json`). They hold data only; nothing is executed
     when they are read.
 
@@ -81,7 +81,7 @@ def export(
         model: network, or learner with its rule, optimiser and loss.
         path: file of the graph, such as model.onnx; its folder must exist.
         format: "stablehlo", portable StableHLO bytecode; "onnx", which needs the extra `export`; or
-            "c", a C99 program and its header file (`.h`), which need <math.h> and <string.h> alone
+            "c", a C99 program and its header file (`.h`), which need only <math.h> and <string.h>
             and allocate nothing.
         learn: True for the learning step of a learner, False for the inference step.
         state: state of the learner, whose parameters are exported. Default: `model.init()`.
@@ -92,11 +92,11 @@ def export(
         The paths of the files.
 
     Raises:
-        TypeError: a model of another type, or learn=True for a network.
-        ValueError: an unknown format; a learner of batches, whole sequences or accumulated
-            gradients; a rule or a dropout that samples; a network with a cumulative mean; an
-            operation without a form in the format.
-        ImportError: format="onnx" without the package onnx.
+        TypeError: the model is of another type, or learn=True is given for a network.
+        ValueError: the format is unknown; the learner uses batches, whole sequences or accumulated
+            gradients; the rule or dropout samples; the network has a cumulative mean; or the format
+            cannot express an operation.
+        ImportError: format="onnx" needs the package onnx, which is not installed.
         OSError: the folder is missing or not writable.
 
     >>> import foretrace as ft, jax, optax, tempfile

@@ -28,7 +28,7 @@ def onnx_model(closed: Any, inputs: Sequence[str], outputs: Sequence[str], heade
         header: text that is kept in the model under the key "foretrace".
 
     Raises:
-        NotExportable: an operation or a dtype that has no form in ONNX.
+        NotExportable: ONNX cannot express an operation or a dtype.
     """
     onnx = onnx_package()
     graph = _Graph(closed, inputs)

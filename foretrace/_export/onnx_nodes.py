@@ -61,7 +61,7 @@ class Nodes:
         """Return the number of a dtype in ONNX.
 
         Raises:
-            NotExportable: a dtype that the format lacks.
+            NotExportable: the format lacks the dtype.
         """
         try:
             return self._helper.np_dtype_to_tensor_dtype(np.dtype(dtype))

@@ -1,4 +1,4 @@
-"""Write a network as one readable PyTorch file, with its parameters beside it."""
+"""Write a network as one readable PyTorch file, and its parameters as another."""
 
 import importlib.metadata
 import os
@@ -89,23 +89,23 @@ class Network(torch.nn.Module):
 
 
 def to_torch(network: Network, path: str | os.PathLike[str]) -> TorchFiles:
-    """Write a network as a readable PyTorch file that needs torch and safetensors alone.
+    """Write a network as a readable PyTorch file that needs only torch and safetensors.
 
     The file has a class `Network` with `start`, `step` and `forward`. Its parameters are
     `torch.nn.Parameter`s, so it can be trained on; dropout is left out.
 
     Args:
         network: network over LRU, S5, MinGRU or GRU cells.
-        path: Python file to write, such as model.py; the parameters go beside it
+        path: Python file to write, such as model.py; the parameters go into the same folder
             (`.weights.safetensors`).
 
     Returns:
         The paths of both files.
 
     Raises:
-        TypeError: not a network of equal blocks.
-        ValueError: a cell without a form in PyTorch, a network with a cumulative mean, or a path
-            that does not end in .py.
+        TypeError: the model is not a network of equal blocks.
+        ValueError: the cell cannot be written in PyTorch, the network has a cumulative mean, or the
+            path does not end in .py.
         OSError: the folder is missing or not writable.
 
     >>> import foretrace as ft, jax, tempfile

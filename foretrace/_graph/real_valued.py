@@ -43,7 +43,7 @@ def real_valued(
         shapes: shapes and dtypes of its arguments.
 
     Raises:
-        NotExportable: when the result is called, for an operation without a real form, such as
+        NotExportable: the result is called, and an operation has no real-valued form, such as
             sampling.
     """
     closed = traced(function, shapes)

@@ -63,7 +63,7 @@ def inference_graph(
             itself.
 
     Raises:
-        ValueError: a network that runs on whole sequences only.
+        ValueError: the network runs only on whole sequences.
     """
     _check_network(network)
     start = Carry(init_carry(network, BPTT).h, None)
@@ -82,7 +82,7 @@ def learning_graph(learner: Learner, state: LearnerState | None, target: Any) ->
     """Return the step `x, y, state -> outputs, loss, accepted, state`, as `Learner.step` does it.
 
     Raises:
-        ValueError: a learner whose step takes several streams or depends on random numbers.
+        ValueError: the learner's step takes several streams or depends on random numbers.
     """
     check_learner(learner)
     start = without_key(learner.init() if state is None else state)
@@ -119,7 +119,7 @@ def traced_graph(
         results: names of the results.
 
     Raises:
-        NotExportable: an operation without a real form.
+        NotExportable: an operation has no real-valued form.
     """
     leaves, structure = jax.tree.flatten(start)
     state: dict[str, Array] = {}

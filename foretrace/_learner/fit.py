@@ -59,8 +59,8 @@ def fit(
     Args:
         network: network to begin with.
         xs: inputs of S sequences of T steps.
-        ys: targets of every step, (S, T, …), or one target for each sequence, (S, …), with which
-            the output of its last step that counts is compared.
+        ys: targets of every step, (S, T, …), or one target for each sequence, (S, …), which is
+            compared with the output of the last step that counts.
         loss: loss of one step, `loss(output, y)`.
         rule: learning rule or its name. Default: backpropagation through time, which is exact and
             costs as much as the online rule on whole sequences.
@@ -75,9 +75,9 @@ def fit(
         key: PRNG key of the split, the order of the sequences and the dropout masks.
 
     Raises:
-        TypeError: xs that are not floating point, xs or ys that are not numbers.
-        ValueError: shapes that do not fit, a number out of range, patience without validation, a
-            validation loss that is not finite, or an epoch of which every update was refused.
+        TypeError: xs are not floating-point numbers, or ys are not numbers.
+        ValueError: the shapes do not fit, a number is out of range, patience is given without
+            validation, a validation loss is not finite, or every update of an epoch was refused.
 
     Warns:
         RuntimeWarning: some updates of an epoch were refused, because loss, gradient or update was

@@ -100,11 +100,13 @@ class LossWatch:
 
 
 def warn_if_forgotten(watch: LossWatch, losses: list[tuple[Float[Array, ""], int]]) -> None:
-    """Count the losses of some calls, and warn the caller's caller if a level has been lost.
+    """Add losses to the watch; warn if the loss has lost an earlier, lower level.
+
+    The warning names the line that called the caller of this function.
 
     Args:
         watch: watch of the stream.
-        losses: loss of each call, a sum over its rows, and their number.
+        losses: for each call, the loss summed over its rows, and the number of rows.
     """
     for loss, rows in jax.device_get(losses):
         if (lost := watch.add(float(loss), rows)) is not None:

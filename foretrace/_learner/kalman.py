@@ -57,7 +57,7 @@ class Kalman:
     Args:
         prior: variance of every parameter before the first label, and its upper limit later.
         process_noise: variance that is added with every label, so that learning never stops.
-        measurement_noise: share of the mean square error that is taken for noise.
+        measurement_noise: share of the mean square error that counts as noise.
         state_correction: largest change of a state by new parameters, so that the state agrees
             with them at once; None for no correction. It needs a rule that carries sensitivities.
         autocorrelation: whether labels get a smaller weight while successive errors are correlated.
@@ -66,7 +66,7 @@ class Kalman:
             a head by least squares learns.
 
     Raises:
-        ValueError: a number out of its range.
+        ValueError: a number is out of its range.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp
     >>> cells = (ft.SetReset.factory(state_size=4),)

@@ -31,13 +31,14 @@ from foretrace.heads import LeastSquares
 class Learner(Options):
     """Train a network on streams, chunk by chunk, under a learning rule.
 
-    The length of what `step` is given decides how it runs: one step (real-time recurrent learning),
-    a chunk, or a whole sequence. Memory does not depend on how long the stream is.
+    The length of the input of `step` decides how it runs: one step (real-time recurrent learning),
+    a chunk, or a whole sequence. Memory does not depend on the length of the stream.
 
     By default every call updates the parameters. Sensitivities then belong to earlier parameters
-    and are stale, as always in real-time recurrent learning: little at small rates, much at large
-    rates (docs/streaming.md has figures). With `accumulate=True` the gradient is summed until a
-    call with `end=True`: one update for each sequence, exact (the paper's setting).
+    and are stale, as always in real-time recurrent learning. The effect is small at small rates,
+    and large at large rates (docs/streaming.md has figures). With `accumulate=True`, the gradient
+    is summed until a call with `end=True`. There is then one update for each sequence, and the
+    gradient is exact (the paper's setting).
 
     Args:
         network: network to begin with.
@@ -45,33 +46,33 @@ class Learner(Options):
         optimizer: Optax optimiser, e.g. `foretrace.adamw`, or the second-order step
             `foretrace.kalman`.
         loss: loss of one step, `loss(output, y)`, e.g. `foretrace.losses.softmax_cross_entropy`. If
-            it has a method `check(output_size, ys)`, that sees the targets before each step.
+            it has a method `check(output_size, ys)`, this method gets the targets before each step.
         head: head that reads the features, such as `foretrace.heads.least_squares()`. Default: the
             network's decoder. With a head or with `foretrace.kalman` every row is a step of its
             own.
         batch_size: number of streams trained side by side; None for one stream without a batch
             axis.
-        accumulate: one update for each sequence, on the call with `end=True`, which also begins the
-            next sequence.
-        whole_sequences: True if every call is a sequence of its own; nothing is carried, so the
-            call costs what backpropagation through time costs.
+        accumulate: True for one update for each sequence, on the call with `end=True`; the next
+            call begins the next sequence.
+        whole_sequences: True if every call is a whole sequence. Nothing is carried, so a call costs
+            as much as backpropagation through time.
         mean_loss: True to divide the loss by the sum of the weights, for each stream in each call,
             so that the size of an update does not depend on how many steps count.
         segment: number of steps of a whole sequence whose intermediate values are kept at a time;
-            the others are computed again. The gradient is the same, memory hardly grows with the
-            sequence, and one more forward pass is needed. None keeps all.
+            the others are computed again. The gradient is the same, and memory hardly grows with
+            the sequence, but one more forward pass is needed. None keeps all.
         train_encoder: whether the encoder and the norms in front of the recurrent layers are
-            trained. Default: yes, except with updates at every call under a rule that does not
-            bring them the errors of later steps, such as ONLINE, or HYBRID step by step. Training
-            them then loses accuracy in long runs (docs/streaming.md).
+            trained. Default: yes, unless both hold: the learner updates at every call, and its rule
+            propagates no errors of later steps to these parameters (ONLINE, or HYBRID with one step
+            a call). Training them would then lose accuracy in long runs (docs/streaming.md).
         mesh: one-dimensional device mesh that shares the streams of a batch; gradients are averaged
             in one exchange.
         warn: warning about parameters that can receive no gradient under the rule.
 
     Raises:
-        TypeError: a network, an optimiser or a loss of another type.
-        ValueError: an unknown rule, batch_size or segment below 1, a segment without whole
-            sequences, a mesh that cannot share the batch, or accumulate together with
+        TypeError: the network, the optimiser or the loss is of another type.
+        ValueError: the rule is unknown, batch_size or segment is below 1, a segment is given
+            without whole sequences, the mesh cannot share the batch, or accumulate is combined with
             whole_sequences or mean_loss.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp, optax
@@ -134,7 +135,7 @@ class Learner(Options):
                 given. A raw key (`jax.random.PRNGKey`) is wrapped.
 
         Raises:
-            TypeError: not a PRNG key.
+            TypeError: `key` is no PRNG key.
         """
         key = wrapped_key("init", jax.random.key(0) if key is None else key)
         opt_state, head, errors = self._learning.init(self.network)
@@ -173,8 +174,8 @@ class Learner(Options):
             reset: booleans that say which steps start an episode, of the same shape.
             end: True if the sequence ends with this chunk: the next call starts from the initial
                 state, and an accumulated gradient is applied.
-            last: True for one target for each sequence, (…) or (B, …), with which the output of its
-                last step that counts is compared; for whole_sequences=True.
+            last: True if there is one target for each sequence, (…) or (B, …), which is compared
+                with the output of the last step that counts; only for whole_sequences=True.
 
         Returns:
             The next state, and measurements. If loss, gradient, update, states or sensitivities are
@@ -183,8 +184,8 @@ class Learner(Options):
             parameters and optimiser do not change.
 
         Raises:
-            TypeError, ValueError: as in `gradient`, or the state of another learner. The state
-                stays as it was.
+            TypeError, ValueError: as in `gradient`, or the state belongs to another learner. The
+                state remains unchanged.
         """
         check_call(self, state, x, y, mask, reset, last=last)
         return self._step(state, x, y, mask, reset, end=end, last=last)
@@ -196,14 +197,14 @@ class Learner(Options):
 
         Args:
             state: state from `init` or an earlier call.
-            stream: pairs (x, y) as `step` takes them, or of single rows: x (I,) with its target.
+            stream: pairs (x, y) as `step` takes them, or single rows x (I,) with their targets.
 
         Yields:
             The state after each element, and measurements. Keep the last state to continue.
 
         Warns:
-            Forgetting: the loss of a row has stayed clearly above a level that learning had held;
-                looked at every 1,000 elements.
+            Forgetting: the loss of a row has stayed clearly above the level that learning had
+                reached; this is checked every 1,000 elements.
 
         Raises:
             TypeError, ValueError: as in `step`.
@@ -249,12 +250,12 @@ class Learner(Options):
             state: state from `init` or `step`.
             x: inputs of the chunk.
             reset: booleans that say which steps start an episode.
-            sensitivity: True to advance the sensitivities, so that learning may continue after it
-                exactly. Without them a call costs only the forward pass; later gradients then lack
-                earlier steps.
+            sensitivity: True to advance the sensitivities too, so that gradients stay exact if
+                learning continues after this call. Without them a call costs only the forward pass;
+                later gradients then lack earlier steps.
 
         Raises:
-            TypeError, ValueError: as in `gradient`, or the state of another learner.
+            TypeError, ValueError: as in `gradient`, or the state belongs to another learner.
         """
         check_call(self, state, x, None, None, reset)
         # Unchanged parts are no results of the program: copying them takes as long as a row.
@@ -270,8 +271,8 @@ class Learner(Options):
 
         Args:
             network: network as it is now; modules may be sampled by their memory.
-            key: PRNG key of the learner's state; it moves on with every sequence, and so do a
-                rule's samples.
+            key: PRNG key of the learner's state; each sequence has a new one, and so new samples of
+                a rule.
         """
         if self.whole_sequences:
             return None

@@ -47,8 +47,8 @@ def adamw(
         eps: term added to the root of Adam's second moment.
 
     Raises:
-        ValueError: a negative rate, factor or decay, eps or clip not positive, or a warm-up that is
-            not shorter than the run.
+        ValueError: a rate, factor or decay is negative, eps or clip is not positive, or the warm-up
+            is not shorter than the run.
 
     Source: Loshchilov and Hutter, ICLR 2019; the grouping is the paper's (appendix B).
 
@@ -136,7 +136,7 @@ def schedule(learning_rate: float, *, steps: int | None, warmup_steps: int = 0) 
     """Return the learning rate as a function of the update: warm-up, then cosine to zero.
 
     Raises:
-        ValueError: negative warm-up, or one that is not shorter than the run.
+        ValueError: the warm-up is negative, or not shorter than the run.
 
     >>> rate = schedule(1.0, steps=10, warmup_steps=2)
     >>> [round(float(rate(i)), 2) for i in (0, 1, 2, 6, 10)]

@@ -56,7 +56,7 @@ class Packing:
         """Return the arrays of a tree as few arrays.
 
         Raises:
-            TypeError: an array of another shape or dtype.
+            TypeError: an array has another shape or dtype.
         """
         leaves = jax.tree.leaves(tree)
         for leaf, like in zip(leaves, self._like, strict=True):

@@ -37,8 +37,8 @@ class Seen(NamedTuple):
     Args:
         loss: weighted loss, the mean over streams.
         outputs: outputs before each row was learned.
-        gradient: gradient of the loss; for a second-order step, of half the squared errors, node by
-            node.
+        gradient: gradient of the loss. For a second-order step, it is the gradient of half the
+            squared errors, stored separately for each node (`nodes.py`).
     """
 
     loss: Float[Array, ""]
@@ -75,9 +75,11 @@ class Rows:
 
     Args:
         learner: learner with a second-order step or a head by least squares.
+        steering: number of outputs, the first ones, whose errors train the network. Default: all.
     """
 
-    def __init__(self, learner: Options):
+    def __init__(self, learner: Options, steering: int | None = None):
+        self.steering = steering
         network, self.rule, self.loss = learner.network, learner.rule, learner.loss
         self.head, self.batch_size = learner.head, learner.batch_size
         self.output_size, self.measurement = network.output_size, measurement_of(learner.loss)
@@ -158,7 +160,7 @@ class Rows:
         """Learn one row of every stream."""
         assert before.errors is not None
         batched, head = self.batch_size is not None, before.head
-        differentiate = partial(self._differentiate, before.network, head)
+        differentiate = partial(self.differentiate, before.network, head)
         out_axes = (0, Passed._make((0, 0, 0, 0, 0, 0, 1)))
         jacobian, passed = each_stream(differentiate, batched, (1, 0), out_axes)(before.carry, row)
         after, outputs = passed.after, passed.outputs
@@ -170,7 +172,7 @@ class Rows:
         found = jnp.where(known[:, None], passed.targets - passed.predictions, 0.0)
         found = clipped(before.errors, found)
         learned = before._replace(carry=after, errors=noted(before.errors, found, known))
-        step = self._second_order if isinstance(self.optimizer, Kalman) else self._first_order
+        step = self.second_order if isinstance(self.optimizer, Kalman) else self._first_order
         learned, gradient = step(learned, jacobian, passed, found)
         if self.head is not None and head is not None:
             head = self.head.learn(head, passed.features, found, passed.weight)
@@ -180,7 +182,7 @@ class Rows:
     def _parameters(self, network: AbstractNetwork) -> Any:
         return gathered(self.nodes, network) if isinstance(self.optimizer, Kalman) else network
 
-    def _differentiate(
+    def differentiate(
         self, network: AbstractNetwork, head: HeadState | None, carry: Carry, row: Data
     ) -> tuple[PyTree[Array], Passed]:
         """Return the Jacobian of one stream's predictions, and its row's values."""
@@ -199,12 +201,12 @@ class Rows:
                 outputs = measurement.outputs(predictions, self.head.sharpness)
                 targets = measurement.centred(y, predictions)
             passed = Passed(f, predictions, targets, outputs, y, weight, after)
-            return predictions, lax.stop_gradient(passed)
+            return predictions[: self.steering], lax.stop_gradient(passed)
 
         # The rule has stopped the other gradients, and the past is attached: autodiff of this row,
         # with a cotangent for each output, is the Jacobian through all earlier rows.
         predictions, pull, passed = jax.vjp(predict, network, has_aux=True)
-        (jacobian,) = jax.vmap(pull)(jnp.eye(self.output_size, dtype=predictions.dtype))
+        (jacobian,) = jax.vmap(pull)(jnp.eye(len(predictions), dtype=predictions.dtype))
         return jacobian, passed
 
     def _loss(self, outputs: Float[Array, "B O"], passed: Passed) -> Float[Array, ""]:
@@ -231,8 +233,8 @@ class Rows:
         )
         return before._replace(network=network, opt_state=opt_state), gradient
 
-    def _second_order(
-        self, before: LearnerState, jacobian: PyTree[Array], passed: Passed, found: Array
+    def second_order(
+        self, before: LearnerState, jacobian: Any, passed: Passed, found: Array, late: Any = 0.0
     ) -> tuple[LearnerState, Any]:
         """Update by the Kalman filter, with rows scaled by the root of their weight."""
         root = jnp.sqrt(passed.weight)
@@ -245,7 +247,7 @@ class Rows:
         if self.head is not None and before.head is not None:
             spread = self.head.variance(before.head, passed.features) * (root[:, None] * root[None])
         changes, opt_state = self.optimizer.update(
-            before.opt_state, nodes, found, before.errors, spread, passed.weight > 0
+            before.opt_state, nodes, found, before.errors, spread, passed.weight > 0, late
         )
         change = scattered(self.nodes, changes, before.network)
         network, carry = jax.tree.map(jnp.add, before.network, change), before.carry

@@ -20,10 +20,10 @@ class LearnerState(NamedTuple):
         grads: gradient summed over the sequence so far; None unless the learner accumulates.
         counted: whether any step of the sequence so far counts; None unless the learner
             accumulates.
-        step: number of accepted calls of `Learner.step`; it stays at `2^31 - 1`, as does the count
-            of Optax.
-        skipped: number of calls that were refused because something they would have kept was NaN or
-            infinite.
+        step: number of accepted calls of `Learner.step`, at most `2^31 - 1`, like the count of
+            Optax.
+        skipped: number of calls that were refused because their loss, gradient or new state was NaN
+            or infinite.
         key: PRNG key of the dropout masks, and of a rule's samples for the next sequence.
         head: state of a head by least squares; None if the network's decoder reads.
         errors: moments of the errors, where rows are learned one by one; else None.
@@ -48,12 +48,12 @@ class Info(NamedTuple):
         loss: `sum_t mask_t * loss_t`, the sum over the steps of the call, averaged over streams;
             with `mean_loss`, divided by the sum of the mask.
         outputs: outputs of the network before the update, for progressive validation.
-        gradient_norm: global norm of this call's gradient, before any clipping; under `ft.kalman`,
-            of half the squared errors.
+        gradient_norm: global norm of this call's gradient before clipping; under `ft.kalman`, this
+            is the gradient of half the squared errors.
         update_norm: global norm of the change of the parameters; zero if no step counts or the call
             was refused.
-        accepted: False if the call was refused: loss, gradient, update or carry not finite, state
-            as before.
+        accepted: False if the call was refused because loss, gradient, update or carry was not
+            finite; the state is then as before.
     """
 
     loss: Float[Array, ""]

@@ -31,7 +31,7 @@ def bounded(
 
     Raises:
         ValueError: overshoot is not positive.
-        TypeError: an update without the loss.
+        TypeError: the update did not get the loss.
 
     >>> import jax.numpy as jnp, optax
     >>> optimizer = bounded(optax.sgd(100.0))

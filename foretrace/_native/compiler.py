@@ -137,7 +137,7 @@ def compiled(source: str, header: str, name: str) -> ctypes.CDLL:
 def _folder() -> Path:
     """Return the folder of compiled programs in the cache directory.
 
-    Where others may write to it, or this user may not, it is a folder of this process alone.
+    Where others may write to it, or this user may not, it is a folder of only this process.
 
     Warns:
         UserWarning: the folder is not used.

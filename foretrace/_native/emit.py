@@ -270,7 +270,7 @@ def nest(names: Sequence[str], sizes: Sequence[int], body: list[str]) -> list[st
 
 
 def block(names: Sequence[str], sizes: Sequence[int], body: list[str]) -> list[str]:
-    """Return loops around statements that have variables of their own."""
+    """Return nested loops around statements whose variables are local to them."""
     return nest(names, sizes[: len(names)], body) if names else ["{", *_indented(body), "}"]
 
 

@@ -1,4 +1,4 @@
-"""An array in parts along one axis, whose parts need not lie beside each other."""
+"""An array in parts along one axis, whose parts need not be adjacent in memory."""
 
 from typing import NamedTuple
 

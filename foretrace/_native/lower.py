@@ -44,7 +44,7 @@ VIEWS = {
     "squeeze",
     "transpose",
 }
-"""Operations that change the index alone."""
+"""Operations that only change the index."""
 
 
 MAX_OUTER = 6

@@ -27,8 +27,8 @@ class NativeStep(NamedTuple):
     Args:
         outputs: outputs of the network before the update, (O,).
         loss: loss of the row.
-        accepted: False if the step was refused: loss, gradient or update not finite, state as
-            before.
+        accepted: False if the step was refused because loss, gradient or update was not finite; the
+            state is then as before.
     """
 
     outputs: np.ndarray
@@ -40,7 +40,7 @@ class Native:
     """A learner's step in C, with a state of its own that is changed in place.
 
     `step` does what `Learner.step` does for one row, in the precision of the network; sums are
-    taken in another order, so results agree up to rounding. Each object owns its memory: several
+    computed in another order, so results agree up to rounding. Each object owns its memory: several
     threads may each use one. `foretrace.native` makes it.
     """
 
@@ -75,8 +75,8 @@ class Native:
         """Learn from a row of shape (I,) and its target.
 
         Raises:
-            TypeError, ValueError: an input or a target of another shape or type, or a label that is
-                not one of the classes; the state is unchanged.
+            TypeError, ValueError: an input or a target has another shape or type, or a label is not
+                one of the classes. The state is unchanged.
         """
         _write("x", self._x, x)
         if self._y.dtype.kind == "i":
@@ -109,7 +109,7 @@ class Native:
         """Return the outputs for the next row and advance states and sensitivities.
 
         Raises:
-            ValueError: an input of another shape.
+            ValueError: the input has another shape.
         """
         _write("x", self._x, x)
         self._predict(*self._predict_arguments)
@@ -160,8 +160,8 @@ def native(learner: Learner, state: LearnerState | None = None, *, target: Any =
             output or one integer class, as the loss takes it.
 
     Raises:
-        ValueError: a learner of batches, whole sequences or accumulated gradients; a rule or a
-            dropout that samples; an operation without a form in C.
+        ValueError: the learner uses batches, whole sequences or accumulated gradients; the rule or
+            dropout samples; or an operation cannot be written in C.
         foretrace.CompilerError: there is no C compiler.
 
     >>> import foretrace as ft, jax, numpy as np, optax

@@ -8,7 +8,7 @@
 NAME is the name of the files. Where it means something else in C, as in `int.c`, it is
 `int_model`.
 
-All memory is in the context: parameters, optimiser and carry, and what a step needs beside them. A
+All memory is in the context: parameters, optimiser and carry, and the scratch memory of a step. A
 learning step stores the next values separately from the present values, and uses them if it is
 accepted.
 """
@@ -70,7 +70,7 @@ def learning_program(
         step: graph of its learning step.
 
     Raises:
-        ValueError: an operation without a form in C.
+        ValueError: an operation cannot be written in C.
     """
     start, key = without_key(learner.init() if state is None else state), jax.random.key(0)
 
@@ -98,7 +98,7 @@ def inference_program(name: str, step: Graph) -> Program:
         step: graph of its step.
 
     Raises:
-        ValueError: an operation without a form in C.
+        ValueError: an operation cannot be written in C.
     """
     return _program(name, {"predict": step}, ["one step of a network, in C99"], OF_NETWORK)
 
@@ -115,7 +115,7 @@ def stream_program(
         notes: lines that say what rows, labels and outputs are.
 
     Raises:
-        ValueError: an operation without a form in C.
+        ValueError: an operation cannot be written in C.
     """
     graphs = {"step": step} | ({} if predict is None else {"predict": predict})
     about = ["the model of a stream, one row at a time, in C99", *notes]

@@ -42,7 +42,7 @@ def grouped(loops: Sequence[Loop], read_later: Iterable[Array] = ()) -> list[Gro
             for place in left[1:]:
                 if len(group) == MAX_TOGETHER:
                     break
-                if _fits(place, group, loops, needs[place], done, writers):
+                if _fits(place, group, loops, needs[place], done):
                     group.append(place)
         chosen = set(group)
         left = [place for place in left if place not in chosen]
@@ -108,7 +108,6 @@ def _fits(
     loops: Sequence[Loop],
     needs: set[int],
     done: set[int],
-    writers: dict[Array, list[int]],
 ) -> bool:
     loop = loops[place]
     if _extent(loop) != _extent(loops[group[0]]) or _extent(loop) is None:
@@ -139,7 +138,7 @@ def _inner(
     readers: dict[Array, list[int]],
     writers: dict[Array, list[int]],
 ) -> Iterable[Array]:
-    """Yield the arrays that are used inside one group alone, element by element."""
+    """Yield the arrays that are used inside only one group, element by element."""
     members = set(group)
     if _extent(loops[group[0]]) is None:
         return

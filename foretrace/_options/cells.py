@@ -77,7 +77,7 @@ for _name, _config in BY_NAME.items():
         OPTIONS.setdefault(_field.name, (_field.type, []))[1].append(_name)
 
 FLAT = ConstructorRegistry()
-"""Rules of the command line: a cell is its name, and the options of all cells beside it."""
+"""Rules of the command line: a cell is its name, followed by the options of all cells."""
 
 
 class _Absent:

@@ -10,7 +10,7 @@
 Complex numbers are pairs of real ones.
 
 `__extra__` is an array because safetensors limits its header to 100 MB and arrays are not limited.
-A file is complete or absent: it is written beside its name, synced and renamed.
+A file is complete or absent: it is written under a temporary name, synced and renamed.
 """
 
 import contextlib
@@ -38,7 +38,7 @@ _EXTRA = "__extra__"
 
 
 class _Extra(NamedTuple):
-    """Values beside the arrays."""
+    """Values in addition to the arrays."""
 
     format: int
     version: str
@@ -65,12 +65,12 @@ def save(path: str | os.PathLike[str], state: Any, *, extra: dict[str, Any] | No
             is complete.
         state: state from `Learner.init` or `Learner.step`. It holds all that is needed to continue
             exactly.
-        extra: values to keep beside the state, as JSON: the position in the data, a configuration,
-            …
+        extra: values to keep in addition to the state, as JSON: the position in the data, a
+            configuration, …
 
     Raises:
-        TypeError: a state that is not a tree of arrays, such as the learner itself; or `extra`
-            cannot be written as JSON.
+        TypeError: the state is not a tree of arrays, such as the learner itself; or `extra` cannot
+            be written as JSON.
         OSError: the folder is missing or not writable, or the path is a folder; an existing file is
             unchanged.
 
@@ -127,10 +127,10 @@ def load(path: str | os.PathLike[str], learner: HasInit) -> Any:
             streams.
 
     Raises:
-        FileNotFoundError: no such file.
-        CheckpointError: not a foretrace checkpoint, damaged, of a newer format, or of another
-            learner; the message names what differs.
-        TypeError: `learner` has no `init`, such as a state.
+        FileNotFoundError: there is no such file.
+        CheckpointError: the file is no foretrace checkpoint, is damaged, has a newer format, or
+            belongs to another learner; the message names the difference.
+        TypeError: `learner` has no `init`; for example, a state was given.
     """
     if not hasattr(learner, "init"):
         raise TypeError(
@@ -170,7 +170,7 @@ def read_extra(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the value that `save` got as `extra`.
 
     Raises:
-        FileNotFoundError: no such file.
+        FileNotFoundError: there is no such file.
         CheckpointError: as in `load`.
     """
     return _read(Path(path))[0].extra

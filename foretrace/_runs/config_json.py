@@ -63,8 +63,8 @@ def from_json(kind: type[Kind], data: Any, place: str = "") -> Kind:
         place: name of the value in messages.
 
     Raises:
-        ValueError: an unknown setting, a value of another type, or a value that the configuration
-            refuses. The message names the place, the value and the expected type.
+        ValueError: a setting is unknown, or a value is of another type or is refused by the
+            configuration. The message names the place, the value and the expected type.
     """
     return _read(kind, data, place)
 
@@ -85,7 +85,7 @@ def check_types(config: Any) -> None:
     """Check a frozen dataclass against its type hints. Lists become tuples, integers floats.
 
     Raises:
-        ValueError: a value of another type.
+        ValueError: a value is of another type.
 
     >>> from foretrace.experiment import Config
     >>> Config(rule=7)

@@ -59,17 +59,17 @@ class Run(NamedTuple):
 
     @property
     def metrics(self) -> Path:
-        """The record."""
+        """Metrics of the run, one line of JSON for each record."""
         return self.path / "metrics.jsonl"
 
     @property
     def checkpoint(self) -> Path:
-        """The latest state."""
+        """Checkpoint with the latest state."""
         return self.path / "checkpoint.safetensors"
 
     @property
     def figure(self) -> Path:
-        """The curves."""
+        """Figure with the curves of the run."""
         return self.path / "curves.png"
 
 

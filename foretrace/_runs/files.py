@@ -22,7 +22,7 @@ _ABANDONED = 3600.0
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a file atomically: at any moment there is either the old one or the new one.
 
-    Temporary files that processes left beside it when they were killed are removed an hour later.
+    Temporary files that killed processes left in the folder are removed an hour later.
 
     Raises:
         OSError: it cannot be written; the old one is still there.

@@ -115,7 +115,7 @@ class Program(Generic[State]):
     """
 
     saved: type[Saved] = Saved
-    """Class of the values that are saved beside the state."""
+    """Class of the values that are saved in addition to the state."""
 
     unit = "step"
     """Name of what is counted."""
@@ -136,14 +136,14 @@ class Program(Generic[State]):
         self.session = session
 
     def restore(self, saved: Any) -> None:
-        """Set the values beside the state, from the class or a checkpoint."""
+        """Set the additional values, from the class or a checkpoint."""
 
     def init(self) -> State:
         """Return the state before the first step."""
         raise NotImplementedError
 
     def recorded(self) -> dict[str, Any]:
-        """Return additional records of a new run, as for `create`."""
+        """Return what `create` records as `begun` for a new run."""
         return {}
 
     def begun(self) -> None:
@@ -164,7 +164,7 @@ class Program(Generic[State]):
         raise NotImplementedError
 
     def kept(self) -> tuple[State, dict[str, Any]]:
-        """Return the values to save: the state, and the values beside it."""
+        """Return what to save: the state, and the additional values."""
         return self.state, {}
 
     def result(self) -> dict[str, Any] | None:
@@ -212,11 +212,8 @@ class Program(Generic[State]):
             if self._board is not None:
                 self._board.write(self.step, values)
 
-    def save(self, last: bool = False) -> None:
+    def save(self) -> None:
         """Write a checkpoint.
-
-        Args:
-            last: whether no block follows.
 
         Raises:
             OSError: it cannot be written; the old file is unchanged.
@@ -332,7 +329,7 @@ def follow(
             if work.is_whole:
                 _save_after_error(work)
             raise
-        work.save(last=True)
+        work.save()
         # A run that diverged in its last block has none left when it is resumed.
         work.check_refused(work.refused, work.step, "begin a new run with other settings")
         found = None if work.stopped else work.result()
@@ -344,7 +341,7 @@ def follow(
 def _save_after_error(work: Program[Any]) -> None:
     """Save the state after an error, so that only the last block is repeated."""
     try:
-        work.save(last=True)
+        work.save()
     except Exception as error:  # the first error is the one to tell
         work.session.show.say(f"the state could not be saved: {error}")
     else:

@@ -83,8 +83,8 @@ def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
     """Return the lines of a record; a last line that is still being written is left out.
 
     Raises:
-        FileNotFoundError: no such file.
-        MetricsError: a line that is not one of `MetricsLog`; the message has its number.
+        FileNotFoundError: there is no such file.
+        MetricsError: a line was not written by `MetricsLog`; the message has its number.
     """
     path = Path(path)
     return [record for _, record in _parse(path, path.read_bytes())]

@@ -30,7 +30,7 @@ class RunKind(NamedTuple, Generic[Config]):
 
 @dataclasses.dataclass(frozen=True)
 class Saved:
-    """Values of a checkpoint beside the state; kinds of runs add more in subclasses.
+    """Values of a checkpoint in addition to the state; kinds of runs add more in subclasses.
 
     Args:
         config: configuration of the run, as JSON.
@@ -51,7 +51,7 @@ Beside = TypeVar("Beside", bound=Saved)
 
 
 def read_saved(run: Run, config: Any, kind: type[Beside], of: RunKind[Any]) -> Beside:
-    """Return the values of a run's checkpoint beside the state; the defaults without a checkpoint.
+    """Return the values that a checkpoint holds in addition to the state; without one, defaults.
 
     Args:
         run: files of the run.
@@ -85,7 +85,7 @@ def read_run(
     """Return the configuration of a run and the lines of its record.
 
     Raises:
-        RunError: there is no run, one of another kind, or one without a line yet.
+        RunError: there is no run, or it is of another kind, or has no line yet.
         MetricsError: the record is damaged.
     """
     run = Run(Path(path))

@@ -20,7 +20,7 @@ class Interrupted(Exception):
 
 
 class _Handlers:
-    """Temporary signal handlers, in the main thread alone."""
+    """Temporary signal handlers, only in the main thread."""
 
     def __init__(self) -> None:
         self._before: dict[int, Any] = {}

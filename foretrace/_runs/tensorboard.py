@@ -1,4 +1,4 @@
-"""Scalars for TensorBoard (extra `track`), beside `metrics.jsonl`."""
+"""Scalars for TensorBoard (extra `track`), in addition to `metrics.jsonl`."""
 
 import os
 from typing import Any

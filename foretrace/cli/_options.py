@@ -28,7 +28,7 @@ class Train:
     """Train a network on a task; by default the paper's network on the copy task, in three minutes.
 
     Begin with the task: copy, selective-copy, scifar, smnist, psmnist, imdb, listops, or own for
-    sequences of your own, which --data FILE alone also names.
+    sequences of your own, for which --data FILE is enough.
 
     Args:
         config: configuration of the run.
@@ -79,9 +79,10 @@ class Sweep:
 class RL:
     """Let an agent with memory learn from one stream, without replay; two minutes by default.
 
-    The agent learns at every step of its environment, by traces of gradients in time and in value.
-    Compare rules, seeds and other options with `foretrace sweep rl`. Begin with the environment:
-    memory-chain, t-maze, trace-conditioning, repeat-first, repeat-previous, gymnax or gymnasium.
+    The agent learns at every step of its environment. The rule propagates errors to earlier inputs,
+    and traces propagate them to earlier predictions. Compare rules, seeds and other options with
+    `foretrace sweep rl`. Begin with the environment: memory-chain, t-maze, trace-conditioning,
+    repeat-first, repeat-previous, gymnax or gymnasium.
 
     Args:
         config: configuration of the run.
@@ -98,10 +99,10 @@ class RL:
 class Stream:
     """Learn from a stream row by row, and score every prediction before its label is known.
 
-    Columns, scaling and classes are taken from the first rows and grow with the stream. Scores
-    stand beside simple baselines: the last value, the most frequent class, the mean. A run is saved
-    on a schedule, on Ctrl-C and on SIGTERM. `foretrace resume` continues it: in a file at the next
-    row, in a pipe with the next row that arrives.
+    Columns, scaling and classes are taken from the first rows and grow with the stream. Scores are
+    compared with simple baselines: the last value, the most frequent class, the mean. A run is
+    saved on a schedule, on Ctrl-C and on SIGTERM. `foretrace resume` continues it: in a file at the
+    next row, in a pipe with the next row that arrives.
 
     Args:
         config: configuration of the stream and of its model.
@@ -150,8 +151,8 @@ class Serve:
     """Serve a run by HTTP: rows now, labels later by id; an answer means on disk.
 
     The first call begins the run: --like FILE has the columns, --target names the one to predict.
-    Later calls need the run alone. `GET /` is a page, `GET /openapi.json` describes the routes.
-    With FORETRACE_TOKEN in the environment, clients must send it.
+    Later calls need only the run. `GET /` is a page, `GET /openapi.json` describes the routes. With
+    FORETRACE_TOKEN in the environment, clients must send it.
 
     Args:
         run: run directory, with the journal of all rows and labels, events.jsonl.
@@ -189,11 +190,11 @@ class Predict:
         format: format of the source; auto takes it from the name.
         delimiter: character between the fields of a CSV file. Default: the run's.
         encoding: encoding of the text. Default: the run's.
-        bad_rows: what happens at a row that cannot be read: predictions stop, or the row is skipped
-            and counted. Default: as in the run.
+        bad_rows: fate of a row that cannot be read: predictions stop, or the row is skipped and
+            counted. Default: as in the run.
         rows: number of rows after which to stop. Default: all; 1,000 for the importance.
-        importance: whether to write the share of each column in place of predictions: how much they
-            change if values of the column change places.
+        importance: write, in place of predictions, how much the predictions change when the values
+            of each column are shuffled.
         out: file NAME.csv or NAME.jsonl to write, which appears when complete. Default: CSV on
             standard output.
     """
@@ -217,8 +218,9 @@ class Predict:
 class Align:
     """Compare the gradient of every rule with backpropagation through time, by layer and parameter.
 
-    The rules run in chunks, as on a stream, and BPTT beside them on whole sequences. Begin with a
-    task, for a new network, or with a run of `foretrace train`, for its network and settings.
+    The rules run in chunks, as on a stream, and are compared with BPTT on whole sequences. Begin
+    with a task, for a new network, or with a run of `foretrace train`, for its network and
+    settings.
 
     Args:
         data: settings of the task.

@@ -33,11 +33,12 @@ def build(
         config: configuration of a run.
         optimizer: optimiser that replaces the configuration's.
         mesh: one-dimensional mesh of the devices that share a batch.
-        network: network of the learner, which then warns of no untrained parameters. Default: drawn
-            from the seed.
+        network: network to use; the learner then gives no warning about untrained parameters.
+            Default: drawn from the seed.
 
     Raises:
-        ValueError: sizes, rates or probabilities out of range, or a rule without credit in depth.
+        ValueError: a size, rate or probability is out of range, or a depth is given to a rule that
+            has none.
         DataError: the task's data are missing.
 
     >>> import foretrace as ft
@@ -74,7 +75,7 @@ def _check(config: Config, *, scheduled: bool) -> None:
     """Make the checks that need no data first.
 
     Raises:
-        ValueError: a warm-up that is not shorter than the run, or samples of credit in a run of
+        ValueError: the warm-up is not shorter than the run, or modules are sampled in a run on
             whole sequences.
     """
     warmup = config.optimizer.warmup_steps

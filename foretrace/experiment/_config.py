@@ -54,7 +54,7 @@ class OptimizerConfig:
         check_types(self)
 
     def settings(self, steps: int | None) -> dict[str, Any]:
-        """Return the arguments of `foretrace.adamw` for some steps; None runs without end."""
+        """Return arguments of `foretrace.adamw` for a number of steps; None for an endless run."""
         settings = dataclasses.asdict(self)
         return settings | {"steps": None if settings.pop("schedule") == "constant" else steps}
 
@@ -90,8 +90,8 @@ class Config:
             last one. The score is the accuracy of sequences, or the loss where steps are recalled.
 
     Raises:
-        ValueError: a value of another type, or a number out of range; `build` checks what depends
-            on the task.
+        ValueError: a value is of another type, or a number is out of range; `build` checks the
+            settings that depend on the task.
     """
 
     task: Annotated[TaskConfig, tyro.conf.AvoidSubcommands] = Copy()

@@ -46,7 +46,7 @@ class At(NamedTuple):
 def programs(
     config: Config, devices: Devices
 ) -> tuple[Callable[..., tuple[LearnerState, Array]], Callable[..., Batch], Callable[..., _Tally]]:
-    """Return the programs shared by runs that differ in seed, rate and records alone.
+    """Return the programs shared by runs that differ only in seed, rate and records.
 
     They are compiled once a process.
 

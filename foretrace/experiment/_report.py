@@ -1,4 +1,4 @@
-"""Report of a run: a table and a figure, made from its records alone."""
+"""Report of a run: a table and a figure, made only from its records."""
 
 import dataclasses
 import os
@@ -40,7 +40,7 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
     """Return the table of a run, to be printed by rich.
 
     Raises:
-        RunError: no run, or one without a single measurement.
+        RunError: there is no run, or it has no measurement yet.
     """
     from rich.table import Table
 
@@ -97,7 +97,7 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
     """Draw loss, accuracy and alignment of a run into its `curves.png`; return the path.
 
     Raises:
-        RunError: no run, or one without a single measurement.
+        RunError: there is no run, or it has no measurement yet.
         OSError: the file cannot be written.
     """
     config, records = read_run(run_dir, Config)

@@ -55,7 +55,7 @@ Level = tuple[
 
 @dataclasses.dataclass(frozen=True)
 class Progress(Saved):
-    """Values of a checkpoint beside the learner's state.
+    """Values of a checkpoint in addition to the learner's state.
 
     Args:
         window: metrics of the steps since the last line of the record.
@@ -116,8 +116,8 @@ def train(
         devices: number of devices that share each batch. Default: as many as divide the batch size.
 
     Raises:
-        ValueError: a configuration that makes no network, devices that cannot share the batch, or
-            (`RunError`) a directory that cannot be used: nothing is written then.
+        ValueError: the configuration gives no valid network, the devices cannot share the batch, or
+            (`RunError`) the directory cannot be used; nothing is written then.
         LockedError: another process trains there.
         CheckpointError: the checkpoint to continue from is damaged.
         DivergenceError: loss or gradient stayed NaN or infinite for a while.

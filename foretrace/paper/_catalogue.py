@@ -17,9 +17,9 @@ def load(name: str, scale: Scale = "cpu") -> Experiment:
     """Return an experiment by its name on the command line.
 
     Raises:
-        ValueError: no such experiment, or not at this scale: `long` is for sequences of the paper's
-            length on real tasks (Tables 2 and 3); the sequences of the copy task have their full
-            length at every scale.
+        ValueError: there is no such experiment at all, or none at this scale: `long` is for
+            sequences of the paper's length on real tasks (Tables 2 and 3); the sequences of the
+            copy task have their full length at every scale.
 
     >>> load("table1", "paper").entries[0].published
     0.00844

@@ -27,7 +27,7 @@ WITHIN_CHUNKS = "errors go through time within a chunk"
 SEARCH_SEED = 1000
 """Seed of the runs that choose a learning rate."""
 REST = "the rest without"
-"""Note of the cells in which some parameters alone get credit in depth."""
+"""Note of the cells in which only some parameters get credit in depth."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,7 +103,7 @@ class Experiment:
         """Return the experiment with other learning rates to choose from.
 
         Raises:
-            ValueError: no rates, or a negative one.
+            ValueError: no rates are given, or a rate is negative.
         """
         if not rates or min(rates) < 0:
             raise ValueError(f"rates={rates}: at least one is needed, and none may be negative")

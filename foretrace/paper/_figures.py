@@ -1,4 +1,4 @@
-"""Figures of the paper's experiments from records alone."""
+"""Figures of the paper's experiments, made only from records."""
 
 import math
 from typing import Any

@@ -1,4 +1,4 @@
-"""The report of the paper's experiments: Markdown with figures beside it."""
+"""The report of the paper's experiments: Markdown and its figures."""
 
 import os
 from collections.abc import Sequence

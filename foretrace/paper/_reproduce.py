@@ -63,7 +63,8 @@ class Reproduction:
         """Return the experiment with these options.
 
         Raises:
-            ValueError: no such experiment at this scale, no such entry, or an option out of range.
+            ValueError: there is no such experiment at this scale or no such entry, or an option is
+                out of range.
         """
         found = load(self.experiment, self.scale)
         options = {name: getattr(self, name) for name in ("seeds", "search_share")}

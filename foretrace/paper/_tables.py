@@ -1,4 +1,4 @@
-"""Tables of the paper's experiments from records alone: its number beside ours."""
+"""Tables of the paper's experiments, made only from records: its numbers and ours."""
 
 import math
 import statistics
@@ -17,7 +17,7 @@ LEGEND = (
 
 
 class Cell(NamedTuple):
-    """Results of an entry in the records.
+    """One cell of a table of results: an entry of the experiment, and the records of its runs.
 
     Args:
         entry: entry of the experiment.
@@ -58,7 +58,7 @@ def collect(records: Sequence[dict[str, Any]]) -> list[ExperimentResults]:
     """Return the cells of every recorded experiment and scale, in the order of the records.
 
     Raises:
-        ValueError: a record of an experiment that this version does not know.
+        ValueError: a record belongs to an experiment that this version does not know.
     """
     recorded: dict[tuple[str, Scale], list[dict[str, Any]]] = {}
     for record in records:

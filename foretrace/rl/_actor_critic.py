@@ -27,8 +27,8 @@ class ActorCritic(Method):
             of the error; 0 for none, which spares a second backward pass.
 
     Raises:
-        TypeError: no numbers.
-        ValueError: an action size below 1, or a weight that is negative or infinite.
+        TypeError: an argument is no number.
+        ValueError: an action size is below 1, or a weight is negative or infinite.
 
     Source: Barto, Sutton and Anderson, 1983; with traces and the sign of the error as in Elsayed,
         Vasan and Mahmood, arXiv 2410.14606.

@@ -40,10 +40,10 @@ class Agent(Options):
         ...                                                 the environment takes the action
         action, state, info = agent.step(state, Transition(observation, reward, terminated))
 
-    A step is one compiled call. It runs the network for the value of the new observation, updates,
-    and runs and differentiates the network again with the new parameters. Gradients in the trace
-    and sensitivities in the carry belong to the parameters with which they were computed, so they
-    are stale after an update, as in any real-time recurrent learning. They are exact while the
+    A step is one compiled call. It runs the network for the value of the new observation, updates
+    the parameters, and then runs and differentiates the network again. Gradients in the trace and
+    sensitivities in the carry belong to the parameters with which they were computed, so they are
+    stale after an update, as in any real-time recurrent learning. They are exact while the
     parameters do not change.
 
     Args:
@@ -52,10 +52,10 @@ class Agent(Options):
             options.
         rule: learning rule or its name, which says what to differentiate through time.
         discount: discount of the value of the next state (gamma).
-        trace_decay: decay of the trace of gradients beside the discount (lambda); 0 learns from the
-            last step alone.
+        trace_decay: decay of the trace of gradients in addition to the discount (lambda); 0 learns
+            only from the last step.
         optimizer: `ObGD`; an Optax optimiser, which gets the mean of `-td_error * trace` over the
-            streams; or `LSTD`, which solves for the decoder alone. Default: Adam at 3e-4
+            streams; or `LSTD`, which solves only for the decoder. Default: Adam at 3e-4
             (docs/agents.md shows its results).
         normalize_observations: True to subtract the running mean of observations and divide by
             their deviation.
@@ -64,9 +64,10 @@ class Agent(Options):
             axis.
 
     Raises:
-        TypeError: a network, a method or an optimiser of another type.
-        ValueError: outputs that do not fit the method, a number outside [0, 1], an unknown rule,
-            batch_size below 1, or a method, a rule or a decoder that `LSTD` cannot learn with.
+        TypeError: the network, the method or the optimiser is of another type.
+        ValueError: the outputs do not fit the method, a number is outside [0, 1], the rule is
+            unknown, batch_size is below 1, or `LSTD` cannot learn with the method, the rule or the
+            decoder.
     """
 
     def __init__(
@@ -112,7 +113,7 @@ class Agent(Options):
             key: PRNG key of the actions and of a rule's samples; `jax.random.key(0)` if not given.
 
         Raises:
-            TypeError: not a PRNG key.
+            TypeError: `key` is no PRNG key.
         """
         key = wrapped_key("init", jax.random.key(0) if key is None else key)
         front, dtype, network = self._front, self._dtype, self.network
@@ -159,10 +160,11 @@ class Agent(Options):
             finite is also left out.
 
         Raises:
-            TypeError: not a state of this agent, not a `Transition`, or flags that are not boolean.
-            ValueError: another shape, an observation or reward that is NaN or infinite, a discount
-                outside [0, 1], no reward, or a truncated episode without its last observation; the
-                state is unchanged.
+            TypeError: the state is not this agent's, the transition is no `Transition`, or its
+                flags are not boolean.
+            ValueError: a shape is wrong, an observation or reward is NaN or infinite, the discount
+                is outside [0, 1], the reward is missing, or a truncated episode has no last
+                observation; the state is unchanged.
         """
         self._check_state(state)
         given = check_transition(transition, self._front, self.network.input_size, self._dtype)
@@ -199,10 +201,11 @@ class Agent(Options):
             Return (without a discount) and length of each episode.
 
         Raises:
-            TypeError: not a state of this agent, not an environment, or not a PRNG key.
-            ValueError: numbers below one, an environment that does not fit the agent, a method
-                without a choice, too few episodes within `most_steps`, or a reward or output that
-                is NaN or infinite.
+            TypeError: the state is not this agent's, `environment` is no environment, or `key` is
+                no PRNG key.
+            ValueError: a number is below one, the environment does not fit the agent, the method
+                chooses no actions, too few episodes ended within `most_steps`, or a reward or
+                output is NaN or infinite.
 
         >>> import foretrace as ft, jax
         >>> cell = ft.LRU.factory(state_size=4)

@@ -44,7 +44,7 @@ def check_ranges(owner: object, form: str = "") -> None:
 
     Raises:
         TypeError: an option is not a number.
-        ValueError: an option out of its range.
+        ValueError: an option is out of its range.
     """
     form = form or f"{type(owner).__name__}({{}})"
     for name, value in vars(owner).items():
@@ -132,8 +132,9 @@ def check_array(
     The numbers of traced arrays are not looked at, nor are those that need not be finite.
 
     Raises:
-        TypeError: not booleans where these are expected.
-        ValueError: no numbers, another shape, NaN, infinity, or a number outside [low, high].
+        TypeError: booleans are expected, and the value has none.
+        ValueError: the value has no numbers or another shape, or contains NaN, infinity or a number
+            outside [low, high].
     """
     traced = isinstance(value, jax.core.Tracer)
     array = value if traced else _as_array(name, value, dtype)

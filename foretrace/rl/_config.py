@@ -41,7 +41,7 @@ class AgentConfig:
         method: way of learning: a policy and its value, the values of actions (q-learning or
             sarsa), or a prediction.
         discount: discount of the value of the next state (gamma).
-        trace_decay: decay of the trace of gradients beside the discount (lambda).
+        trace_decay: decay of the trace of gradients in addition to the discount (lambda).
         optimizer: obgd and adam update along the trace, and obgd bounds the step by the error. lstd
             solves for values by least squares on 24 untrained modules, for rewards that are far
             away; it needs --rule reservoir, and --agent.method sarsa where there are actions.
@@ -103,7 +103,7 @@ class RLConfig:
         checkpoint_every: number of steps between checkpoints; each follows a line of metrics.
 
     Raises:
-        ValueError: a value of another type, a number out of range, or options that do not fit each
+        ValueError: a value is of another type, a number is out of range, or options contradict each
             other; `build` checks the rest.
     """
 
@@ -173,7 +173,7 @@ class RLConfig:
         """The environment as the agent sees it.
 
         Raises:
-            ValueError: hidden elements that the observation does not have.
+            ValueError: the observation has no element to hide at a given position.
         """
         return Masked(self.environment, self.hide) if self.hide else self.environment
 

@@ -22,7 +22,7 @@ class TimeStep(NamedTuple):
         terminated: whether the episode has ended in a state without a future, whose value is zero.
         truncated: whether the episode was cut, such as by a limit of steps; the state that follows
             has a value.
-        discount: factor of the value of the state that follows, beside the agent's own discount.
+        discount: factor of the value of the next state; it multiplies the agent's own discount.
     """
 
     observation: Float[Array, "*B I"]
@@ -41,10 +41,10 @@ class TimeStep(NamedTuple):
 
 
 class Environment(Protocol):
-    """An environment without hidden state: everything that changes is in `state`.
+    """An environment as pure functions: everything that changes is in `state`.
 
-    Functions are of one environment and may be traced; `jax.vmap` makes a batch. A key is used
-    once.
+    The functions describe a single environment and can be traced by JAX; `jax.vmap` makes a batch.
+    Use each key once.
     """
 
     @property
@@ -119,11 +119,10 @@ def check_environment(environment: Environment) -> None:
     observation is not finite.
 
     Raises:
-        TypeError: `step` does not return a `TimeStep`, flags that are not boolean, or numbers that
-            are not real.
-        ValueError: an observation that does not have `observation_size` elements, a reward or
-            discount that is not one number, or a state that `step` returns with other shapes than
-            `reset`.
+        TypeError: `step` does not return a `TimeStep`, a flag is not boolean, or a number is not
+            real.
+        ValueError: an observation does not have `observation_size` elements, a reward or discount
+            is not one number, or `step` returns a state with other shapes than `reset`.
 
     >>> from foretrace import rl
     >>> check_environment(rl.MemoryChain(length=1))

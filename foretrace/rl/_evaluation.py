@@ -106,7 +106,7 @@ def episodes_of(played: _Play, wanted: np.ndarray, limit: int) -> Episodes:
     """Return the episodes, ordered by environment.
 
     Raises:
-        ValueError: too few of them ended, or something was NaN or infinite.
+        ValueError: too few episodes ended, or a reward or output was NaN or infinite.
     """
     if not played.finite.all():
         raise ValueError(

@@ -78,7 +78,7 @@ class Gymnasium(AbstractGymnasium):
             it has none.
 
     Raises:
-        ValueError: a limit below one; an unknown id and a missing gymnasium are refused at the
+        ValueError: a limit is below one. An unknown id and a missing gymnasium are refused at the
             first use.
     """
 

@@ -22,7 +22,7 @@ class Gymnax(SpacedTask):
         name: name of the environment, such as CartPole-v1.
 
     Raises:
-        ValueError: an unknown name, or gymnax is not installed.
+        ValueError: the name is unknown, or gymnax is not installed.
     """
 
     name: str = "CartPole-v1"

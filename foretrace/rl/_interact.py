@@ -46,10 +46,10 @@ def interact(
         The state of the agent after each step, and the step's result.
 
     Raises:
-        TypeError: flags of an end that are not boolean.
-        ValueError: spaces that do not fit the agent, an observation or reward that is NaN,
-            infinite, not real or of another shape than before, or an environment with another
-            interface. The last state is unchanged.
+        TypeError: a flag that ends an episode is not boolean.
+        ValueError: the spaces do not fit the agent, an observation or reward is NaN, infinite, not
+            real or of another shape than before, or the environment has another interface. The last
+            state is unchanged.
     """
     if agent.batch_size is not None:
         raise ValueError(

@@ -222,7 +222,10 @@ def _differentiated(
 
 
 def _with_entropy(agent: Options, trace: Any, entropy_grads: Any, td_error: Array) -> Any:
-    """Add the gradient of the entropy with the sign of the error: updates always raise it."""
+    """Add the entropy gradient times the sign of the TD error.
+
+    The update multiplies the trace by this error, so this term always raises the entropy.
+    """
     if entropy_grads is None:
         return trace
     sign = agent.method.entropy * jnp.sign(td_error)

@@ -136,7 +136,7 @@ def made(environment: Any) -> Any:
     """Return an environment of gymnasium, made from an id if needed, with flat observations.
 
     Raises:
-        ValueError: an unknown id, or gymnasium is not installed.
+        ValueError: the id is unknown, or gymnasium is not installed.
     """
     if not isinstance(environment, str):
         return environment
@@ -167,7 +167,7 @@ def spaces_of(seen: Any, taken: Any) -> Spaces:
     """Return sizes and bounds from the observation and action spaces of gymnasium or gymnax.
 
     Raises:
-        ValueError: observations or actions of several parts.
+        ValueError: observations or actions have several parts.
     """
     if seen.shape is None:
         raise ValueError(

@@ -58,7 +58,7 @@ class LSTD(Update):
     Larger rewards that occur again soon count in full, since each raises the bound tenfold.
 
     At the end of an episode that was cut, g' belongs to the last observation. Scaled rewards
-    (`scale_rewards`) are of no use: the solution follows the scale of the rewards, and the sums mix
+    (`scale_rewards`) do not help: the solution follows the scale of the rewards, and the sums mix
     the scales of different times.
 
     Args:
@@ -66,8 +66,8 @@ class LSTD(Update):
         prior: variance of a parameter before the first step.
 
     Raises:
-        TypeError: no numbers.
-        ValueError: forget outside (0, 1], or a prior that is not positive.
+        TypeError: an argument is no number.
+        ValueError: forget is outside (0, 1], or the prior is not positive.
 
     Source: Bradtke and Barto, Linear least-squares algorithms for temporal difference learning,
         1996; Boyan, Least-squares temporal difference learning, 1999.

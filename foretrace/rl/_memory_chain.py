@@ -33,7 +33,7 @@ class MemoryChain(Task):
         length: number of steps from the cue to the question.
 
     Raises:
-        ValueError: a length below one.
+        ValueError: the length is below one.
 
     Source: bsuite's "memory length" (Osband et al., ICLR 2020), without a clock.
 

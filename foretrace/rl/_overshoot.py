@@ -16,23 +16,23 @@ from foretrace.rl._update import Change, Update, mean
 
 @dataclasses.dataclass(frozen=True)
 class ObGD(Update):
-    """Overshooting-bounded gradient descent: the error bounds the step along the trace.
+    """Overshooting-bounded gradient descent: the error bounds the update along the trace.
 
         M        = learning_rate * kappa * max(|delta|, 1) * ||z||_1
         step     = learning_rate / max(M, 1)
         theta   <- theta + step * delta * z
 
-    One step changes the prediction whose gradient is in the trace z by less than its error delta,
-    where the prediction is smooth enough for kappa. In a batch each stream has a step of its own,
-    and the changes are averaged.
+    The trace z holds the gradient of a prediction with the error delta. If the prediction is smooth
+    enough for the chosen kappa, an update along z changes it by less than delta. In a batch, each
+    stream has its own step size, and the changes are averaged.
 
     Args:
         learning_rate: largest step size.
-        kappa: how much shorter than the bound a step stays; above 1.
+        kappa: safety factor by which an update stays below the bound; above 1.
 
     Raises:
-        TypeError: no numbers.
-        ValueError: a value that is not positive and finite.
+        TypeError: an argument is no number.
+        ValueError: a value is not positive and finite.
 
     Source: Elsayed, Vasan and Mahmood, Streaming deep reinforcement learning finally works, arXiv
         2410.14606.
@@ -60,7 +60,7 @@ class ObGD(Update):
     def update(
         self, state: Any, network: Any, trace: Any, td_error: Float[Array, "*B"], outcome: Outcome
     ) -> Change:
-        """Return the parameters after a bounded step along the trace."""
+        """Return the parameters after a bounded update along the trace."""
         step_size = self.step_size(td_error, trace)
         updates = mean(step_size * td_error, trace)
         return Change(optax.apply_updates(network, updates), None, step_size, norm(updates))

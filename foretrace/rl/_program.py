@@ -58,8 +58,8 @@ def build(config: RLConfig, key: PRNGKeyArray | None = None) -> Agent:
         key: PRNG key of the initial parameters. Default: from the configuration's seed.
 
     Raises:
-        ValueError: sizes, rates or probabilities out of range, a rule without credit in depth, or a
-            method that needs discrete actions where they are continuous.
+        ValueError: a size, rate or probability is out of range, a depth is given to a rule that has
+            none, or the method needs discrete actions and the environment has continuous ones.
     """
     agent, environment, bounds = config.agent, config.seen, config.environment.bounds
     actions, size = environment.action_count or 0, None if bounds is None else bounds[0].size
@@ -108,7 +108,7 @@ def begin(environment: Environment, agent: Agent, key: PRNGKeyArray) -> World:
     """Return agent and environments before the first step.
 
     Raises:
-        TypeError, ValueError: an environment without the interface of `Environment`.
+        TypeError, ValueError: the environment lacks the interface of `Environment`.
     """
     check_environment(environment)
     agent_key, reset_key, key = jax.random.split(key, 3)

@@ -29,8 +29,8 @@ class QLearning(Method):
         on_policy: True for SARSA(lambda), False for Watkins's Q(lambda).
 
     Raises:
-        TypeError: an epsilon that is neither a number nor a function.
-        ValueError: an epsilon outside [0, 1].
+        TypeError: epsilon is neither a number nor a function.
+        ValueError: epsilon is outside [0, 1].
 
     Source: Watkins, Learning from delayed rewards, 1989; Rummery and Niranjan, On-line Q-learning,
         1994.

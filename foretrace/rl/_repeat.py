@@ -77,7 +77,7 @@ class RepeatFirst(_Deck):
             16) decks.
 
     Raises:
-        ValueError: a number of decks below one.
+        ValueError: the number of decks is below one.
 
     Source: Morad et al., POPGym: Benchmarking partially observable reinforcement learning, ICLR
         2023; the rules follow its package 1.0.7.
@@ -108,8 +108,8 @@ class RepeatPrevious(_Deck):
             3) decks and (3, 31, 63) steps back.
 
     Raises:
-        ValueError: a number of decks below one, a negative number of steps, or more of them than an
-            episode has.
+        ValueError: the number of decks is below one, or the number of steps is negative or longer
+            than an episode.
 
     Source: as `RepeatFirst`.
     """

@@ -1,4 +1,4 @@
-"""Report of an agent's run: a table and a figure, made from its records alone."""
+"""Report of an agent's run: a table and a figure, made only from its records."""
 
 import os
 from typing import Any
@@ -20,7 +20,7 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
     """Return the table of a run, to be printed by rich.
 
     Raises:
-        RunError: no run, or one without a single measurement.
+        RunError: there is no run, or it has no measurement yet.
     """
     from rich.table import Table
 
@@ -49,7 +49,7 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
     """Draw score, trace norms and monitors of a run into its `curves.png`; return the path.
 
     Raises:
-        RunError: no run, or one without a single measurement.
+        RunError: there is no run, or it has no measurement yet.
         OSError: the file cannot be written.
     """
     config, lines, _ = _read(run_dir)

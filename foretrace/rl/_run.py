@@ -50,7 +50,7 @@ def train(
         show_progress: whether step, return and error are shown on standard error.
 
     Raises:
-        ValueError: a configuration that makes no agent, or (`RunError`) a directory that cannot be
+        ValueError: the configuration gives no valid agent, or (`RunError`) the directory cannot be
             used.
         LockedError: another process trains there.
         CheckpointError: the checkpoint to continue from is damaged.

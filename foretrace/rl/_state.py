@@ -39,9 +39,9 @@ class AgentState(NamedTuple):
     Args:
         network: network with its parameters.
         opt_state: state of `LSTD` or the Optax optimiser; None under `ObGD`.
-        carry: states and sensitivities: eligibility in time.
-        trace: decaying sum of gradients of each stream: eligibility in value. Under `LSTD` it is
-            of the decoder alone.
+        carry: states and sensitivities, which propagate errors to earlier inputs.
+        trace: decaying sum of gradients of each stream, which propagates errors to earlier
+            predictions; under `LSTD`, only of the decoder.
         entropy_grads: gradient of the entropy of the last policy; None without an entropy bonus.
         value: value of the last observation, or of the last action.
         outcome: end of an episode at a refused step, from which the next accepted step learns.

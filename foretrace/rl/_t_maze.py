@@ -40,7 +40,7 @@ class TMaze(Task):
         limit: number of steps after which an episode is truncated. Default: ten times the corridor.
 
     Raises:
-        ValueError: a corridor or a limit below one.
+        ValueError: the corridor or the limit is below one.
 
     Source: Bakker, Reinforcement learning with long short-term memory, NIPS 2001.
 

@@ -1,4 +1,4 @@
-"""Interface of an environment to command line and report, with usual answers."""
+"""What the command line and the report need to know of an environment, with default values."""
 
 from typing import ClassVar
 
@@ -11,7 +11,7 @@ from foretrace.rl._environment import Environment
 class Task(Environment):
     """An `Environment` of the command line: a frozen dataclass whose fields are its options.
 
-    An environment replaces the answers that do not hold for it.
+    An environment replaces the defaults that do not hold for it.
     """
 
     truncates: ClassVar[bool] = False

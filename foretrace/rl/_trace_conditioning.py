@@ -29,7 +29,8 @@ class TraceConditioning(Task):
         distractors: number of inputs that are 1 at random, with probability 0.1 each.
 
     Raises:
-        ValueError: an interval below two, a pause below one, or a negative number of distractors.
+        ValueError: the interval is below two, the pause is below one, or the number of distractors
+            is negative.
 
     Source: Rafiee et al., From eye-blinks to state construction, Adaptive Behavior, 2022.
 

@@ -20,15 +20,15 @@ class Transition(NamedTuple):
     Args:
         observation: observation to act on, (I,) or (B, I); after the end of an episode, the first
             observation of the next.
-        reward: reward of the last action, or the cumulant that is predicted. It may be left out
-            only if `first` is True.
+        reward: reward of the last action, or the cumulant (the signal whose sum is predicted). It
+            may be left out only if `first` is True.
         terminated: whether the episode has ended in a state of value zero.
         truncated: whether the episode was cut, as gymnasium defines it: the last state still has a
             value. Default: episodes are never cut.
-        discount: factor beside the agent's own discount, such as the discount of this step of a
-            general value function, where the agent's is 1.
+        discount: factor that multiplies the agent's own discount, such as the discount of this step
+            of a general value function, where the agent's is 1.
         final_observation: last observation of the episode, (I,) or (B, I), whose value stands for
-            the rest of an episode that was cut. Needed with `truncated` alone.
+            the rest of an episode that was cut. Needed only with `truncated`.
         first: whether the observation begins an episode without an outcome before it, as at the
             start of a stream. An action that waits for its outcome is then not learned from.
 
@@ -113,9 +113,9 @@ def check_transition(
     """Return a transition of arrays.
 
     Raises:
-        TypeError: not a transition, or flags that are not boolean.
-        ValueError: another shape, an observation or reward that is NaN or infinite, a discount
-            outside [0, 1], no reward, or a truncated episode without its last observation.
+        TypeError: the value is no transition, or its flags are not boolean.
+        ValueError: a shape is wrong, an observation or reward is NaN or infinite, the discount is
+            outside [0, 1], the reward is missing, or a truncated episode has no last observation.
     """
     if not isinstance(transition, Transition):
         raise TypeError(

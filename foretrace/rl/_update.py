@@ -99,7 +99,7 @@ def as_update(name: str, optimizer: Any) -> Update:
     """Return the update of an agent's optimiser.
 
     Raises:
-        TypeError: neither an update nor an optimiser of Optax.
+        TypeError: the value is neither an update nor an optimiser of Optax.
     """
     if isinstance(optimizer, optax.GradientTransformation | optax.MultiSteps):
         return Descent(optimizer)

@@ -30,7 +30,7 @@ class Sweep:
             error of a prediction, else return; accuracy of a class, mae of a number.
 
     Raises:
-        ValueError: an option or a value that does not exist.
+        ValueError: an option or a value does not exist.
 
     >>> Sweep(grid=("optimizer.learning-rate=1e-3,2e-3", "rule=online,bptt")).planned
     4
@@ -88,7 +88,7 @@ class Sweep:
         """Check that every searched value makes a valid run.
 
         Raises:
-            ValueError: nothing to search, or a value that makes no network.
+            ValueError: there is nothing to search, or a value gives no valid network.
         """
         if not self.dimensions:
             raise ValueError("nothing to search: name options and values by --grid or --search")

@@ -72,9 +72,9 @@ def run(
         attributes of a trial, `run` is its run directory and `reason` why it failed.
 
     Raises:
-        ValueError: nothing to search, a value that makes no network, no Optuna, or no such
-            database.
-        RunError: a folder that cannot be used.
+        ValueError: there is nothing to search, a value gives no valid network, Optuna is not
+            installed, or the database does not exist.
+        RunError: the folder cannot be used.
     """
     if workers < 1:
         raise ValueError(f"workers={workers} must be at least 1")
@@ -109,11 +109,11 @@ def study(folder: str | os.PathLike[str], *, begin: bool = False) -> "optuna.Stu
 
     Args:
         folder: directory of the sweep.
-        begin: whether to begin a study if the folder has none; else nothing is written.
+        begin: whether to begin a study if the folder has none. If False, nothing is written.
 
     Raises:
-        ValueError: no Optuna, a damaged journal, or no such database.
-        RunError: no sweep, or none that has begun.
+        ValueError: Optuna is not installed, the journal is damaged, or there is no such database.
+        RunError: there is no sweep, or it has not begun.
     """
     optuna, address, journal = library(), os.environ.get(STORAGE), Path(folder) / "study.log"
     sweep = directory.read_config_as(folder, Sweep)

@@ -36,7 +36,7 @@ def dimensions(argument: str, texts: Sequence[str], config: Any) -> dict[str, An
     """Return Optuna's distribution for each option in the texts of `--grid` or `--search`.
 
     Raises:
-        ValueError: an option, a value or a range that the configuration does not take.
+        ValueError: the configuration does not take an option, a value or a range.
 
     >>> from foretrace.experiment import Config
     >>> dimensions("--search", ["rule=online,bptt", "depth=1:4"], Config())["depth"]
@@ -72,7 +72,7 @@ def applied(config: Any, values: Mapping[str, Value]) -> Any:
     """Return a configuration with changed options, parsed as on the command line.
 
     Raises:
-        ValueError: an option that is none of this configuration's, or a value that it refuses.
+        ValueError: the configuration has no such option, or refuses a value.
 
     >>> from foretrace.experiment import Config
     >>> applied(Config(), {"network.cell": "min-gru", "optimizer.clip": "None"}).network.cell

@@ -24,7 +24,7 @@ class AbstractDrawnTask(Task, abc.ABC):
 
     @abc.abstractmethod
     def draw(self, key: PRNGKeyArray, size: int) -> Batch:
-        """Return sequences that depend on the key alone."""
+        """Return sequences that depend only on the key."""
 
     @property
     def labels(self) -> Labels:
@@ -49,7 +49,7 @@ class AbstractDrawnTask(Task, abc.ABC):
             size: number of sequences.
 
         Raises:
-            ValueError: size below one or above `samples`.
+            ValueError: the size is below one or above `samples`.
         """
         most = size if self.samples is None else self.samples
         if not 1 <= size <= most:
@@ -75,7 +75,7 @@ class AbstractDrawnTask(Task, abc.ABC):
         """Return batch `index` of sequences that no training batch and no other split draws.
 
         Raises:
-            ValueError: size below one.
+            ValueError: the size is below one.
         """
         if size < 1:
             raise ValueError(f"a batch of {size} sequences: at least 1 is needed")

@@ -20,7 +20,7 @@ def parquet_files(folder: Path, split: str) -> list[Path]:
     """Return the shards `<split>-*.parquet` in order; all of them must be there.
 
     Raises:
-        FileNotFoundError: none, or not all of them, are there.
+        FileNotFoundError: at least one of the files is missing.
     """
     paths = sorted(folder.glob(f"{split}-*.parquet"))
     if not paths:

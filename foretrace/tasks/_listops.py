@@ -34,7 +34,7 @@ class Grammar:
         operator_probability: that a node above `max_depth` is an operator.
 
     Raises:
-        ValueError: settings that leave no tree.
+        ValueError: no tree fits the settings.
     """
 
     min_length: int = 500

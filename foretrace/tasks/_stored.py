@@ -150,7 +150,7 @@ class AbstractStoredTask(Task, abc.ABC):
             size: number of sequences.
 
         Raises:
-            ValueError: size below one or above the number of training sequences.
+            ValueError: the size is below one or above the number of training sequences.
             DataError: the data are missing or wrong.
         """
         return self.expand(self.rows("training", seed, step, size))
@@ -220,7 +220,7 @@ class AbstractPublicTask(AbstractStoredTask):
 
         Raises:
             DataError: its files are missing or wrong, or a label is not one of the classes.
-            ValueError: more samples than there are.
+            ValueError: more samples are asked for than there are.
         """
         part = "test" if name == "test" else "train"
         arrays = self.source.load(part, data_root(self.data_dir), self.verify)
@@ -243,7 +243,7 @@ def hold_out(stored: int, samples: int | None = None) -> dict[SplitName, np.ndar
         samples: how many to train on, from the first; all if None.
 
     Raises:
-        ValueError: more samples than there are.
+        ValueError: more samples are asked for than there are.
     """
     order = shuffled(stored)
     count = stored - stored // 10

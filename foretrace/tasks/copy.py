@@ -13,7 +13,7 @@ from foretrace.tasks._drawn import AbstractDrawnTask
 
 @dataclasses.dataclass(frozen=True)
 class Copy(AbstractDrawnTask):
-    """Copy a random pattern: shown, kept over silent steps, recalled bit by bit on a token.
+    """Copy a random pattern: shown, kept over silent steps, and recalled after a token.
 
         steps                  inputs
         pattern_length         the pattern on the first `bits` inputs, 0 or 1
@@ -32,7 +32,7 @@ class Copy(AbstractDrawnTask):
             Default: fresh sequences at every step.
 
     Raises:
-        ValueError: a length below one, or negative padding.
+        ValueError: a length is below one, or the padding is negative.
 
     Source: Graves et al., Neural Turing machines, 2014; the setting is the paper's (section 4.2).
 

@@ -124,7 +124,7 @@ class SequentialCIFAR10(AbstractImages):
         verify: whether to refuse files that differ from the public files.
 
     Raises:
-        ValueError: a side of blocks that does not divide 32.
+        ValueError: the side of a block does not divide 32.
 
     Source: Krizhevsky, Learning multiple layers of features from tiny images, 2009.
 
@@ -163,7 +163,7 @@ class SequentialMNIST(AbstractImages):
         verify: whether to refuse files that differ from the public files.
 
     Raises:
-        ValueError: a side of blocks that does not divide 28.
+        ValueError: the side of a block does not divide 28.
 
     Source: LeCun et al., Gradient-based learning applied to document recognition, 1998; as a
         sequence, Le et al., A simple way to initialize recurrent networks of rectified linear

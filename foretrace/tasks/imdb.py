@@ -58,7 +58,7 @@ class IMDB(AbstractPublicTask):
         verify: whether to refuse files that differ from the public files.
 
     Raises:
-        ValueError: a length below one.
+        ValueError: a length is below one.
 
     Source: Maas et al., Learning word vectors for sentiment analysis, 2011; as bytes, Tay et al.,
         Long Range Arena, 2021. The paper's section 4.4.

@@ -35,7 +35,7 @@ class ListOps(AbstractStoredTask):
         max_length: number of tokens that no sequence reaches.
 
     Raises:
-        ValueError: no length between the two bounds, or sizes below one.
+        ValueError: no length lies between the two bounds, or a size is below one.
 
     Source: Nangia and Bowman, ListOps, 2018; Tay et al., Long Range Arena, 2021. The paper's
         section 4.4.

@@ -72,7 +72,7 @@ class OwnSequences(AbstractStoredTask):
 
     @property
     def output_size(self) -> int:
-        """Number of classes for each label of a step, or of numbers."""
+        """Number of classes, or of target values at each step."""
         return self._stored.outputs
 
     @property

@@ -13,7 +13,7 @@ from foretrace.tasks._drawn import AbstractDrawnTask
 
 @dataclasses.dataclass(frozen=True)
 class SelectiveCopy(AbstractDrawnTask):
-    """Copy random symbols that stand at random places, in the order in which they came.
+    """Copy random symbols that stand at random places, in the order of their places.
 
         steps   inputs
         span    `count` symbols at random places, one of the first `symbols` inputs is 1;
@@ -33,8 +33,8 @@ class SelectiveCopy(AbstractDrawnTask):
             Default: fresh sequences at every step.
 
     Raises:
-        ValueError: a number below one, fewer than two symbols, or more to remember than the span
-            has places.
+        ValueError: a number is below one, there are fewer than two symbols, or the span has fewer
+            places than symbols to remember.
 
     Source: Gu and Dao, Mamba: linear-time sequence modeling with selective state spaces, 2023
         (section 3.1; their setting: 16 tokens to remember, drawn from 16 symbols, spread over 4,096

@@ -62,11 +62,12 @@ def check_cell(
 ) -> Report:
     """Assert every law that a cell must obey, in float64, for every precision of the session.
 
-    Interface; `own` and `others` used as declared; one module a coefficient; holomorphic; scan =
-    step; values and gradients equal to the definition of each rule; chunks of one step, and
-    of several, give the same gradient and carry; ONLINE = RTRL on independent modules, and on no
-    others; RTRL = BPTT in the layer; HYBRID between ONLINE and BPTT; a reset equals two
-    sequences; sensitivities and gradients equal to finite differences; every parameter learns.
+    The laws are these. The interface is complete, and `own` and `others` are used as declared. Each
+    coefficient belongs to one module, and a complex step is holomorphic. A scan equals single
+    steps. Values and gradients equal the definition of each rule. Chunks of one step and of several
+    give the same gradient and carry. ONLINE equals RTRL on independent modules, and on no others;
+    RTRL equals BPTT in the layer; HYBRID lies between ONLINE and BPTT. A reset equals two
+    sequences. Sensitivities and gradients equal finite differences. Every parameter learns.
 
     Args:
         cell: an instance, small: a few inputs and modules.
@@ -84,9 +85,9 @@ def check_cell(
         The laws with their errors; printed, a table.
 
     Raises:
-        AssertionError: a law is broken; the message names it, the rule, the parameter, the error
-            and what to look at.
-        ValueError: length below 2.
+        AssertionError: a law is broken; the message names the law, the rule, the parameter and the
+            error, and says what to look at.
+        ValueError: the length is below 2.
 
     >>> import foretrace as ft, jax
     >>> report = ft.testing.check_cell(ft.LRU(input_size=2, state_size=3, key=jax.random.key(0)))

@@ -137,13 +137,13 @@ def gradient_by_definition(
 ) -> tuple[Float[Array, ""], Network]:
     """Return a whole sequence's loss and gradient under a rule: sums of error times sensitivity.
 
-        dL/dtheta = sum_t delta_t S_t,  delta_t = dL_t/dh_t through the layers above at step t alone
+        dL/dtheta = sum_t delta_t S_t,  delta_t = dL_t/dh_t through the layers above, only at step t
 
     `BPTT` is plain autodiff of the plain recurrence. `HYBRID` has no definition of its own here:
     with chunks of one step it is `SNAP1`, and over a whole sequence of independent modules `BPTT`.
 
     Raises:
-        ValueError: a rule with credit in depth, which this definition does not cover.
+        ValueError: the rule has a credit depth, which this definition does not cover.
     """
     if rule.credit is not None:
         raise ValueError(

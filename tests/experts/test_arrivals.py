@@ -10,9 +10,9 @@ import pytest
 from test_mixture import assert_same
 from tiers import fast
 
+from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import Shape
 from foretrace.stream.model.arrivals import Arrivals, Outliers
-from foretrace.stream.model.moments import BOUND, SETTLED
 from foretrace.stream.model.score import OF_CLASSES, OF_NUMBERS, score_class, score_numbers
 from foretrace.stream.read.row import RawRow
 
@@ -35,11 +35,11 @@ def program(shape):
     def step(arrived, raw):
         first, then = arrivals.take, arrivals.label
         if shape.horizon:  # the number of a row is known before the steps after it are predicted
-            told, arrived, of_label = then(arrived, raw.y, True)
-        row, arrived, of_columns = first(arrived, raw, jnp.array(True))
+            told, arrived = then(arrived, raw.y, True)
+        row, arrived = first(arrived, raw, jnp.array(True))
         if not shape.horizon:
-            told, arrived, of_label = then(arrived, raw.y, True)
-        return row, told, arrived, Outliers(of_columns, of_label[0])
+            told, arrived = then(arrived, raw.y, True)
+        return row, told, arrived, Outliers(row.outliers, told.is_outlier)
 
     arrived = arrivals.init()
     stream = jax.tree.map(lambda leaf: leaf[0], arrived.streams)
@@ -106,7 +106,7 @@ def test_numbers_and_what_was_known_of_them_are_those_of_the_definition(horizon,
 def settled(**options):
     """Return a stream whose column and labels have mean 0 and deviation 1."""
     followed = Followed(dataclasses.replace(NUMBERS, **options))
-    for i in range(2 * SETTLED):
+    for i in range(2 * TUNED.settled):
         followed.push((-1.0) ** i, (-1.0) ** i)
     return followed
 
@@ -121,7 +121,7 @@ def test_numbers_are_in_units_of_the_column_and_missing_ones_are_flagged():
     constant = Followed(NUMBERS)
     for _ in range(100):
         assert constant.push(5.0, 1.0)[0].x[0] == 0
-    assert constant.push(6.0, 1.0)[0].x[0] == BOUND
+    assert constant.push(6.0, 1.0)[0].x[0] == TUNED.outlier
 
 
 def test_outliers_follow_the_policy():

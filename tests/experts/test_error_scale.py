@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from foretrace.stream.experts.error_scale import NEW_SCALE, learned_error, new_error_scale
+from foretrace.stream.experts.error_scale import learned_error, new_error_scale
+from foretrace.stream.experts.settings import TUNED
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
 NOISE = np.abs(np.random.default_rng(0).normal(size=200))
@@ -24,7 +25,7 @@ def test_a_new_scale_is_found_after_a_few_errors_however_small_the_old_one(old, 
     if new - old < 3:
         return
     scale = follow(
-        new_error_scale(jnp.array([10.0**old])), 10.0**new * (1 + NOISE[: NEW_SCALE + 5])
+        new_error_scale(jnp.array([10.0**old])), 10.0**new * (1 + NOISE[: TUNED.new_errors + 5])
     )
     assert 0.5 < float(scale.size[0]) / 10.0**new < 4
 

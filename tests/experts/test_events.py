@@ -5,10 +5,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
+from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import MAX_EVENTS, Shape
 from foretrace.stream.model.events import (
-    FAR_OUT,
-    RARE,
     event_features,
     has_events,
     is_unusual,
@@ -30,13 +29,15 @@ def followed(rows):
 
 @given(
     st.lists(
-        st.sampled_from([0.0, 1.0, -FAR_OUT, FAR_OUT + 0.5, -FAR_OUT - 1]), min_size=1, max_size=30
+        st.sampled_from([0.0, 1.0, -TUNED.far_out, TUNED.far_out + 0.5, -TUNED.far_out - 1]),
+        min_size=1,
+        max_size=30,
     )
 )
 def test_the_last_unusual_rows_and_their_ages(values):
     events = followed([[0.5, value] for value in values])
     unusual = [
-        (len(values) - 1 - i, value) for i, value in enumerate(values) if abs(value) > FAR_OUT
+        (len(values) - 1 - i, value) for i, value in enumerate(values) if abs(value) > TUNED.far_out
     ][::-1]
     for place in range(MAX_EVENTS):
         if place < len(unusual):
@@ -49,7 +50,7 @@ def test_the_last_unusual_rows_and_their_ages(values):
 
 def test_features_are_zero_before_the_first_unusual_row_and_where_these_are_frequent():
     rare, frequent = [[9.0, 0.0]] + [[0.0, 0.0]] * 20, [[9.0, 0.0]] + [[0.0, 0.0]] * 5
-    assert 1 / len(frequent) > RARE > 1 / len(rare)
+    assert 1 / len(frequent) > TUNED.rare > 1 / len(rare)
     assert has_events(followed(rare)) and np.any(event_features(followed(rare)))
     for rows in (frequent, [[0.0, 0.0]] * 20):
         assert not has_events(followed(rows))

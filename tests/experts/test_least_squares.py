@@ -164,7 +164,8 @@ def test_the_largest_variance_of_a_raw_coefficient_follows_the_mean_square_of_it
     power, first, P, mean = np.zeros(2), np.zeros(2), np.zeros((2, 2)), 100.0
     for i in range(4):
         square, known = np.array([1.0, 100.0 if i == 0 else 4.0]), np.array(True)
-        power, first, largest, P = squares._followed("raw_row", square, known, power, first, P)
+        seen, (largest, P) = squares._followed("raw_row", square, known, power, first, P)
+        power, first = seen
         mean = forget * mean + (1 - forget) * 4.0 if i else mean
         expected = RAW_PRIORS["raw_row"] / np.array([1.0, mean])
         np.testing.assert_allclose(largest, expected, rtol=1e-12)

@@ -8,14 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from foretrace.stream.experts.baselines import NumberBaselines, SeasonState
+from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.model.mix_numbers import (
-    LAST_PRIOR,
-    LAST_RATE,
-    LAST_SHARE,
-    RATES,
-    SHARES,
-    TOP_RATE,
-    TOP_SHARE,
     NumberMixture,
 )
 
@@ -27,12 +21,12 @@ def test_weights_follow_the_definition():
     draw = np.random.default_rng(0)
     mixture = NumberMixture(EXPERTS, 3, STEPS)
     predict, learn = jax.jit(mixture.predict), jax.jit(mixture.learn)
-    state, count = mixture.init(), len(RATES) * len(SHARES)
+    state, count = mixture.init(), len(TUNED.number_rates) * len(TUNED.number_shares)
     prior = np.r_[np.full(3, 1 / 6), np.full(2, 1 / 4)]
     top_prior = np.r_[np.full(3, 1 / 6), np.full(2 * count, 1 / (4 * count))]
     logs = np.tile(np.log(prior)[None, :, None], (2 * count, 1, STEPS))
     top = np.tile(np.log(top_prior)[:, None], (1, STEPS))
-    last_prior = np.r_[LAST_PRIOR, np.full(EXPERTS, (1 - LAST_PRIOR) / EXPERTS)]
+    last_prior = np.r_[TUNED.last_prior, np.full(EXPERTS, (1 - TUNED.last_prior) / EXPERTS)]
     last = np.tile(np.log(last_prior)[:, None], (1, STEPS))
     late, waiting, gap = 1.0 + np.array(DELAYS), deque(), np.array([1.0, 5.0, 20.0])
     overlap, state = np.maximum(DELAYS, 1), state._replace(gap=jnp.asarray(gap))
@@ -60,7 +54,9 @@ def test_weights_follow_the_definition():
         size = np.maximum(_unit(state), 1e-9 * deviation)
         unit = size / deviation
         mean = _mean(np.exp(last), averaged, 8 * unit)
-        rates, shares = (v.ravel()[:, None] for v in np.meshgrid(RATES, SHARES))
+        rates, shares = (
+            v.ravel()[:, None] for v in np.meshgrid(TUNED.number_rates, TUNED.number_shares)
+        )
         for way in range(2):
             at = slice(way * count, (way + 1) * count)
             if way:
@@ -71,18 +67,18 @@ def test_weights_follow_the_definition():
             by = (rates if way else rates / late)[:, None]
             logs[at] = _shared(logs[at] - by * losses, (shares / late)[:, None], prior)
         missed = np.minimum(np.abs(made - label) / unit, 8.0 * overlap)
-        rate = np.minimum(TOP_RATE / late, size / gap)
+        rate = np.minimum(TUNED.top_rate / late, size / gap)
         one, all_as_one = (
             np.log((np.exp(top - k * rate * (missed - missed.min(0)))).sum(0)) / (k * rate)
             for k in (1, overlap)
         )
         gap = gap * (1 - 1 / (200 * late)) + size * (all_as_one - one)
         np.testing.assert_allclose(state.gap, gap, rtol=0, atol=1e-10)
-        missed = missed * np.minimum(TOP_RATE / late, size / gap)
-        top = _shared((top - missed)[None], TOP_SHARE / late, top_prior)[0]
+        missed = missed * np.minimum(TUNED.top_rate / late, size / gap)
+        top = _shared((top - missed)[None], TUNED.top_share / late, top_prior)[0]
         slope = np.clip((mean - label) / unit, -3, 3) * (averaged - mean) / unit
-        slope = LAST_RATE / late * np.clip(slope, -8, 8)
-        last = _shared((last - slope)[None], LAST_SHARE / late, last_prior)[0]
+        slope = TUNED.last_rate / late * np.clip(slope, -8, 8)
+        last = _shared((last - slope)[None], TUNED.last_share / late, last_prior)[0]
     total = mixture.weights(state).sum(axis=0)
     np.testing.assert_allclose(total, np.ones(STEPS), rtol=0, atol=1e-10)
 

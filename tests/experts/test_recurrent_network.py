@@ -13,10 +13,11 @@ from tiers import fast, slow
 
 from foretrace._engine.correction import corrected
 from foretrace.stream.experts.answer import answer_of
-from foretrace.stream.experts.expert import LATE, Lesson
+from foretrace.stream.experts.expert import Lesson
 from foretrace.stream.experts.network import RecurrentNetwork
+from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import Shape
-from foretrace.stream.model.features import expand, maps, new_seen
+from foretrace.stream.model.features import expand, look, maps, new_past
 from foretrace.stream.model.model import build_learner, resolve
 from foretrace.stream.model.model_config import ModelConfig
 
@@ -44,8 +45,12 @@ def expert_of(model):
 @functools.partial(jax.jit, static_argnums=0)
 def features(shape, inputs, last=0.0):
     """Return features of a row with these inputs of the network, and a last number."""
-    seen = new_seen(shape)._replace(inputs=jnp.asarray(inputs, float), moments=jnp.array([4.0, 1]))
-    return expand(shape, maps(shape), seen._replace(labels=seen.labels.at[0].set(last)))
+    none = jnp.zeros(shape.network_inputs), jnp.zeros(shape.num_raw), jnp.ones(2), jnp.ones(2)
+    seen = look(shape, maps(shape), new_past(shape), *none)[0]
+    labels = jnp.zeros_like(seen.labels).at[0].set(last)
+    moments = jnp.array([4.0 if shape.classes else 0.0, 1])
+    given = {"inputs": jnp.asarray(inputs, float), "moments": moments}
+    return expand(shape, maps(shape), seen._replace(labels=labels, **given))
 
 
 def close(a, b, tolerance=1e-9):
@@ -77,7 +82,7 @@ def test_learning_late_is_learning_on_the_carry_of_the_row(delay, options):
             before, network = its[due]
             if delay:  # the state of then, as the parameters of now would have left it
                 since = jax.tree.map(jnp.subtract, own.network, network)
-                before = corrected(own.network, since, before, LATE, batched=False)
+                before = corrected(own.network, since, before, TUNED.late, batched=False)
             ready = own._replace(carry=before)
             own, _ = learner.step(ready, *map(jnp.asarray, (xs[due][None], ys[due][None])))
             its_carry = its_carry if delay else own.carry

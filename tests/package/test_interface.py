@@ -25,7 +25,7 @@ KINDS = {"experiment", "stream", "rl"}
 """Kinds of runs, which do not know each other, nor what is made of them."""
 FLOORS = "read experts model runs python serve".split()
 """Folders of `foretrace.stream`; each imports from those before it alone."""
-WALL = 91
+WALL = 85
 """Number of names of the core that streams use beside reading; the goal is 40."""
 
 
@@ -109,16 +109,19 @@ def test_streams_use_few_names_of_the_core():
     assert len(wall) <= WALL, "\n".join(wall)
 
 
-def test_types_of_streams_are_made_by_keyword_from_four_values_on():
-    files = {path: ast.parse(path.read_text()) for path in (PACKAGE / "stream").rglob("*.py")}
-    nodes = [(path.name, node) for path, tree in files.items() for node in ast.walk(tree)]
-    classes = [node for _, node in nodes if isinstance(node, ast.ClassDef)]
-    marks = {one.name: ast.unparse([*one.bases, *one.decorator_list]) for one in classes}
-    types = {name for name, mark in marks.items() if "NamedTuple" in mark or "dataclass" in mark}
-    assert {"MixtureState", "Waiting", "Plan"} <= types
-    calls = [(name, node) for name, node in nodes if isinstance(node, ast.Call)]
-    made = [(name, node) for name, node in calls if ast.unparse(node.func) in types]
-    assert [f"{name}:{node.lineno}" for name, node in made if len(node.args) > 3] == []
+def test_streams_build_and_take_apart_by_name():
+    trees = {path.name: ast.parse(path.read_text()) for path in (PACKAGE / "stream").rglob("*.py")}
+    nodes = [(name, node) for name, tree in trees.items() for node in ast.walk(tree)]
+    of_parts = [node for _, node in nodes if isinstance(node, ast.ClassDef) and node.bases]
+    kinds = {node.name for node in of_parts if ast.unparse(node.bases[0]) == "NamedTuple"}
+    assert len(kinds) > 20
+    for name, node in nodes:
+        where = f"{name}:{getattr(node, 'lineno', 0)}"
+        if isinstance(node, ast.Call) and ast.unparse(node.func) in kinds:
+            assert len(node.args) <= 3, where
+        taken = node.value if isinstance(node, ast.Return) else node
+        if isinstance(taken, ast.Tuple) and (taken is not node or isinstance(node.ctx, ast.Store)):
+            assert len(taken.elts) <= 3, where
 
 
 def test_every_module_has_a_place_in_the_order():

@@ -38,9 +38,9 @@ class Adding(Program):
     def disturbed(self):
         """Do nothing."""
 
-    def save(self, last=False):
-        self.saves.append((self.step, last))
-        super().save(last)
+    def kept(self):
+        self.saves.append(self.step)
+        return super().kept()
 
     def result(self):
         return {"sum": float(self.state)}
@@ -68,9 +68,9 @@ def failing(program):
 
 
 def test_a_state_is_saved_behind_each_multiple_and_at_the_end(add, tmp_path):
-    assert add().scores == {"sum": 66.0} and add.saves == [(6, False), (10, False), (12, True)]
+    assert add().scores == {"sum": 66.0} and add.saves == [6, 10, 12]
     assert add(resume=True).scores["sum"] == 66.0 and add.saves == []  # its result is recorded
-    assert add(resume=True, steps=14).scores["sum"] == 91.0 and add.saves == [(14, True)]
+    assert add(resume=True, steps=14).scores["sum"] == 91.0 and add.saves == [14]
     steps = [(line["kind"], line["step"]) for line in read_metrics(tmp_path / "metrics.jsonl")]
     assert steps == [("sum", s) for s in range(2, 14, 2)] + [
         ("result", 12),
@@ -82,7 +82,7 @@ def test_a_state_is_saved_behind_each_multiple_and_at_the_end(add, tmp_path):
 def test_a_state_is_saved_when_its_seconds_have_passed(add, monkeypatch):
     monkeypatch.setattr(Adding, "save_seconds", 0.05)
     add(lambda self: time.sleep(0.1), steps=4, checkpoint_every=None)
-    assert add.saves == [(2, False), (4, False), (4, True)]
+    assert add.saves == [2, 4, 4]
 
 
 @pytest.mark.parametrize("is_whole", [True, False])

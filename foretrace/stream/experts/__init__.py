@@ -1,1 +1,1 @@
-"""Experts that each predict every row; they know no mixture."""
+"""Experts that each predict every row, without knowledge of the mixture."""

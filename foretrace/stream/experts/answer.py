@@ -10,20 +10,8 @@ import jax.numpy as jnp
 
 from foretrace._types import Array, Float, Int
 from foretrace.stream.experts.expert import Features
+from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import Shape
-
-FAR = 300.0
-"""Greatest distance from the mean, in standard deviations, from which a change is predicted."""
-
-RANGE = 20.0
-"""Greatest distance from the mean or from the last number, in standard deviations."""
-
-_SHARPNESS = 6.0
-"""Factor of the scores of classes in their logits.
-
-The mixture can sharpen or soften logits; probabilities cut off at zero would not rank two unlikely
-classes. Factors of 3, 10 and 20 were about equally good.
-"""
 
 
 class Numbers(eqx.Module):
@@ -45,14 +33,14 @@ class Numbers(eqx.Module):
         return f"{name} from mean", f"{name} from last"
 
     def targets(self, label: Float[Array, "O"], features: Features) -> Float[Array, "W"]:
-        """Return the two targets of each number, clipped at `RANGE`."""
+        """Return the two targets of each number, clipped at `reach`."""
         change = label - last_number(features)
-        return jnp.clip(jnp.concatenate([label, change]), -RANGE, RANGE)
+        return jnp.clip(jnp.concatenate([label, change]), -TUNED.reach, TUNED.reach)
 
     def read(self, scores: Float[Array, "*S W"], features: Features) -> Float[Array, "E O"]:
         """Return the predicted numbers that the scores of each feature set encode."""
         base = jnp.stack([jnp.zeros(()), last_number(features)])[None, :, None]
-        scores = jnp.clip(scores, -RANGE, RANGE).reshape(-1, 2, self.outputs)
+        scores = jnp.clip(scores, -TUNED.reach, TUNED.reach).reshape(-1, 2, self.outputs)
         return (scores + base).reshape(-1, self.outputs)
 
 
@@ -80,7 +68,7 @@ class Classes(eqx.Module):
 
     def read(self, scores: Float[Array, "*S W"], features: Features) -> Float[Array, "E O"]:
         """Return the class probabilities that the scores of each feature set encode."""
-        logits = _SHARPNESS * jnp.clip(scores, -1.0, 2.0)
+        logits = TUNED.sharpness * jnp.clip(scores, -1.0, 2.0)
         return probabilities_of_seen(logits.reshape(-1, self.outputs), features.num_classes)
 
 
@@ -93,8 +81,8 @@ def answer_of(shape: Shape) -> Answer:
 
 
 def last_number(features: Features) -> Float[Array, ""]:
-    """Return the last known number in standard deviations, clipped at `FAR`, or the mean."""
-    return jnp.clip(jnp.nan_to_num(features.labels[0]), -FAR, FAR)
+    """Return the last known number in standard deviations, clipped at `far_change`, or the mean."""
+    return jnp.clip(jnp.nan_to_num(features.labels[0]), -TUNED.far_change, TUNED.far_change)
 
 
 def probabilities_of_seen(

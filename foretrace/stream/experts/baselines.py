@@ -14,9 +14,7 @@ import jax.numpy as jnp
 
 from foretrace._types import Array, Float
 from foretrace.stream.experts.expert import AbstractExpert, Features, Lesson, counted
-
-_MEMORY = 1000.0
-"""Number of labels over which the error of a lag is averaged."""
+from foretrace.stream.experts.settings import TUNED
 
 _MAX_ERROR, _ROUNDING = 1e6, 1e-12
 
@@ -77,7 +75,7 @@ class NumberBaselines(AbstractExpert):
         counts = state.counts + there
         errors = jnp.abs(lesson.label[None] - jnp.nan_to_num(labels)[:, None])
         errors = jnp.minimum(errors, _MAX_ERROR)
-        rate = there / jnp.clip(counts, 1.0, _MEMORY)
+        rate = there / jnp.clip(counts, 1.0, TUNED.season_memory)
         return SeasonState(state.errors + rate[:, None] * (errors - state.errors), counts)
 
 
@@ -100,7 +98,7 @@ class ClassBaselines(AbstractExpert):
         return jnp.zeros(self.classes), jnp.ones(2)
 
     def predict(self, state: tuple[Array, Array], features: Features) -> Float[Array, "E O"]:
-        """Return the frequencies of the classes, and the last class with its share."""
+        """Return the class frequencies, and the last class with its probability of being right."""
         counts, right = state
         seen = (jnp.arange(self.classes, dtype=jnp.int32) < features.num_classes).astype(
             counts.dtype

@@ -14,13 +14,14 @@ from foretrace.stream.experts.memory import Memory
 from foretrace.stream.experts.neighbours import Neighbours
 from foretrace.stream.experts.network import RecurrentNetwork
 from foretrace.stream.experts.raw_squares import RAW_PRIORS, RawSquares
+from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import LABELS, WIDE, Shape
 
 SETS = ("row", "lags", "wide", "waves", "steps")
 """Sets of features on which least squares are learned."""
 
 REMEMBERING: dict[str, type[AbstractExpert]] = {"memory": Memory, "distant": Distant}
-"""Experts that stand alone; each makes itself of a shape, by `of`."""
+"""Experts outside of groups; each makes itself of a shape, by `of`."""
 
 Own = tuple[tuple[str, type[AbstractExpert]], ...]
 """Experts of a user's own by their names."""
@@ -40,7 +41,7 @@ EXPERTS = (
 """Names of the groups of experts."""
 
 OF_CLASSES = ("contexts", "gradient")
-"""Groups that predict classes alone."""
+"""Groups that predict only classes."""
 
 
 def experts_of(
@@ -48,8 +49,8 @@ def experts_of(
 ) -> tuple[tuple[AbstractExpert, ...], tuple[str, ...]]:
     """Return the experts of a shape, and the names of left out groups.
 
-    The baselines come first. A group is left out if it would be too large. Where that is so of all
-    wanted sets of least squares, `row` stands in for them.
+    The baselines come first. A group is left out if it would be too large. If all wanted sets of
+    least squares would be too large, `row` replaces them.
 
     Args:
         shape: sizes of the stream.
@@ -84,12 +85,12 @@ def experts_of(
         groups["contexts"] = (
             Contexts(outputs, ORDERS if shape.previous else 0, 18 if first > 32 else 16),
         )
-        groups["gradient"] = (Gradient("softmax", sizes["lags"], answer, (0.3, 2.0)),)
+        groups["gradient"] = (Gradient("softmax", sizes["lags"], answer, TUNED.softmax_rates),)
         found: list[AbstractExpert] = [ClassBaselines(outputs)]
     else:
         found = [NumberBaselines(outputs, LABELS)]
     if shape.words:
-        size, rates = 1 + shape.network_inputs, (0.2, 0.6)
+        size, rates = 1 + shape.network_inputs, TUNED.word_rates
         groups["words"] = (Gradient("words", size, answer, rates, of_words=True),)
     large = {name for name in groups if sizes.get(name, WIDE) > shape.most_features}
     squares = {name for name in SETS if name in groups and name in wanted}
@@ -113,8 +114,8 @@ def own_experts(experts: Mapping[str, type[AbstractExpert]] | None) -> Own:
     """Return experts of a user's own, which are checked.
 
     Raises:
-        ValueError: a name is that of another expert.
-        TypeError: something is no class of experts.
+        ValueError: a name belongs to another expert.
+        TypeError: an entry is no class of experts.
     """
     if experts is None:
         return ()

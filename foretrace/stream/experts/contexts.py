@@ -5,8 +5,9 @@
     u_k: number of classes that have followed them
 
 Counts lie in a table of fixed size. An entry holds 16 bits of the hash of its context and class,
-and the count. A count of another hash is none; it is lowered until the entry is free. Source of the
-back-off: Witten and Bell, IEEE Transactions on Information Theory 37(4), 1991 (method C).
+and the count. A count under another hash is read as zero, and is lowered until the entry is free.
+Source of the back-off: Witten and Bell, IEEE Transactions on Information Theory 37(4), 1991 (method
+C).
 """
 
 import equinox as eqx

@@ -1,11 +1,11 @@
 """Single values from many rows ago, found by their correlation with the errors.
 
     C_jil <- C_jil + (e_j x_{t-l,i} - C_jil) / n         cross-covariance of errors and inputs
-    |C_jil| > Z root mean square of e_j x_i / sqrt(n)    value i of l rows ago becomes a feature
+    |C_jil| > z root mean square of e_j x_i / sqrt(n)    value i of l rows ago becomes a feature
 
-n counts the labels since the last choice, at most `MEMORY`. The errors come from least squares on
-the row and the chosen values, so that each choice explains a part that the others leave. A chosen
-value v is given as steps tanh(3 (v - c)), because a class is no linear function of a number.
+n counts the labels since the last choice, at most `search_memory`. The errors come from least
+squares on the row and the chosen values, so that each choice explains a part that the others leave.
+A chosen value v is given as steps tanh(3 (v - c)), because a class is no linear function of it.
 
 A late label finds the values before its row among those before the next row, unless they have been
 written over since.
@@ -19,11 +19,13 @@ import numpy as np
 import optax
 from jax import lax
 
+from foretrace._learner.error_moments import Errors
 from foretrace._types import Array, Bool, Float, Int
 from foretrace.heads import HeadState
 from foretrace.stream.experts.answer import answer_of
 from foretrace.stream.experts.expert import AbstractExpert, Features, Lesson
-from foretrace.stream.experts.readout import Readout, ReadoutState, fits
+from foretrace.stream.experts.readout import Readout, fits
+from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import Shape
 
 REACH = 1000
@@ -32,19 +34,8 @@ REACH = 1000
 MAX_VALUES = 2**22
 """Largest number of earlier inputs of all streams."""
 
-PAIRS = 8
-"""Number of chosen values."""
-
 STEPS = (-1.5, -0.9, -0.3, 0.3, 0.9, 1.5)
 """Thresholds of the features of a value, in standard deviations."""
-
-EVERY, FEWEST, AT_ONCE = 50, 200, 4
-"""Labels between searches, labels before the first one, and values chosen at once."""
-
-Z = 6.0
-"""Correlation of a chosen value, in standard errors, since thousands are compared."""
-
-MEMORY = 5000.0
 
 
 class Found(NamedTuple):
@@ -55,9 +46,10 @@ class Found(NamedTuple):
         squares: mean square of errors times mean square of inputs.
         num_labels: number of labels in these means.
         inputs: input of each chosen value.
-        lags: its number of rows back; 0 if none is chosen.
-        readout: least squares on the row and the chosen values.
-        since: labels since the last look.
+        lags: number of rows back of each chosen value; 0 if none is chosen.
+        since: number of labels since the last choice.
+        head: least squares on the row and the chosen values.
+        errors: moments of its errors.
     """
 
     cross: Float[Array, "J I L"]
@@ -65,12 +57,13 @@ class Found(NamedTuple):
     num_labels: Float[Array, ""]
     inputs: Int[Array, "P"]
     lags: Int[Array, "P"]
-    readout: ReadoutState
     since: Int[Array, ""]
+    head: HeadState
+    errors: Errors
 
 
 class Memo(NamedTuple):
-    """What the label of a row needs later.
+    """Values of a row that its label needs later.
 
     Args:
         inputs: input of each chosen value.
@@ -88,7 +81,7 @@ class Memo(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Earlier inputs of a stream, twice behind each other: any `kept` in a row lie side by side.
+    """Earlier inputs of a stream, stored twice in a row: any `kept` successive ones are adjacent.
 
     The inputs of the last row are written when the next one reads: nothing reads the array before
     they are written, so that it is written in place.
@@ -144,22 +137,23 @@ class Distant(AbstractExpert):
     def init(self) -> Found:
         """Return the state before the first row."""
         count, size = len(self.directions), self.size
+        head, errors = self.readout.init(size + TUNED.chosen * len(STEPS))
         return Found(
             cross=jnp.zeros((count, size, REACH), jnp.float32),
             squares=jnp.zeros((count, size), jnp.float32),
             num_labels=jnp.zeros((), jnp.float32),
-            inputs=jnp.zeros(PAIRS, jnp.int32),
-            lags=jnp.zeros(PAIRS, jnp.int32),
-            readout=self.readout.init(size + PAIRS * len(STEPS)),
+            inputs=jnp.zeros(TUNED.chosen, jnp.int32),
+            lags=jnp.zeros(TUNED.chosen, jnp.int32),
             since=jnp.zeros((), jnp.int32),
+            head=head,
+            errors=errors,
         )
 
     def new_carry(self, learned: Found) -> Rows:
         """Return the inputs before the first row, zeros."""
         values = jnp.zeros((self.size, 2 * self.kept), jnp.float32)
-        return Rows(
-            values=values, newest=values[:, 0], place=jnp.zeros((), jnp.int32), squares=values[:, 0]
-        )
+        place = jnp.zeros((), jnp.int32)
+        return Rows(values, newest=values[:, 0], place=place, squares=values[:, 0])
 
     def take(
         self,
@@ -170,56 +164,52 @@ class Distant(AbstractExpert):
         *,
         waits: bool,
     ) -> tuple[Float[Array, "E O"], Rows, Memo]:
-        """Return the prediction of a row, the inputs after it, and the values it was made from."""
+        """Return the prediction of a row, the carry after it, and the values that it used."""
         x, written = self._inputs(features), self._values(carry)
         found = written[learned.inputs, carry.place + 1 + self.kept - learned.lags]
         f = self._features(learned, found, features)
         place = jnp.where(carry.place + 1 == self.kept, 0, carry.place + 1).astype(jnp.int32)
-        memo = Memo(
-            inputs=learned.inputs,
-            lags=learned.lags,
-            values=found,
-            place=place,
-            squares=carry.squares,
-        )
+        memo = Memo(learned.inputs, learned.lags, found, place=place, squares=carry.squares)
         squares = carry.squares + (x * x - carry.squares) * (2 / REACH)
         after = Rows(values=written, newest=x, place=place, squares=squares)
         # Of the inputs of all rows, no copy is made: those that are written were the newest.
         after = optax.tree.where(has_row, after, carry._replace(values=written))
-        return self.readout.predict(learned.readout, f, features), after, memo
+        scores = self.readout.head.scores(learned.head, f)
+        return self.readout.predict(scores, features), after, memo
 
     def label(self, learned: Found, carry: Rows, memo: Memo, lesson: Lesson) -> tuple[Found, Rows]:
-        """Return what is learned after a label, and the carry."""
+        """Return the learned state after a label, and the carry."""
         now, known = learned, lesson.known
         past, chosen = self._before(now, carry, memo, lesson)
         f = self._features(now, chosen, lesson.features)
-        scores = self.readout.head.scores(now.readout.head, f)
-        error = self.readout.error(now.readout, scores, lesson)
+        scores = self.readout.head.scores(now.head, f)
+        error = self.readout.error(now.errors, scores, lesson)
         steered = (self.directions @ error[0])[:, None]
-        count = jnp.minimum(now.num_labels + 1, MEMORY)
+        count = jnp.minimum(now.num_labels + 1, TUNED.search_memory)
         rate = known.astype(count.dtype) / count
         cross = now.cross + rate * (steered[:, :, None] * past[None] - now.cross)
         squares = now.squares + rate * (steered**2 * memo.squares[None] - now.squares)
-        errors = self.readout.noted(now.readout, error, lesson)
-        readout = self.readout.learn(now.readout, f, error, errors, known)
+        errors = self.readout.noted(now.errors, error, lesson)
+        head = self.readout.learned(now.head, f, error, known)
         new = now._replace(
             cross=cross,
             squares=squares,
             num_labels=jnp.where(known, count, now.num_labels),
             since=now.since + known.astype(jnp.int32),
         )
-        due = (new.since >= EVERY) & (new.num_labels >= FEWEST)
-        none = jnp.zeros(PAIRS, bool)
+        due = (new.since >= TUNED.search_every) & (new.num_labels >= TUNED.search_first)
+        none = jnp.zeros(TUNED.chosen, bool)
         inputs, lags, changed = lax.cond(
             due, self._chosen, lambda new: (new.inputs, new.lags, none), new
         )
-        head = self._forgotten(readout.head, changed)
+        head = self._forgotten(head, changed)
         new = new._replace(
             num_labels=jnp.where(changed.any(), 0.0, new.num_labels).astype(count.dtype),
             since=jnp.where(due, 0, new.since).astype(jnp.int32),
             inputs=inputs,
             lags=lags,
-            readout=readout._replace(head=head),
+            head=head,
+            errors=errors,
         )
         return new, carry
 
@@ -230,14 +220,16 @@ class Distant(AbstractExpert):
         # A value that is a feature already is not chosen again.
         at = jnp.where(state.lags > 0, REACH - state.lags, REACH)
         found = found.at[state.inputs, at].set(0.0, mode="drop")
-        best, where = lax.top_k(found.ravel(), AT_ONCE)
-        weights = state.readout.head.weights[1 + self.size :]
-        size = jnp.where(state.lags > 0, jnp.abs(weights).reshape(PAIRS, -1).sum(axis=1), -1.0)
-        inputs, lags, changed = state.inputs, state.lags, jnp.zeros(PAIRS, bool)
-        for rank in range(AT_ONCE):
-            mine = (jnp.arange(PAIRS, dtype=jnp.int32) == jnp.argmin(size).astype(jnp.int32)) & (
-                best[rank] > Z
-            )
+        best, where = lax.top_k(found.ravel(), TUNED.at_once)
+        weights = state.head.weights[1 + self.size :]
+        size = jnp.where(
+            state.lags > 0, jnp.abs(weights).reshape(TUNED.chosen, -1).sum(axis=1), -1.0
+        )
+        inputs, lags, changed = state.inputs, state.lags, jnp.zeros(TUNED.chosen, bool)
+        for rank in range(TUNED.at_once):
+            mine = (
+                jnp.arange(TUNED.chosen, dtype=jnp.int32) == jnp.argmin(size).astype(jnp.int32)
+            ) & (best[rank] > TUNED.z)
             inputs = jnp.where(mine, where[rank] // REACH, inputs).astype(jnp.int32)
             lags = jnp.where(mine, REACH - where[rank] % REACH, lags).astype(jnp.int32)
             size, changed = jnp.where(mine, jnp.inf, size), changed | mine
@@ -255,7 +247,7 @@ class Distant(AbstractExpert):
         return features.now.astype(jnp.float32)
 
     def _values(self, carry: Rows) -> Float[Array, "I 2*L"]:
-        """Return the earlier inputs, with the last row's."""
+        """Return the earlier inputs, including the inputs of the last row."""
         values = carry.values
         for at in (carry.place, carry.place + self.kept):
             start = jnp.zeros((), jnp.int32), at

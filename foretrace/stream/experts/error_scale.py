@@ -1,10 +1,10 @@
 """Running scale of an error, robust to outliers, which restarts when the scale changes.
 
     s <- s + rate (min(|e|, bound s) - s)
-    s <- mean |e| of the last clipped errors, once `NEW_SCALE` errors in a row were clipped
+    s <- mean |e| of the last clipped errors, once `new_errors` errors in a row were clipped
 
-Without the second line, a scale that has fallen to zero in an exact stretch would grow by a small
-factor with each error, and take the longer the smaller it was.
+Without the second line, a scale that has fallen to zero on exactly predicted rows would grow by
+only a small factor with each error; the smaller the scale, the longer this would take.
 """
 
 from typing import NamedTuple
@@ -13,9 +13,7 @@ import jax.numpy as jnp
 import optax
 
 from foretrace._types import Array, Bool, Float
-
-NEW_SCALE = 30
-"""Number of clipped errors in a row that are a new scale."""
+from foretrace.stream.experts.settings import TUNED
 
 _LEAST = 1e-12
 
@@ -25,8 +23,8 @@ class ErrorScale(NamedTuple):
 
     Args:
         size: mean absolute error.
-        run: number of the last errors that were clipped, all in a row.
-        run_size: their mean size.
+        run: number of successive last errors that were clipped.
+        run_size: mean size of these errors.
     """
 
     size: Float[Array, "*S O"]
@@ -63,7 +61,7 @@ def learned_error(
     run_size = jnp.where(
         is_outlier, scale.run_size + (error - scale.run_size) / jnp.maximum(run, 1.0), 0.0
     )
-    is_new = run >= NEW_SCALE
+    is_new = run >= TUNED.new_errors
     size = jnp.where(is_new, run_size, scale.size + rate * (jnp.minimum(error, limit) - scale.size))
     after = ErrorScale(size, jnp.where(is_new, 0.0, run), jnp.where(is_new, 0.0, run_size))
     return optax.tree.where(known, after, scale)

@@ -1,12 +1,12 @@
 """Interface of experts: a row and its label are two events.
 
-    take     predict a row, move on behind it, and return what its label needs later: the memo
-    label    learn a label, whenever it comes, from the memo of its row
+    take predict a row, advance past it, and return the values that its label needs: the memo label
+    learn a label, whenever it arrives, from the memo of its row
 
-Numbers are predicted in standard deviations from the running mean, as they were when the row was
-predicted; classes by their probabilities. The state of an expert is a tree of arrays of fixed size.
-Nothing is learned from a label that is not known: the state is then returned as it was, bit for
-bit.
+Numbers are predicted in standard deviations from the running mean, as both were when the row was
+predicted; for classes, their probabilities are predicted. The state of an expert is a tree of
+arrays of fixed size. Nothing is learned from a label that is not known: the state is then returned
+as it was, bit for bit.
 """
 
 import abc
@@ -16,6 +16,7 @@ import equinox as eqx
 import jax.numpy as jnp
 
 from foretrace._types import Array, Bool, Float, Int
+from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import Shape
 
 
@@ -69,11 +70,13 @@ class Lesson(NamedTuple):
 
     Args:
         features: features of the row when it was predicted.
-        predicted: the expert's predictions then.
-        label: the numbers in standard deviations of then, or the class as a one-hot vector.
-        known: whether there is a label; if not, all that was learned stays as it was.
-        has_row: whether there is a row of the stream as it is; if not, the carry stays as it was.
-        members: number of members with a label, which share the experts; None for a single stream.
+        predicted: the expert's predictions of the row.
+        label: the numbers, in standard deviations when the row was predicted, or the class as a
+            one-hot vector.
+        known: whether there is a label; if not, the learned state does not change.
+        has_row: whether the row belongs to the present stream; if not, the carry does not change.
+        members: number of members that have had a label; all members share the experts. None for a
+            single stream.
         late: number of rows of the stream by which the label is late; None if it is learned in the
             program that took the row.
     """
@@ -87,26 +90,18 @@ class Lesson(NamedTuple):
     late: Int[Array, ""] | int | None = None
 
 
-LATE = 5.0
-"""Largest change of a state by parameters that have changed since the row of a late label."""
-
-MEMORY = 10_000.0
-"""Number of labels that counts of classes remember; older ones lose weight exponentially."""
-
-
 def counted(counts: Float[Array, "K"], more: Float[Array, "K"]) -> Float[Array, "K"]:
-    """Return counts with one more label, scaled down so that their sum is at most `MEMORY`."""
+    """Return counts with one more label, with a sum of at most `count_memory`."""
     total = counts + more
-    scaled = total * jnp.minimum(1.0, MEMORY / jnp.maximum(total.sum(), 1.0))
+    scaled = total * jnp.minimum(1.0, TUNED.count_memory / jnp.maximum(total.sum(), 1.0))
     return jnp.where((more != 0).any(), scaled, counts)
 
 
 class AbstractExpert(eqx.Module):
     """A group of experts of one kind; each predicts every output.
 
-    What is learned of all streams stands beside the carry of each stream, which only experts with
-    a memory of their own have. Those define `new_carry`, `take` and `label`, all others `predict`
-    and `learn`.
+    The learned state is shared by all streams. Experts with a memory of their own also have a carry
+    for each stream. Those define `new_carry`, `take` and `label`, all others `predict` and `learn`.
     """
 
     @property
@@ -127,7 +122,7 @@ class AbstractExpert(eqx.Module):
         """Return the initial carry of a stream; None for experts without memory.
 
         Args:
-            learned: what is learned of all streams.
+            learned: learned state, which all streams share.
         """
         return None
 
@@ -143,19 +138,19 @@ class AbstractExpert(eqx.Module):
         """Return the predictions of a row, the carry after it, and the memo for its label.
 
         Args:
-            learned: what is learned of all streams.
+            learned: learned state, which all streams share.
             carry: carry of the stream before the row.
             features: features of the row.
-            has_row: whether there is a row; if not, the carry stays as it was.
+            has_row: whether there is a row; if not, the carry does not change.
             waits: whether the label is learned in a later program, or in this one.
         """
         return self.predict(learned, features), carry, ()
 
     def label(self, learned: Any, carry: Any, memo: Any, lesson: Lesson) -> tuple[Any, Any]:
-        """Return what is learned after a label, and the carry.
+        """Return the learned state after a label, and the carry.
 
         Args:
-            learned: what is learned of all streams.
+            learned: learned state, which all streams share.
             carry: carry of the stream after its last row.
             memo: what `take` returned with the row of the label.
             lesson: the row and its label.
@@ -167,5 +162,5 @@ class AbstractExpert(eqx.Module):
         raise NotImplementedError
 
     def learn(self, state: Any, lesson: Lesson) -> Any:
-        """Return what is learned after a label."""
+        """Return the learned state after a label."""
         raise NotImplementedError

@@ -15,10 +15,8 @@ import jax.numpy as jnp
 
 from foretrace._types import Array, Float
 from foretrace.stream.experts.answer import Answer, Classes, probabilities_of_seen
-from foretrace.stream.experts.expert import MEMORY, AbstractExpert, Features, Lesson
-
-_CLIP = 3.0
-"""Greatest error of a number that is learned, in standard deviations."""
+from foretrace.stream.experts.expert import AbstractExpert, Features, Lesson
+from foretrace.stream.experts.settings import TUNED
 
 
 class Gradient(AbstractExpert):
@@ -59,10 +57,10 @@ class Gradient(AbstractExpert):
         (weights, squares), features = state, lesson.features
         f = self._features(features)
         error = self.answer.targets(lesson.label, features)[None] - self._scores(state, features)
-        error = jnp.clip(error, -_CLIP, _CLIP)[:, None]
+        error = jnp.clip(error, -TUNED.gradient_clip, TUNED.gradient_clip)[:, None]
         slope, size = jnp.where(lesson.known, f[None, :, None] * error, 0.0), f @ f
         if self.of_words:
-            kept = jnp.where(lesson.known, 1 - 1 / MEMORY, 1.0)
+            kept = jnp.where(lesson.known, 1 - 1 / TUNED.count_memory, 1.0)
             squares = kept * squares + slope**2
             size = jnp.sqrt(jnp.maximum(squares, 1e-12))
         return weights + jnp.asarray(self.rates)[:, None, None] * slope / size, squares

@@ -26,13 +26,7 @@ from foretrace._types import Array, Bool, Float
 from foretrace.stream.experts.answer import Answer, Numbers
 from foretrace.stream.experts.error_scale import ErrorScale, learned_error, new_error_scale
 from foretrace.stream.experts.expert import AbstractExpert, Features, Lesson
-
-_HUBER = 1.5
-SPAN = 300.0
-"""Number of labels over which the scale of the errors is averaged."""
-
-_LARGEST = 5.0
-"""Multiple of the scale at which an error is clipped in it."""
+from foretrace.stream.experts.settings import TUNED
 
 
 class SquaresState(NamedTuple):
@@ -54,7 +48,7 @@ class SquaresState(NamedTuple):
 class Recursion(eqx.Module):
     """The recursion of this module's docstring, on each feature set separately.
 
-    Numbers that every set has for each output lie beside each other: a program of few large steps
+    Numbers that every set has for each output are adjacent in memory: a program of few large steps
     is faster, and compiles faster, than one of many small ones.
 
     Args:
@@ -67,8 +61,8 @@ class Recursion(eqx.Module):
 
     sizes: tuple[int, ...] = eqx.field(static=True)
     outputs: int = eqx.field(static=True)
-    forget: float = eqx.field(static=True, default=0.9995)
-    prior: float = eqx.field(static=True, default=1.0)
+    forget: float = eqx.field(static=True, default=TUNED.forget)
+    prior: float = eqx.field(static=True, default=TUNED.prior)
     robust: bool = eqx.field(static=True, default=True)
 
     def init(self) -> SquaresState:
@@ -143,15 +137,15 @@ class Recursion(eqx.Module):
             state: state before the row.
             errors: absolute errors of each set.
             powers: variance of each prediction, in variances of the noise: f P f.
-            priors: the variance of each prediction under the prior alone.
+            priors: the variance of each prediction under only the prior.
             taken: 1 if the label is known, else 0.
         """
         count, is_settled = state.num_labels + taken, state.num_labels >= 10
-        rate = taken / jnp.clip(count, 1.0, SPAN)
-        scale = learned_error(state.scale, errors, _LARGEST, rate, is_settled)
+        rate = taken / jnp.clip(count, 1.0, TUNED.error_span)
+        scale = learned_error(state.scale, errors, TUNED.error_clip, rate, is_settled)
         if not self.robust:
             return jnp.ones_like(errors), scale
-        limit = jnp.where(is_settled, _HUBER * state.scale.size, jnp.inf)
+        limit = jnp.where(is_settled, TUNED.huber * state.scale.size, jnp.inf)
         return jnp.maximum(errors / jnp.maximum(limit, 1e-12), 1.0), scale
 
 
@@ -203,7 +197,7 @@ class Squares(AbstractExpert):
     def recursion(self) -> Recursion:
         """The recursion of the experts of each set."""
         if isinstance(self.answer, Numbers):
-            return Recursion(self.sizes, self.answer.width, prior=0.1)
+            return Recursion(self.sizes, self.answer.width, prior=TUNED.number_prior)
         return Recursion(self.sizes, self.answer.width, robust=False)
 
     def init(self) -> SquaresState:

@@ -35,8 +35,8 @@ class Neighbours(AbstractExpert):
 
     Args:
         name: name of the expert.
-        size: number of features: the first ones of `short`, which belong to the row alone, or all
-            of them.
+        size: number of features: the first ones of `short`, which belong only to the row, or all of
+            them.
         answer: what is predicted.
         rows: number of rows that are kept.
         nearest: number of neighbours.

@@ -1,7 +1,7 @@
 """A recurrent network as an expert: predict now, learn when the label arrives.
 
     outputs, carry' = network(carry, x)            x: the row and the last known label
-    learner         = learn(carry, x, y)           when the label has come: the carry of its row
+    learner         = learn(carry, x, y)           when the label arrives: the carry of its row
 
 Of numbers it learns the residual from a base between the mean and the last number, in the running
 size of this residual. All are in standard deviations from the mean.
@@ -15,31 +15,24 @@ JAX was set to when the expert was made, also inside of a program in float64.
 
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import optax
 
-from foretrace._engine.correction import corrected
 from foretrace._learner.learner import Learner
 from foretrace._learner.state import LearnerState
 from foretrace._recurrence.chunk import Carry
 from foretrace._types import Array, Bool, Float
 from foretrace.stream.experts.answer import (
-    RANGE,
     Answer,
     Classes,
     last_number,
     probabilities_of_seen,
 )
 from foretrace.stream.experts.error_scale import ErrorScale, learned_error, new_error_scale
-from foretrace.stream.experts.expert import LATE, AbstractExpert, Features, Lesson
-
-_BOUND = 10.0
-"""Multiple of its size at which a residual is clipped."""
-
-_MEMORY = 3000.0
-"""Number of labels over which slope and size are averaged."""
+from foretrace.stream.experts.expert import Features, Lesson
+from foretrace.stream.experts.modules import Modules
+from foretrace.stream.experts.settings import TUNED
 
 _SETTLED = 10
 
@@ -91,17 +84,8 @@ class NetworkState(NamedTuple):
     refusals: Refusals | None
 
 
-class RecurrentNetwork(AbstractExpert):
-    """One expert: a network that is trained row by row while the stream runs.
-
-    Args:
-        learner: learner of one unbatched stream, which learns at each step that has a label.
-        answer: what is predicted.
-    """
-
-    learner: Learner = eqx.field(static=True)
-    answer: Answer
-    x64: bool = eqx.field(static=True)
+class RecurrentNetwork(Modules):
+    """One expert: a network that is trained row by row while the stream runs."""
 
     def __init__(self, learner: Learner, answer: Answer):
         self.learner, self.answer = learner, answer
@@ -125,12 +109,7 @@ class RecurrentNetwork(AbstractExpert):
 
     def new_carry(self, learned: NetworkState) -> Carry:
         """Return states and sensitivities before the first row."""
-        with jax.enable_x64(self.x64):
-            # A rule that samples needs another key for each start; the learner's key moves on with
-            # every step.
-            samples, key = self.learner.rule.samples, learned.learner.key
-            first = jax.random.fold_in(key, 2) if samples else None
-            return self.learner.init_carry(learned.learner.network, None, first)
+        return self.fresh_carry(learned.learner.network, learned.learner.key)
 
     def take(
         self,
@@ -143,8 +122,8 @@ class RecurrentNetwork(AbstractExpert):
     ) -> tuple[Float[Array, "E O"], Carry, Any]:
         """Return the prediction of a row, the carry after it, and the one before it.
 
-        Where the label waits, the sensitivities move on, and the parameters stand beside the carry
-        before the row; else learning moves the sensitivities on.
+        Where the label is late, the sensitivities move on, and the parameters are kept with the
+        carry before the row; else learning moves the sensitivities on.
         """
         with jax.enable_x64(self.x64):
             ready = learned.learner._replace(carry=carry)
@@ -159,15 +138,12 @@ class RecurrentNetwork(AbstractExpert):
         self, learned: NetworkState, carry: Carry, memo: Any, lesson: Lesson
     ) -> tuple[NetworkState, Carry]:
         """Return what is learned after a label, and the carry."""
-        now, features, (before, network) = learned, lesson.features, memo
+        now, features = learned, lesson.features
         target = self.target(now.residuals, lesson.label, features)
         with jax.enable_x64(self.x64):
             x, y = self._in_precision(features.inputs), self._in_precision(target)
             known = lesson.known.astype(x.dtype)[None]
-            if network is not None:
-                present = now.learner.network
-                since = jax.tree.map(jnp.subtract, present, network)
-                before = corrected(present, since, before, LATE, batched=False)
+            before = self.carry_of_row(now.learner.network, memo)
             ready = now.learner._replace(carry=before)
             learner, info = self.learner.step(ready, x[None], y[None], mask=known)
             if lesson.late is None:
@@ -193,12 +169,14 @@ class RecurrentNetwork(AbstractExpert):
             logits = jnp.clip(jnp.nan_to_num(outputs), -50.0, 50.0)
             return probabilities_of_seen(logits, features.num_classes)[None]
         found = jnp.nan_to_num(_NORMAL * residuals.scale.size * outputs)
-        return (_base(residuals, last_number(features)) + jnp.clip(found, -RANGE, RANGE))[None]
+        return (
+            _base(residuals, last_number(features)) + jnp.clip(found, -TUNED.reach, TUNED.reach)
+        )[None]
 
     def target(
         self, residuals: Residuals, label: Float[Array, "O"], features: Features
     ) -> Float[Array, "*O"]:
-        """Return the network's target for a row whose label has come.
+        """Return the network's target for a row whose label has arrived.
 
         Args:
             residuals: present statistics.
@@ -209,7 +187,7 @@ class RecurrentNetwork(AbstractExpert):
             return jnp.argmax(label).astype(jnp.int32)
         size = jnp.where(residuals.scale.size > 0, _NORMAL * residuals.scale.size, 1.0)
         base = _base(residuals, last_number(features))
-        return jnp.clip((label - base) / size, -_BOUND, _BOUND)
+        return jnp.clip((label - base) / size, -TUNED.residual, TUNED.residual)
 
     def _noted(self, before: Residuals, lesson: Lesson) -> Residuals:
         """Return the statistics of the residuals after a label."""
@@ -219,12 +197,17 @@ class RecurrentNetwork(AbstractExpert):
         taken = lesson.known.astype(label.dtype)
         size = jnp.abs(label - _base(before, last))
         count = before.num_labels + taken
-        rate = taken / jnp.clip(count, 1.0, _MEMORY)
-        bounded, inside = jnp.clip(last, -_BOUND, _BOUND), jnp.clip(label, -_BOUND, _BOUND)
+        rate = taken / jnp.clip(count, 1.0, TUNED.residual_memory)
+        bounded, inside = (
+            jnp.clip(last, -TUNED.residual, TUNED.residual),
+            jnp.clip(label, -TUNED.residual, TUNED.residual),
+        )
         return Residuals(
             product=before.product + rate * (inside * bounded - before.product),
             power=before.power + rate * (bounded * bounded - before.power),
-            scale=learned_error(before.scale, size, _BOUND, rate, before.num_labels >= _SETTLED),
+            scale=learned_error(
+                before.scale, size, TUNED.residual, rate, before.num_labels >= _SETTLED
+            ),
             num_labels=count,
         )
 

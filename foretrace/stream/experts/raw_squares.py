@@ -9,23 +9,12 @@ import numpy as np
 from foretrace._types import Array, Bool, Float
 from foretrace.stream.experts.error_scale import ErrorScale, learned_error
 from foretrace.stream.experts.expert import AbstractExpert, Features, Lesson
-from foretrace.stream.experts.least_squares import SPAN, Recursion, SquaresState, sets_of, titles
+from foretrace.stream.experts.least_squares import Recursion, SquaresState, sets_of, titles
+from foretrace.stream.experts.settings import TUNED
 
-RAW_PRIORS = {"raw_row": 100.0, "raw_lags": 1.0}
+RAW_PRIORS = {"raw_row": TUNED.raw_row_prior, "raw_lags": TUNED.raw_lags_prior}
 """Variance of a coefficient before its feature's first row, times the feature's mean square, in
 variances of the noise. Many features at once need the stronger prior in the first rows."""
-
-_LIMIT, _LARGEST = 4.0, 3.0
-"""Size of an innovation, in its scale, from which a row loses weight, and at which it is clipped in
-the scale."""
-
-_WEAKER = 1000.0
-"""Factor of the variance that is left of the prior in the size of an innovation: a prior is no
-knowledge, so that the first rows of a new column are no outliers."""
-
-_FARTHEST, _DOUBTED = 300.0, 2.0
-"""Distance from the base beyond which a prediction is not believed and a label is clipped, in the
-largest of a label that was predicted right; the second, once a prediction beyond it was wrong."""
 
 _SMALLEST = 1e-8
 """Smallest mean square of a raw feature that its prior follows, in its first square."""
@@ -83,14 +72,17 @@ class RawRecursion(Recursion):
         """Return the inverse of a row's weight, and the scale of the innovations after it."""
         d, before = powers[:, None], state.scale
         unknown = (powers / jnp.maximum(priors, _TINY))[:, None]
-        sizes = errors / jnp.sqrt(1 + d * (1 + _WEAKER * unknown))
-        ratio = sizes / jnp.maximum(_LIMIT * before.size, _TINY)
+        sizes = errors / jnp.sqrt(1 + d * (1 + TUNED.weaker * unknown))
+        ratio = sizes / jnp.maximum(TUNED.raw_limit * before.size, _TINY)
         inverse = jnp.maximum((1 + d) * ratio - d, 1.0)
         # No row counts more than rounding lets it.
         inverse = jnp.maximum(inverse, _ROUNDING * np.array(self.sizes)[:, None] * d)
         # The scale begins with the deviation of the first labels, which counts as one error.
-        rate, always = taken / jnp.clip(state.num_labels + 1 + taken, 1.0, SPAN), jnp.ones((), bool)
-        return inverse, learned_error(before, sizes, _LARGEST, rate, always, least=0.0)
+        rate, always = (
+            taken / jnp.clip(state.num_labels + 1 + taken, 1.0, TUNED.error_span),
+            jnp.ones((), bool),
+        )
+        return inverse, learned_error(before, sizes, TUNED.raw_clip, rate, always, least=0.0)
 
 
 class RawSquares(AbstractExpert):
@@ -106,8 +98,8 @@ class RawSquares(AbstractExpert):
     year would be extrapolated from that.
 
     A coefficient belongs to a unit: in running units, all of them would be wrong after each change
-    of a level or a scale. Here the prior alone depends on the size of a feature, relative to its
-    own past, so that the recursion is the same in any unit up to rounding.
+    of a level or a scale. Here only the prior depends on the size of a feature, relative to its own
+    past, so that the recursion is the same in any unit up to rounding.
 
     A broken reading gives a prediction that is as far off. The mean stands in its place if it lies
     beyond 300 times the largest label that was predicted right, and beyond twice that label once
@@ -160,7 +152,7 @@ class RawSquares(AbstractExpert):
         mean, scale = features.moments
         fs = self._centred(state.origins, features)
         found = jnp.stack([f @ W for f, W in zip(fs, state.squares.weights, strict=True)])
-        limit = jnp.where(state.is_doubted, _DOUBTED, _FARTHEST) * state.widest
+        limit = jnp.where(state.is_doubted, TUNED.doubted, TUNED.farthest) * state.widest
         is_near = (jnp.abs(found) <= limit) & ~jnp.isnan(state.base)
         return (jnp.where(is_near, found + state.base, mean) - mean) / scale
 
@@ -172,7 +164,7 @@ class RawSquares(AbstractExpert):
         begins = known & jnp.isnan(state.base)
         base = jnp.where(begins, features.ordinary[0], state.base)
         widest = jnp.where(begins, features.ordinary[1], state.widest)
-        limit = _FARTHEST * widest
+        limit = TUNED.farthest * widest
         label = jnp.where(known, jnp.clip(label - base, -limit, limit), 0.0)
         origins = tuple(
             jnp.where(known & jnp.isnan(origin), f, origin)
@@ -185,7 +177,9 @@ class RawSquares(AbstractExpert):
                 self.sets, fs, state.powers, state.first, state.squares.covariances, strict=True
             )
         ]
-        powers, first, largest, covariances = (tuple(part) for part in zip(*followed, strict=True))
+        seen, variances = zip(*followed, strict=True)
+        powers, first = zip(*seen, strict=True)
+        largest, covariances = zip(*variances, strict=True)
         before = state.squares.scale
         before = before._replace(size=jnp.where(begins, features.ordinary[1], before.size))
         squares = self.recursion.learn(
@@ -198,7 +192,7 @@ class RawSquares(AbstractExpert):
         )
         is_wrong, size = squares.scale.run > 0, jnp.abs(label)
         found = jnp.stack([jnp.abs(f @ W) for f, W in zip(fs, state.squares.weights, strict=True)])
-        judged = known & (found > _DOUBTED * widest) & (size <= _DOUBTED * widest)[None]
+        judged = known & (found > TUNED.doubted * widest) & (size <= TUNED.doubted * widest)[None]
         is_doubted = jnp.where(judged, is_wrong, state.is_doubted)
         inside = jnp.where(known & ~is_wrong.all(axis=0), size, 0.0).max()
         widest = jnp.maximum(widest, inside)
@@ -214,8 +208,8 @@ class RawSquares(AbstractExpert):
 
     def _followed(
         self, name: str, square: Array, known: Array, power: Array, first: Array, P: Array
-    ) -> tuple[Array, Array, Array, Array]:
-        """Return mean squares, first squares, largest variances, and P after features changed."""
+    ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
+        """Return mean and first squares, and largest variances and P, after features changed."""
         begins = (first == 0) & (square > 0)
         forget = self.recursion.forget
         moves = known & (np.arange(len(power)) >= self.fixed)
@@ -225,7 +219,7 @@ class RawSquares(AbstractExpert):
         # size than the prior of a larger size would allow, as a counter from the last target.
         size = jnp.clip(power, _SMALLEST * first, first)
         largest = jnp.where(first > 0, RAW_PRIORS[name] / jnp.where(first > 0, size, 1.0), 0.0)
-        return power, first, largest, P + jnp.diag(jnp.where(begins, largest, 0.0))
+        return (power, first), (largest, P + jnp.diag(jnp.where(begins, largest, 0.0)))
 
     def _centred(
         self, origins: tuple[Float[Array, "F"], ...], features: Features

@@ -59,7 +59,7 @@ class Shape:
             all.
         categories: place and number of the indicators of each column of categories. Each earlier
             value is a few features.
-        words: number of inputs of words, the last ones, which the expert for words alone sees.
+        words: number of inputs of words, the last ones, which only the expert for words sees.
         begun_with: maximum number of classes when the stream began, which decides features and
             experts; None for `outputs`.
         raw: whether numbers are also features as they are, without units.

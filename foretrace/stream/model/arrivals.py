@@ -12,10 +12,11 @@ import numpy as np
 import optax
 
 from foretrace._types import Array, Bool, Float, Int
+from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import Shape
 from foretrace.stream.model.moments import Moments, new_moments
 from foretrace.stream.model.of_members import in_slots
-from foretrace.stream.model.ordinary import BELIEVED, Ordinary, new_ordinary
+from foretrace.stream.model.ordinary import Ordinary, new_ordinary
 from foretrace.stream.read.row import RawRow
 
 
@@ -29,26 +30,30 @@ class Row(NamedTuple):
         baselines: last known number, or 0, and the mean; last and most frequent class.
         raw: numbers of the row as they are, the mean in place of a missing one.
         x: inputs, then the last known label's inputs if there is a network.
+        outliers: which inputs are outliers.
     """
 
     moments: Float[Array, "2"]
     ordinary: Float[Array, "2"]
     baselines: Float[Array, "2"]
     raw: Float[Array, "N"]
-    x: Float[Array, "I"]
+    x: Float[Array, "J"]
+    outliers: Bool[Array, "I"]
 
 
 class Told(NamedTuple):
-    """A label that has come.
+    """A label that has arrived.
 
     Args:
-        label: numbers, or the index of a class, -1 of one without room.
+        label: numbers, or the index of a class; -1 if it exceeds the maximum number of classes.
         known: whether it can be learned.
-        is_scored: whether it came at all: it may be of a class without room.
+        is_scored: whether there was a label; its class may exceed the maximum.
         feature: the label that is remembered of the row: of labels that are not believed, and of
             missing ones, the one before.
         is_new: whether that is the label itself.
         came: number that came, NaN if none did: the label of one step ahead of each row before it.
+        is_outlier: whether it is an outlier.
+        is_sentinel: whether it is a mark of a missing value.
     """
 
     label: Float[Array, "L"]
@@ -57,6 +62,8 @@ class Told(NamedTuple):
     feature: Float[Array, ""]
     is_new: Bool[Array, ""]
     came: Float[Array, ""]
+    is_outlier: Bool[Array, ""]
+    is_sentinel: Bool[Array, ""]
 
 
 class Classes(NamedTuple):
@@ -85,7 +92,7 @@ class Stream(NamedTuple):
         recent: last numbers, the newest last; NaN where one is missing. Empty for classes.
         num_rows: number of rows that were taken: that of the next row, from 0.
         begun: number of the row with which the stream began anew.
-        latest: number of the latest row whose label has come, or never comes.
+        latest: number of the latest row whose label has arrived, or never will.
         is_own: whether each remembered label is that of its own row, and not of one before. Empty
             where labels come in the order of their rows.
     """
@@ -169,24 +176,24 @@ class Arrivals:
         )
 
     def begun(self, stream: Stream, is_new: Bool[Array, ""]) -> Stream:
-        """Return a stream that starts anew with the next row, if it does; its rows count on."""
+        """Return the stream, reset if it starts anew with the next row; row numbers continue."""
         now = stream.num_rows
         fresh = self._new_stream()._replace(num_rows=now, begun=now, latest=now - 1)
         return optax.tree.where(is_new, fresh, stream)
 
     def take(
         self, arrived: Arrived, raw: RawRow, is_there: Bool[Array, ""], *, learning: bool = True
-    ) -> tuple[Row, Arrived, Bool[Array, "I"]]:
-        """Return a row, what is known after it, and which of its numbers are outliers.
+    ) -> tuple[Row, Arrived]:
+        """Return a row, and what is known after it.
 
         Args:
-            arrived: what is known before it, with the row's own stream alone.
+            arrived: what is known before it, with only the row's own stream.
             raw: the row.
             is_there: whether there is one.
             learning: whether units move on.
         """
         stream, target, shape = arrived.streams, arrived.target, self.shape
-        inputs, numbers, columns, of_columns = self._encoded(arrived.columns, raw)
+        (inputs, numbers, outliers), columns = self._encoded(arrived.columns, raw)
         if isinstance(target, Classes):
             moments, ordinary = jnp.stack([target.num_classes, jnp.ones(())]), jnp.zeros(2)
             baselines = jnp.stack([stream.last, target.majority])
@@ -202,13 +209,20 @@ class Arrivals:
             previous = jnp.stack([score, jnp.where(believed, 0.0, 1.0)])
         with_last = shape.has_network and shape.previous
         x = jnp.concatenate([inputs, previous]) if with_last else inputs
-        row = Row(moments=moments, ordinary=ordinary, baselines=baselines, raw=numbers, x=x)
+        row = Row(
+            moments=moments,
+            ordinary=ordinary,
+            baselines=baselines,
+            raw=numbers,
+            x=x,
+            outliers=outliers,
+        )
         after = stream._replace(num_rows=stream.num_rows + is_there.astype(jnp.int64))
         arrived = arrived._replace(streams=after)
         if learning:
-            count = jnp.zeros(3).at[0].set(of_columns.astype(float).sum())
+            count = jnp.zeros(3).at[0].set(outliers.astype(float).sum())
             arrived = arrived._replace(columns=columns, outliers=arrived.outliers + count)
-        return row, arrived, of_columns
+        return row, arrived
 
     def label(
         self,
@@ -217,29 +231,32 @@ class Arrivals:
         is_latest: Bool[Array, ""] | bool,
         *,
         learning: bool = True,
-    ) -> tuple[Told, Arrived, Bool[Array, "2"]]:
-        """Return a label, what is known after it, and whether it is an outlier, and a sentinel.
+    ) -> tuple[Told, Arrived]:
+        """Return a label, and what is known after it.
 
         Args:
-            arrived: what is known before it, with the stream of its row alone.
-            y: number, or index of a class, -1 of one without room; NaN if there is none.
-            is_latest: whether no label of a later row of the stream has come before.
-            learning: whether units move on; if not, the last known label alone does.
+            arrived: what is known before it, with only the stream of its row.
+            y: number, or index of a class, -1 if it exceeds the maximum number of classes; NaN if
+                there is no label.
+            is_latest: whether no label of a later row of the stream has arrived before.
+            learning: whether units are updated; if not, only the last known label is.
         """
         stream = arrived.streams
         if isinstance(arrived.target, Classes):
             told, learned, after = self._class(arrived.target, stream, y)
-            found, of_label = arrived._replace(target=learned), jnp.zeros(2, bool)
+            found = arrived._replace(target=learned)
         else:
-            told, found, after, of_label = self._number(arrived, stream, y, learning)
+            told, found, after = self._number(arrived, stream, y, learning)
         after = optax.tree.where(jnp.asarray(is_latest), after, stream)
         if not learning:
             told = told._replace(known=jnp.zeros((), bool), is_scored=jnp.zeros((), bool))
-            return told, arrived._replace(streams=after), of_label
-        outliers = arrived.outliers.at[1:].add(of_label.astype(float))
-        return told, found._replace(streams=after, outliers=outliers), of_label
+            return told, arrived._replace(streams=after)
+        of_label = jnp.stack([told.is_outlier, told.is_sentinel]).astype(float)
+        outliers = arrived.outliers.at[1:].add(of_label)
+        return told, found._replace(streams=after, outliers=outliers)
 
-    def _encoded(self, columns: Moments, raw: RawRow) -> tuple[Array, Array, Moments, Array]:
+    def _encoded(self, columns: Moments, raw: RawRow) -> tuple[tuple[Array, Array, Array], Moments]:
+        """Return inputs, numbers as they are, and which are outliers; and the moments after."""
         given = jnp.asarray(raw.x)
         is_number = jnp.asarray(raw.is_number) > 0
         is_there = is_number & jnp.isfinite(given)
@@ -252,11 +269,11 @@ class Arrivals:
         inputs = jnp.where(is_number, scores, jnp.nan_to_num(given) + missing)
         places = np.asarray(self.shape.lagged[: self.shape.num_raw], int)
         numbers = jnp.where(known, x, columns.all.mean)[places]
-        return inputs, numbers, columns, outlier
+        return (inputs, numbers, outlier), columns
 
     def _number(
         self, arrived: Arrived, stream: Stream, y: Array, learning: bool
-    ) -> tuple[Told, Arrived, Stream, Array]:
+    ) -> tuple[Told, Arrived, Stream]:
         moments: Any = arrived.target
         before: Any = arrived.ordinary
         is_there = jnp.isfinite(y)
@@ -264,7 +281,7 @@ class Arrivals:
         outlier = is_there & (moments.within(y[None])[0] != y)
         is_outside, is_far = before.is_outside(y), before.is_far(y)
         repeats = is_there & before.is_sentinel(y) & np.array(self.shape.sentinels)
-        many = stream.doubts + 1 >= BELIEVED
+        many = stream.doubts + 1 >= TUNED.believed
         is_sentinel = repeats & ~many
         known = is_there & ~is_sentinel
         if self.shape.masks:
@@ -298,9 +315,10 @@ class Arrivals:
             feature=after.believed,
             is_new=is_believed,
             came=came,
+            is_outlier=outlier,
+            is_sentinel=is_sentinel,
         )
-        arrived = arrived._replace(target=learned, ordinary=ordinary)
-        return told, arrived, after, jnp.stack([outlier, is_sentinel])
+        return told, arrived._replace(target=learned, ordinary=ordinary), after
 
     def _class(self, classes: Classes, stream: Stream, y: Array) -> tuple[Told, Classes, Stream]:
         known, indices = y >= 0, jnp.arange(self.shape.outputs, dtype=y.dtype)
@@ -323,5 +341,7 @@ class Arrivals:
             feature=after.last,
             is_new=known,
             came=jnp.zeros(()),
+            is_outlier=jnp.zeros((), bool),
+            is_sentinel=jnp.zeros((), bool),
         )
         return told, learned, after

@@ -1,7 +1,7 @@
 """Memory of the last unusual rows, on which a row may depend a thousand rows later.
 
-A row is unusual if one of its inputs lies more than `FAR_OUT` standard deviations from its mean, as
-a cue, an alarm or a spike does in a quiet stream. The last ones are kept beside their age, until
+A row is unusual if one of its inputs lies more than `far_out` standard deviations from its mean, as
+a cue, an alarm or a spike does in a quiet stream. The last ones are kept with their age, until
 newer ones take their place. Where unusual rows are frequent, they are not what this memory is for:
 their features are zero, and nothing is computed.
 """
@@ -11,16 +11,8 @@ from typing import NamedTuple
 import jax.numpy as jnp
 
 from foretrace._types import Array, Bool, Float
+from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import Shape
-
-FAR_OUT = 4.0
-"""Distance of an input from its mean from which a row is unusual, in standard deviations."""
-
-RARE = 0.1
-"""Share of the rows up to which unusual rows are rare."""
-
-_HORIZON = 1000.0
-"""Number of rows over which that share is measured."""
 
 _AGE = 0.2
 """Factor of the logarithm of an age: an unusual row of 150 rows ago has an age of 1."""
@@ -64,7 +56,7 @@ def event_features(events: Events) -> Float[Array, "V"]:
 
 def has_events(events: Events) -> Bool[Array, ""]:
     """Return whether there are unusual rows and they are rare."""
-    return (events.ages[0] >= 0) & (events.share < RARE)
+    return (events.ages[0] >= 0) & (events.share < TUNED.rare)
 
 
 def is_unusual(x: Float[Array, "I"]) -> Bool[Array, ""]:
@@ -73,7 +65,7 @@ def is_unusual(x: Float[Array, "I"]) -> Bool[Array, ""]:
     Args:
         x: inputs of a row in standard deviations from their means, before any projection.
     """
-    return (jnp.abs(x) > FAR_OUT).any()
+    return (jnp.abs(x) > TUNED.far_out).any()
 
 
 def remember(events: Events, row: Float[Array, "I"], unusual: Bool[Array, ""]) -> Events:
@@ -86,7 +78,7 @@ def remember(events: Events, row: Float[Array, "I"], unusual: Bool[Array, ""]) -
     """
     count = events.num_rows + 1
     share = events.share + (unusual.astype(count.dtype) - events.share) / jnp.minimum(
-        count, _HORIZON
+        count, TUNED.rare_span
     )
     rows = jnp.concatenate([row[None], events.rows[:-1]])
     ages = jnp.where(events.ages >= 0, events.ages + 1, events.ages)

@@ -12,13 +12,13 @@ import numpy as np
 
 from foretrace._learner.packing import Packed
 from foretrace.stream.experts.by_name import Own
+from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import Shape
 from foretrace.stream.model.growth import grown
 from foretrace.stream.model.mixture import Mixture
 from foretrace.stream.model.model import build_mixture
 from foretrace.stream.model.model_config import MOST as LIMITS
 from foretrace.stream.model.model_config import ModelConfig
-from foretrace.stream.model.moments import BOUND
 from foretrace.stream.model.rows import pack, unpack
 from foretrace.stream.model.state import Mixed, MixtureState
 from foretrace.stream.read.encode import EncodingError
@@ -60,7 +60,7 @@ class Parts:
         self._last = time.perf_counter()
 
     def end(self, part: str) -> None:
-        """Add the time since the last part ended to this part."""
+        """Count the time since the previous part ended as time of this part."""
         now = time.perf_counter()
         self._seconds[part] = self._seconds.get(part, 0.0) + now - self._last
         self._last = now
@@ -194,10 +194,8 @@ class Intake(Learned):
             EncodingError: a number is an outlier, and the policy is to stop.
         """
         # All names and flags first: a bad one raises an error before anything has changed.
-        arrivals = [(self.name(row), row, value, self._starts_anew(row)) for row, value in rows]
-        found = [
-            self.streams.push(name, row, value, reset=reset) for name, row, value, reset in arrivals
-        ]
+        arrivals = [((self.name(row), row, value), self._starts_anew(row)) for row, value in rows]
+        found = [self.streams.push(*given, reset=reset) for given, reset in arrivals]
         state = self._grown(state)
         packed = pack(self.shape, found, self.chunk)
         if self.stops:
@@ -241,9 +239,9 @@ class Intake(Learned):
     def event(
         self, state: State, row: Row, value: Any, id: Hashable, time: float | None = None
     ) -> tuple[State, Mixed | None]:
-        """Take a row, a row with its label, or a label alone; return the prediction of a row.
+        """Take a row, a row with its label, or only a label; return the prediction of a row.
 
-        A label alone has an id, and no inputs. One that is refused is counted.
+        A label without its row has an id and no inputs. A refused label is counted.
 
         Args:
             state: present state, which is donated.
@@ -379,7 +377,7 @@ class Intake(Learned):
             if found:
                 what, value = found[0]
                 raise EncodingError(
-                    f"{what} {value:g}, more than {BOUND:g} standard deviations from "
+                    f"{what} {value:g}, more than {TUNED.outlier:g} standard deviations from "
                     "its mean; clean the source, or choose --outliers clip or mask"
                 )
 

@@ -41,22 +41,14 @@ import numpy as np
 import optax
 
 from foretrace._types import Array, Float
+from foretrace.stream.experts.settings import TUNED
 
 COVERAGES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)
 """Tracked coverages, the first as the median of errors; other margins are interpolated."""
 
-_RATES, _SPANS = (0.02, 0.1), (20.0, 200.0)
-_GAMMA, _ETA, _SHARE = 0.02, 0.3, 1e-3
 _MAX_LOSS, _MAX_ERROR = 80.0, 20.0
-_SHARED, _OF_MEMBER = 3.0, 50.0
-"""Number of labels n_0 that a member's own have to outweigh, and the span of s and S.
-
-The spans are equal, so that the only member of a stream has the intervals of a stream of its own.
-"""
 _LEAST_RATIO = 1e-6
 """Least s / S: a member may have no errors at all, and errors are divided by the factor."""
-_EXACT = 0.01
-"""Ratio of fast to slow scale below which a stretch is exact: a hundred errors of zero."""
 
 _SIGNS = np.array([-1.0, 1.0])[:, None, None]
 
@@ -128,17 +120,17 @@ class MemberErrors(NamedTuple):
     held: Float[Array, "*P"]
 
     def factor(self, tracked: Tracked) -> Float[Array, "*P"]:
-        """Return the factor of the margins that all members share."""
+        """Return this member's factor on the margins, which are the same for all members."""
         ratio = self.size / jnp.where(tracked.size > 0, tracked.size, 1.0)
         ratio = jnp.where(tracked.size > 0, jnp.maximum(ratio, _LEAST_RATIO), 1.0)
-        return ratio ** (self.num_labels / (_SHARED + self.num_labels))
+        return ratio ** (self.num_labels / (TUNED.member_prior + self.num_labels))
 
     def learn(
         self, errors: Float[Array, "O"], held: Float[Array, ""], known: Array
     ) -> "MemberErrors":
         """Return the statistics after a row's errors; `held` is the share inside the intervals."""
         count = self.num_labels + 1
-        size = _averaged(self.size, errors, jnp.minimum(count, _OF_MEMBER))
+        size = _averaged(self.size, errors, jnp.minimum(count, TUNED.member_span))
         new = MemberErrors(size, count, self.held + held)
         known = known & jnp.isfinite(errors).all()
         return optax.tree.where(known, new, self)
@@ -168,16 +160,16 @@ class Intervals(eqx.Module):
     @property
     def _span(self) -> np.ndarray:
         """Span of each pair of rate and span."""
-        return np.repeat(np.arange(len(_SPANS)), len(_RATES))
+        return np.repeat(np.arange(len(TUNED.quantile_spans)), len(TUNED.quantile_rates))
 
     def init(self) -> Tracked:
         """Return the state before the first label."""
-        tracks = len(_RATES) * len(_SPANS)
+        tracks = len(TUNED.quantile_rates) * len(TUNED.quantile_spans)
         shape = (tracks, 2, len(self.coverages), self.outputs)
         return Tracked(
             num_labels=jnp.zeros(()),
             size=jnp.zeros(()),
-            units=jnp.zeros((len(_SPANS), self.outputs)),
+            units=jnp.zeros((len(TUNED.quantile_spans), self.outputs)),
             quantiles=jnp.asarray(np.broadcast_to(1.25 * self._normal[None], shape)),
             weights=jnp.full(shape, 1 / tracks),
             offsets=jnp.zeros((2, self.outputs)),
@@ -246,40 +238,36 @@ class Intervals(eqx.Module):
         """
         known = known & jnp.isfinite(errors).all()
         errors = jnp.where(known, errors, 0.0)
-        size_of_all = _averaged(state.size, errors, jnp.minimum(state.num_labels + 1, _OF_MEMBER))
+        size_of_all = _averaged(
+            state.size, errors, jnp.minimum(state.num_labels + 1, TUNED.member_span)
+        )
         errors, margins = errors / factor, margins / factor
         miss = ((1 - np.array(self.coverages)) / 2)[None, None, :, None]
-        rate = np.tile(_RATES, len(_SPANS))[:, None, None, None]
-        place, memory = self.coverages.index(self.coverage), np.array(_SPANS)[:, None]
+        rate = np.tile(TUNED.quantile_rates, len(TUNED.quantile_spans))[:, None, None, None]
+        place, memory = self.coverages.index(self.coverage), np.array(TUNED.quantile_spans)[:, None]
         before = jnp.where(state.num_labels > 0, state.units, scale)
         tails, units = _SIGNS * errors[None, None], jnp.maximum(before, 1e-12)
         each, slow = units[self._span][:, None, None], units[-1][None, None, None]
         beyond = tails[None] / each - state.quantiles
-        moves = (errors != 0) | (before[0] > _EXACT * before[-1])
+        moves = (errors != 0) | (before[0] > TUNED.exact * before[-1])
         is_miss = tails[:, 0] > margins
         share = jnp.where(moves[None] | is_miss, (1 - self.coverage) / 2, 0.0)
-        offsets = state.offsets + _GAMMA * (jnp.where(is_miss, 1.0, 0.0) - share)
+        offsets = state.offsets + TUNED.offset_rate * (jnp.where(is_miss, 1.0, 0.0) - share)
         # Quantile loss, in units of the slower scale and of the miss rate, so that all coverages
         # learn equally fast.
         odds = (1 - miss) / miss
-        loss = jnp.maximum(odds * beyond, -beyond) * (_ETA / slow * each)
-        weights = state.weights * jnp.exp(-jnp.minimum(loss, _ETA * _MAX_LOSS))
+        loss = jnp.maximum(odds * beyond, -beyond) * (TUNED.loss_rate / slow * each)
+        weights = state.weights * jnp.exp(-jnp.minimum(loss, TUNED.loss_rate * _MAX_LOSS))
         # Bounded losses and the share keep the total above zero; a damaged state may not.
         total = jnp.maximum(weights.sum(axis=0, keepdims=True), 1e-300)
-        weights = weights * ((1 - _SHARE) / total) + _SHARE / len(weights)
+        weights = weights * ((1 - TUNED.loss_share) / total) + TUNED.loss_share / len(weights)
         steps = jnp.where(beyond > 0, 1.0, 0.0) - miss
         quantiles = state.quantiles + jnp.where(moves[None, None, None], rate * steps, 0.0)
         count = state.num_labels + 1
         size = jnp.minimum(jnp.abs(errors)[None], jnp.maximum(_MAX_ERROR * before, scale))
         units = before + (size - before) / jnp.minimum(count + 1, memory)
-        new = Tracked(
-            num_labels=count,
-            size=size_of_all,
-            units=units,
-            quantiles=quantiles,
-            weights=weights,
-            offsets=offsets,
-        )
+        parts = {"quantiles": quantiles, "weights": weights, "offsets": offsets}
+        new = Tracked(num_labels=count, size=size_of_all, units=units, **parts)
         tracked, unit = self._tracked(new), jnp.maximum(units[-1:], 1e-300)
         floor = (_least(tracked) - tracked[:, place]) / unit
         offsets = jnp.maximum(offsets, jnp.minimum(state.offsets, floor))

@@ -25,19 +25,12 @@ import numpy as np
 import optax
 
 from foretrace._types import Array, Bool, Float, Int
-
-RATES = (3e-4, 2e-3, 1e-2, 5e-2)
-SHARE, TOP_SHARE = 1e-3, 1e-4
-_FLOOR = 1e-2
-"""Probability that every expert's answer is mixed with, so that none excludes a class."""
-
-_ESCAPE = 1e-4
-"""Probability that is left for classes that were never seen."""
+from foretrace.stream.experts.settings import TUNED
 
 
 def unseen(classes: int) -> float:
     """Return the logarithm of the probability of each class that was never seen."""
-    return float(np.log(_ESCAPE / classes))
+    return float(np.log(TUNED.escape / classes))
 
 
 class ClassWeights(NamedTuple):
@@ -70,13 +63,13 @@ class ClassMixture(eqx.Module):
     @property
     def num_candidates(self) -> int:
         """Number of candidate predictions."""
-        return len(RATES) + 1 + self.baselines
+        return len(TUNED.class_rates) + 1 + self.baselines
 
     def init(self) -> ClassWeights:
         """Return the state before the first row."""
         candidates = self.num_candidates
         return ClassWeights(
-            jnp.full((len(RATES), self.experts), 1 / self.experts),
+            jnp.full((len(TUNED.class_rates), self.experts), 1 / self.experts),
             jnp.full(self.experts, -np.log(self.experts)),
             jnp.full(candidates, -np.log(candidates)),
         )
@@ -95,11 +88,15 @@ class ClassMixture(eqx.Module):
         seen = jnp.arange(self.classes, dtype=jnp.int32) < num_classes
         candidates = self._candidates(state, predicted, num_classes)[1]
         p = jax.nn.softmax(state.top) @ candidates
-        return jnp.log((1 - _ESCAPE) * jnp.where(seen, p, 0.0) + _ESCAPE / self.classes), candidates
+        return jnp.log(
+            (1 - TUNED.escape) * jnp.where(seen, p, 0.0) + TUNED.escape / self.classes
+        ), candidates
 
     def weights(self, state: ClassWeights) -> Float[Array, "E"]:
         """Return each expert's weight: its share in the mean and in the products' exponents."""
-        products, mean, own = jnp.split(jax.nn.softmax(state.top), [len(RATES), len(RATES) + 1])
+        products, mean, own = jnp.split(
+            jax.nn.softmax(state.top), [len(TUNED.class_rates), len(TUNED.class_rates) + 1]
+        )
         size = jnp.abs(state.exponents)
         of_products = products @ (size / jnp.maximum(size.sum(axis=1, keepdims=True), 1e-30))
         return (of_products + mean * jax.nn.softmax(state.means)).at[: self.baselines].add(own)
@@ -129,12 +126,12 @@ class ClassMixture(eqx.Module):
         logs, now = self._candidates(state, predicted, num_classes)
         known = known & (jnp.argmax(label).astype(num_classes.dtype) < num_classes)
         of_label = logs @ label
-        rates = np.asarray(RATES)[:, None] / (1 + late / 4)
-        gradient = of_label[None] - now[: len(RATES)] @ logs.T
+        rates = np.asarray(TUNED.class_rates)[:, None] / (1 + late / 4)
+        gradient = of_label[None] - now[: len(TUNED.class_rates)] @ logs.T
         exponents = jnp.clip(state.exponents + rates * gradient, -8.0, 8.0)
-        means = _shared(state.means + of_label, SHARE)
+        means = _shared(state.means + of_label, TUNED.class_share)
         evidence = jnp.log(jnp.maximum(candidates @ label, 1e-12)) / (1 + late)
-        top = _shared(state.top + evidence, TOP_SHARE)
+        top = _shared(state.top + evidence, TUNED.class_top_share)
         return optax.tree.where(known, ClassWeights(exponents, means, top), state)
 
     def _candidates(
@@ -144,7 +141,9 @@ class ClassMixture(eqx.Module):
         known = jnp.maximum(num_classes, 1)
         seen = jnp.arange(self.classes, dtype=jnp.int32) < known
         safe = jnp.where(
-            seen[None], (1 - _FLOOR) * predicted + _FLOOR / known.astype(predicted.dtype), 1.0
+            seen[None],
+            (1 - TUNED.floor) * predicted + TUNED.floor / known.astype(predicted.dtype),
+            1.0,
         )
         logs = jnp.log(safe)
         products = jax.nn.softmax(jnp.where(seen[None], state.exponents @ logs, -jnp.inf), axis=1)

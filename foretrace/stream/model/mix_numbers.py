@@ -1,7 +1,7 @@
 """Mixture for numbers: convex combinations that follow the smallest absolute error.
 
-Two ways of weighting, each at several rates and shares, are mixed once more at the top beside the
-baselines:
+Two ways of weighting, each at several rates and shares, are mixed once more at the top, together
+with the baselines:
 
     combined    v <- v exp(-rate g)    g_e = sign(m - y) (p_e - m) / u    (exponentiated gradient)
     own         v <- v exp(-rate l)    l_e = |p_e - y| / u                (exponential weights)
@@ -51,21 +51,10 @@ import numpy as np
 
 from foretrace._types import Array, Bool, Float
 from foretrace.stream.experts.error_scale import ErrorScale, learned_error, new_error_scale
-
-RATES = (0.02, 0.1, 0.4, 1.0)
-SHARES = (1e-4, 1e-2)
-TOP_RATE, TOP_SHARE = 0.5, 1e-3
-LAST_RATE, LAST_SHARE, LAST_PRIOR = 0.02, 1e-4, 0.9
-_CLIP, _CLIP_ERROR = 8.0, 3.0
-_MEMORY = 200.0
-"""Number of labels over which the unit is averaged, and of independent ones that the gap holds."""
-_LARGEST = 5.0
-"""Multiple of the unit at which an error is clipped in it."""
+from foretrace.stream.experts.settings import TUNED
 
 _LEAST = 1e-6
 """Part of a weight that decides between predictions of the same support."""
-_RECENT, _FALLEN = 25.0, 4.0
-"""Number of independent labels of the recent error, and the multiple of it that bounds the unit."""
 
 
 class NumberWeights(NamedTuple):
@@ -108,11 +97,11 @@ class NumberMixture(eqx.Module):
     @property
     def num_candidates(self) -> int:
         """Number of candidate predictions, plus the chosen one."""
-        return self.baselines + 2 * len(RATES) * len(SHARES) + 1
+        return self.baselines + 2 * len(TUNED.number_rates) * len(TUNED.number_shares) + 1
 
     def init(self) -> NumberWeights:
         """Return the state before the first row."""
-        combinations = 2 * len(RATES) * len(SHARES)
+        combinations = 2 * len(TUNED.number_rates) * len(TUNED.number_shares)
         experts = _prior(self.baselines, self.experts - self.baselines)
         top = _prior(self.baselines, combinations)
         return NumberWeights(
@@ -150,12 +139,12 @@ class NumberMixture(eqx.Module):
     def _reach(self, state: NumberWeights, deviation: Array) -> Float[Array, "O"]:
         """Return the largest distance at which a prediction moves a mean, in deviations."""
         size = _scale(state.unit, state.recent)
-        return jnp.where(state.num_labels > 0, _CLIP * size / deviation, jnp.inf)
+        return jnp.where(state.num_labels > 0, TUNED.clip * size / deviation, jnp.inf)
 
     @property
     def _last_prior(self) -> Float[np.ndarray, "E+1"]:
-        others = np.full(self.experts, (1 - LAST_PRIOR) / self.experts)
-        return np.concatenate([[LAST_PRIOR], others])
+        others = np.full(self.experts, (1 - TUNED.last_prior) / self.experts)
+        return np.concatenate([[TUNED.last_prior], others])
 
     def _candidates(
         self,
@@ -205,10 +194,12 @@ class NumberMixture(eqx.Module):
         error = jnp.abs(_mean(state.top[:, None], now, reach)[:, 0] - label)
         taken = known.astype(error.dtype)
         count = state.num_labels + taken
-        rate = taken / jnp.clip(count, 1.0, _MEMORY)
-        unit = learned_error(state.unit, error * deviation, _LARGEST, rate, state.num_labels > 0)
-        inside = jnp.minimum(error * deviation, _LARGEST * unit.size)
-        fast = taken / jnp.clip(count, 1.0, _RECENT * counted)
+        rate = taken / jnp.clip(count, 1.0, TUNED.number_span)
+        unit = learned_error(
+            state.unit, error * deviation, TUNED.unit_clip, rate, state.num_labels > 0
+        )
+        inside = jnp.minimum(error * deviation, TUNED.unit_clip * unit.size)
+        fast = taken / jnp.clip(count, 1.0, TUNED.recent * counted)
         recent = state.recent + (inside - state.recent) * fast
         size = jnp.maximum(_scale(unit, recent), 1e-9 * deviation)
         scale = (size / deviation)[:, None]
@@ -216,18 +207,18 @@ class NumberMixture(eqx.Module):
         combined = now[:, self.baselines : self.baselines + half]
         side = jnp.sign(combined - label[:, None]) / scale
         gradient = side[:, :, None] * (predicted[:, None] - combined[:, :, None])
-        gradient = jnp.clip(gradient, -_CLIP, _CLIP)
-        own = jnp.minimum(jnp.abs(predicted - label[:, None]) / scale, _CLIP)
+        gradient = jnp.clip(gradient, -TUNED.clip, TUNED.clip)
+        own = jnp.minimum(jnp.abs(predicted - label[:, None]) / scale, TUNED.clip)
         losses = jnp.concatenate([gradient, jnp.broadcast_to(own[:, None], gradient.shape)], axis=1)
         prior = _prior(self.baselines, self.experts - self.baselines)
         experts = _shared(state.experts, losses * rates[:, :, None], shares[:, :, None], prior)
         missed = jnp.abs(candidates - label[:, None]) / scale
         top, gap = self._top(state, missed, size[:, None], counted)
         averaged = jnp.concatenate([chosen, predicted], axis=1)
-        mean = _mean(state.last[:, None], averaged, _CLIP * scale[:, 0])
-        miss = jnp.clip((mean - label[:, None]) / scale, -_CLIP_ERROR, _CLIP_ERROR)
-        slope = jnp.clip(miss * (averaged - mean) / scale, -_CLIP, _CLIP)
-        rate, share = LAST_RATE / counted[:, None], LAST_SHARE / counted[:, None]
+        mean = _mean(state.last[:, None], averaged, TUNED.clip * scale[:, 0])
+        miss = jnp.clip((mean - label[:, None]) / scale, -TUNED.clip_error, TUNED.clip_error)
+        slope = jnp.clip(miss * (averaged - mean) / scale, -TUNED.clip, TUNED.clip)
+        rate, share = TUNED.last_rate / counted[:, None], TUNED.last_share / counted[:, None]
         last = _shared(state.last, slope * rate, share, self._last_prior)
         return NumberWeights(
             experts=jnp.where(known[:, None, None], experts, state.experts),
@@ -256,11 +247,11 @@ class NumberMixture(eqx.Module):
         """
         maximum = np.maximum if isinstance(counted, np.ndarray) else jnp.maximum
         late, overlap = counted[:, None], maximum(counted - 1, 1.0)[:, None]
-        missed = jnp.minimum(missed, _CLIP * overlap)
+        missed = jnp.minimum(missed, TUNED.clip * overlap)
         above = missed - missed.min(axis=1, keepdims=True)
 
         def rate(gap: Float[Array, "O"]) -> Float[Array, "O 1"]:
-            return jnp.minimum(TOP_RATE / late, unit / gap[:, None])
+            return jnp.minimum(TUNED.top_rate / late, unit / gap[:, None])
 
         def soft(scaled: Float[Array, "O 1"]) -> Float[Array, "O"]:
             shares = jnp.einsum("oc,oc->o", state.top, jnp.exp(-scaled * above))
@@ -268,18 +259,21 @@ class NumberMixture(eqx.Module):
 
         now = rate(state.gap)
         more = unit[:, 0] * jnp.maximum(soft(now * overlap) - soft(now), 0.0)
-        gap = state.gap * (1 - 1 / (_MEMORY * counted)) + more
+        gap = state.gap * (1 - 1 / (TUNED.number_span * counted)) + more
         prior = _prior(self.baselines, missed.shape[1] - self.baselines)
-        return _shared(state.top, missed * rate(gap), TOP_SHARE / late, prior), gap
+        return _shared(state.top, missed * rate(gap), TUNED.top_share / late, prior), gap
 
 
 def _settings(counted: Any) -> tuple[Any, Any]:
-    """Return rate and share of each combination, one way after the other, at each step ahead.
+    """Return the rate and share of each combination at each step ahead: `combined`, then `own`.
 
     Args:
         counted: number of labels that count as one at each step ahead.
     """
-    rates, shares = (np.tile(values.ravel(), 2)[None] for values in np.meshgrid(RATES, SHARES))
+    rates, shares = (
+        np.tile(values.ravel(), 2)[None]
+        for values in np.meshgrid(TUNED.number_rates, TUNED.number_shares)
+    )
     first_way = np.repeat([[1.0, 0.0]], rates.size // 2, axis=1)
     late = counted[:, None]
     return rates / (1 + (late - 1) * first_way), shares / late
@@ -291,7 +285,7 @@ def _scale(unit: ErrorScale, recent: Float[Array, "O"]) -> Float[Array, "O"]:
     After a phase of huge errors, as before a relation is known, the long mean would hide for
     hundreds of rows which experts are right.
     """
-    return jnp.minimum(unit.size, _FALLEN * recent)
+    return jnp.minimum(unit.size, TUNED.fallen * recent)
 
 
 def _mean(

@@ -1,11 +1,11 @@
 """The mixture of a stream as compiled programs: a chunk of rows in, predictions out.
 
 A row is predicted before its own label is learned, also inside of a chunk. Everything but the
-networks is computed in float64, whatever JAX is set to, by `jax.enable_x64` around each call.
+networks is computed in float64, whatever JAX is set to.
 """
 
 from collections.abc import Callable, Sequence
-from functools import lru_cache, partial
+from functools import lru_cache, partial, wraps
 from typing import Any, TypeVar
 
 import jax
@@ -70,7 +70,7 @@ class Mixture:
         self.packing = Packing(self.like)
         keeping, taking = self.packing.keeping_packed, self.packing.taking_packed
         # A step takes 6 % longer: no vector loop writes over the covariance that it reads.
-        compiled = partial(jax.jit, compiler_options=plain_loops())
+        compiled = partial(_in_float64, compiler_options=plain_loops())
         changing = partial(compiled, donate_argnums=0)
         self._step = changing(keeping(partial(self._traced_rows, pure.step)))
         self._advance = changing(keeping(partial(self._traced_rows, pure.advance)))
@@ -111,46 +111,39 @@ class Mixture:
         This and the other methods take a state as it is, or packed by `packing`, and return it
         likewise.
         """
-        with jax.enable_x64(True):
-            return self._step(state, self.maps, rows)
+        return self._step(state, self.maps, rows)
 
     def advance(self, state: S, rows: Any) -> tuple[S, Mixed]:
         """Predict each row without learning: the past moves on; `state` is donated."""
-        with jax.enable_x64(True):
-            return self._advance(state, self.maps, rows)
+        return self._advance(state, self.maps, rows)
 
     def take(self, state: S, row: Any, place: int) -> tuple[S, Mixed]:
         """Take a row, which waits for its label at a free place; `state` is donated."""
-        with jax.enable_x64(True):
-            return self._take(state, self.maps, row, np.int32(place))
+        return self._take(state, self.maps, row, np.int32(place))
 
     def label(self, state: S, place: int, y: float, watched: Any = ()) -> tuple[S, dict[str, Any]]:
         """Learn the label of the row at a place, and return the scores; `state` is donated."""
-        with jax.enable_x64(True):
-            told = np.asarray([y, *watched], np.float64)
-            return self._label(state, self.maps, np.int32(place), told)
+        told = np.asarray([y, *watched], np.float64)
+        return self._label(state, self.maps, np.int32(place), told)
 
     def answer(self, state: MixtureState | Packed, place: int) -> Mixed:
         """Return the prediction of the row at a place."""
-        with jax.enable_x64(True):
-            found = self._answer(state, np.array([place], np.int32))
+        found = self._answer(state, np.array([place], np.int32))
         return jax.tree.map(lambda part: np.asarray(part)[0], found)
 
     def predict(self, state: MixtureState | Packed, row: Any) -> Mixed:
         """Return the prediction of a row if it came next; nothing changes."""
-        with jax.enable_x64(True):
-            return self._predict(state, self.maps, row)
+        return self._predict(state, self.maps, row)
 
     def outliers(self, state: MixtureState | Packed, rows: Any) -> Outliers:
         """Return which numbers of rows are outliers; nothing changes."""
-        with jax.enable_x64(True):
-            return jax.tree.map(np.asarray, self._outliers(state, rows))
+        return jax.tree.map(np.asarray, self._outliers(state, rows))
 
     def report(self, state: MixtureState | Packed) -> Report:
         """Return what a line of the record tells of a state."""
-        with jax.enable_x64(True):
-            sums, parts = jax.tree.map(np.asarray, self._report(state))
-        total, line, block = (dict(zip(self.pure.sums, row, strict=True)) for row in sums.tolist())
+        parts = jax.tree.map(np.asarray, self._report(state))
+        sums = parts.pop("sums").tolist()
+        total, line, block = (dict(zip(self.pure.sums, row, strict=True)) for row in sums)
         return Report(total=total, line=line, block=block, **parts)
 
     def ended(self, state: S, *, block: bool) -> S:
@@ -160,15 +153,13 @@ class Mixture:
             state: the state.
             block: whether those since the last block do, too.
         """
-        with jax.enable_x64(True):
-            return self._ended(state, np.array([True, False, not block]))[0]
+        return self._ended(state, np.array([True, False, not block]))[0]
 
     def margins(
         self, state: MixtureState | Packed, coverage: float, slot: int = 0
     ) -> Float[np.ndarray, "2 O"]:
         """Return the reach of a stream's intervals below and above numbers, by present errors."""
-        with jax.enable_x64(True):
-            return self.pure.intervals.between(np.asarray(self._margins(state, slot)), coverage)
+        return self.pure.intervals.between(np.asarray(self._margins(state, slot)), coverage)
 
     def newest(
         self, state: MixtureState | Packed, slots: Sequence[int]
@@ -177,8 +168,7 @@ class Mixture:
 
         Zeros without delay.
         """
-        with jax.enable_x64(True):
-            return jax.tree.map(np.asarray, self._newest(state, np.array(slots, np.int32)))
+        return jax.tree.map(np.asarray, self._newest(state, np.array(slots, np.int32)))
 
     def _traced_rows(
         self, function: Callable[..., Any], state: MixtureState, maps: Maps, rows: Any
@@ -220,11 +210,16 @@ class Mixture:
         assert state.sums is not None
         return state._replace(sums=jnp.where(kept[:, None], state.sums, 0.0)), ()
 
-    def _traced_report(self, state: MixtureState) -> tuple[Any, dict[str, Any]]:
-        weights, moments = self.pure.mixture.weights(state.weights), state.arrived.columns
-        return state.sums, {
-            "weights": weights.reshape(len(self.pure.names), -1).mean(axis=1),
-            "units": jnp.stack([moments.all.mean, settled_scale(moments)]),
+    def _traced_report(self, state: MixtureState) -> dict[str, Any]:
+        weights = (
+            self.pure.mixture.weights(state.weights).reshape(len(self.pure.names), -1).mean(axis=1)
+        )
+        moments = state.arrived.columns
+        units = jnp.stack([moments.all.mean, settled_scale(moments)])
+        return {
+            "sums": state.sums,
+            "weights": weights,
+            "units": units,
             "outliers": state.arrived.outliers,
             "tallies": state.tallies,
             "of_members": state.of_members,
@@ -262,6 +257,18 @@ class Mixture:
                 f"take {size / 2**20:.0f} MiB, but at most {MAX_BYTES / 2**20:.0f} MiB are "
                 f"allowed; {there}; use fewer members, a shorter delay or a smaller model"
             )
+
+
+def _in_float64(function: Callable[..., Any], **options: Any) -> Callable[..., Any]:
+    """Return a compiled function that computes in float64, whatever JAX is set to."""
+    compiled = jax.jit(function, **options)
+
+    @wraps(compiled)
+    def in_float64(*arguments: Any) -> Any:
+        with jax.enable_x64(True):
+            return compiled(*arguments)
+
+    return in_float64
 
 
 def _each(function: Any, state: Any, rows: Any) -> tuple[Any, Any]:

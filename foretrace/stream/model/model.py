@@ -11,7 +11,7 @@ from foretrace._engine.carry import init_carry, real_numbers
 from foretrace._learner.learner import Learner
 from foretrace._learner.optimizer import adamw
 from foretrace._network import Network
-from foretrace._rule import HYBRID, rule
+from foretrace._rule import HYBRID
 from foretrace.losses import softmax_cross_entropy, squared_error
 from foretrace.stream.experts.by_name import Own
 from foretrace.stream.experts.shape import Shape
@@ -54,12 +54,11 @@ def resolve(config: ModelConfig, shape: Shape) -> tuple[ModelConfig, Shape]:
     shape = dataclasses.replace(shape, raw="raw" in config.other_experts)
     if not config.has_network:
         return config, shape
-    if config.rule is not None:
-        chosen = rule(config.rule)
-    else:
-        chosen = HYBRID.with_depth(config.depth) if _is_affordable(config, shape) else HYBRID
+    rule = config.rule
+    if rule is None:
+        rule = str(HYBRID.with_depth(config.depth) if _is_affordable(config, shape) else HYBRID)
     return (
-        dataclasses.replace(config, rule=str(chosen)),
+        dataclasses.replace(config, rule=rule),
         dataclasses.replace(shape, has_network=True),
     )
 
@@ -83,7 +82,7 @@ def _network(config: ModelConfig, shape: Shape) -> Network:
         shape.outputs,
         model_size=config.model_size,
         depth=config.depth,
-        cell=config.cell_class.factory(**config.cell_options()),
+        cell=config.cell_factory(),
         key=jax.random.key(0),
     )
 
@@ -98,7 +97,7 @@ def build_learner(config: ModelConfig, shape: Shape) -> Learner:
     assert config.rule is not None
     return Learner(
         _network(config, shape),
-        rule=rule(config.rule),
+        rule=config.rule,
         optimizer=adamw(config.learning_rate, clip=1.0),
         loss=softmax_cross_entropy if shape.classes else squared_error,
     )

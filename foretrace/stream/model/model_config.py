@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 import tyro
 
-from foretrace._cells.abstract import AbstractCell
-from foretrace._options.cells import BY_NAME, CellName
+from foretrace._options.cells import BY_NAME, CellName, MakeCell
 from foretrace._options.rule import RuleText
 from foretrace._rule import rule_text
 from foretrace.stream.experts.by_name import EXPERTS
@@ -26,7 +25,7 @@ FAST: tuple[ExpertName, ...] = AUTO[: AUTO.index("events")]
 """Experts of the size `fast`."""
 
 OF_SIZE: dict[str, tuple[ExpertName, ...]] = {"auto": AUTO, "fast": FAST, "small": ("network",)}
-"""Experts of each size, beside the baselines."""
+"""Experts of each size, in addition to the baselines."""
 
 MOST = {"categories": 2**16, "words": 2**16, "classes": 2**16}
 MOST |= {"horizon": 1000}
@@ -41,18 +40,19 @@ class ModelConfig:
     """Options of the experts, the network, its learning rule and its optimiser.
 
     Args:
-        size: kind of model: a mixture of cheap experts (auto); a faster one without `events`,
-            `memory` and `distant`, in chunks of 32 rows (fast); or a network beside the baselines
-            (small).
+        size: kind of model. `auto`: a mixture of cheap experts. `fast`: the same without the
+            experts `events`, `memory` and `distant`, computed in chunks of 32 rows. `small`: only a
+            network and the baselines.
         experts: experts of the mixture. Simple ones: last value, mean, season, majority (baselines,
-            always used), and counts of labels that followed the last ones (contexts, classes
-            alone). Least squares: on the row (row), on earlier rows and labels (lags), on numbers
+            always used), and counts of labels that followed the last ones (contexts, only for
+            classes). Least squares: on the row (row), on earlier rows and labels (lags), on numbers
             as they are, in no unit (raw, for numbers), on random features of the lags and of the
             row (wide, waves), on soft steps of its numbers (steps), and on random features of the
             last unusual rows (events). Others: nearest neighbours, gradient descent (gradient, for
             classes), the words of texts (words), trained modules (memory), single values of up to
             1,000 rows ago (distant), the recurrent network (network). Default: all but row and
-            network for auto, the ones of these before events for fast, the network for small.
+            network for `auto`; these without events, memory and distant for `fast`; the network for
+            `small`.
         cell: recurrent layer of the network, by the names of `foretrace train`. The cells
             linear-rnn and gru are dense: only the rule rtrl gives them the exact gradient through
             time.
@@ -132,19 +132,18 @@ class ModelConfig:
 
     @property
     def other_experts(self) -> tuple[str, ...]:
-        """Names of the experts beside the network."""
+        """Names of the experts other than the network."""
         return tuple(name for name in self.expert_names() if name != "network")
 
     def cell_options(self) -> dict[str, Any]:
         """Return the options of the network that the cell's constructor takes."""
-        taken = inspect.signature(self.cell_class).parameters
+        taken = inspect.signature(BY_NAME[self.cell].cell).parameters
         if "state_size" not in taken:
             return {}
         # A cell with a default of its own puts out its state, and knows the size that fits.
         needs_one = taken["state_size"].default is inspect.Parameter.empty
         return {"state_size": self.state_size or (self.model_size if needs_one else None)}
 
-    @property
-    def cell_class(self) -> type[AbstractCell]:
-        """Recurrent layer of the network."""
-        return BY_NAME[self.cell].cell
+    def cell_factory(self) -> MakeCell:
+        """Return the function that makes a recurrent layer of the network."""
+        return BY_NAME[self.cell].cell.factory(**self.cell_options())

@@ -25,28 +25,10 @@ import optax
 from jax import lax
 
 from foretrace._types import Array, Bool, Float
+from foretrace.stream.experts.settings import TUNED
 
-BOUND = 10.0
-"""Number of standard deviations beyond which a number is an outlier."""
-
-SETTLED = 30
-"""Number of samples before running statistics are used to detect outliers."""
-
-MEMORY = 3_000
-"""Number of samples that running statistics average over, with exponential weights."""
-
-NEW_LEVEL = 30
-"""Number of outliers, less the number of others between them, that is a new level or scale."""
-
-FIRST, FAR = 10, 20.0
-"""Number of first labels that are looked at together, and the multiple of their median distance
-from their median beyond which one of them is left out."""
-
-FORGIVEN = 1 / 3
-"""Outliers among the labels that each other label makes up for: up to a quarter are left out."""
-
-NEW_SCALE, NARROW = 300, 0.05
-"""Number of consecutive samples that make a smaller scale, and their greatest distance."""
+FIRST = 10
+"""Number of first labels that are looked at together."""
 
 
 class Average(NamedTuple):
@@ -58,7 +40,7 @@ class Average(NamedTuple):
 
     def update(self, x: Float[Array, "*N"]) -> "Average":
         """Return the averages with one more number each."""
-        count = jnp.minimum(self.num_samples + 1, MEMORY)
+        count = jnp.minimum(self.num_samples + 1, TUNED.unit_memory)
         mean = self.mean + (x - self.mean) / count
         found = (x - self.mean) * (x - mean)
         return Average(count, mean, self.variance + (found - self.variance) / count)
@@ -85,13 +67,13 @@ class Moments(NamedTuple):
         return jnp.where(self.all.variance > 0, jnp.sqrt(self.all.variance), 1.0)
 
     def score(self, x: Float[Array, "*N"]) -> Float[Array, "*N"]:
-        """Return a number's distance from the mean in standard deviations, clipped at `BOUND`."""
-        return jnp.clip((x - self.all.mean) / self.scale, -BOUND, BOUND)
+        """Return a number's distance from the mean in standard deviations, clipped."""
+        return jnp.clip((x - self.all.mean) / self.scale, -TUNED.outlier, TUNED.outlier)
 
-    def within(self, x: Float[Array, "*N"], bound: float = BOUND) -> Float[Array, "*N"]:
+    def within(self, x: Float[Array, "*N"], bound: float = TUNED.outlier) -> Float[Array, "*N"]:
         """Return a number, clipped at some standard deviations once the mean is reliable."""
         z = (x - self.all.mean) / self.scale
-        settled = SETTLED if self.first is None else FIRST
+        settled = TUNED.settled if self.first is None else FIRST
         beyond = (jnp.abs(z) > bound) & (self.all.num_samples >= settled) & (self.all.variance > 0)
         return jnp.where(beyond, self.all.mean + jnp.sign(z) * bound * self.scale, x)
 
@@ -101,14 +83,14 @@ class Moments(NamedTuple):
         """Return a number as counted, and the moments after it; unchanged if unknown."""
         inside, zero = self.within(x), jnp.zeros_like(x)
         none = Average(zero, zero, zero)
-        less = 1.0 if self.first is None else FORGIVEN
+        less = 1.0 if self.first is None else TUNED.forgiven
         excess = jnp.where(inside != x, self.excess + 1, jnp.maximum(self.excess - less, 0))
-        is_far = (excess == 0) & (jnp.abs(x - self.run.mean) > NARROW * self.scale)
+        is_far = (excess == 0) & (jnp.abs(x - self.run.mean) > TUNED.narrow * self.scale)
         begins = is_far | ((excess > 0) != (self.excess > 0))
         run = optax.tree.where(begins, none, self.run).update(x)
         # A constant is no scale: streams that rest at one value, as rain does at zero, keep theirs.
-        is_new_scale = (excess == 0) & (run.num_samples >= NEW_SCALE) & (run.variance > 0)
-        replaced = (excess >= NEW_LEVEL) | is_new_scale
+        is_new_scale = (excess == 0) & (run.num_samples >= TUNED.new_scale) & (run.variance > 0)
+        replaced = (excess >= TUNED.new_level) | is_new_scale
         counted, first = self.all.update(inside), self.first
         if first is not None:
             place = self.all.num_samples
@@ -134,7 +116,7 @@ def _without_far_ones(first: Float[Array, "K N"]) -> Average:
 
     apart = jnp.abs(first - median(first))
     spread = median(apart)
-    near = jnp.where((apart > FAR * spread) & (spread > 0), 0.0, 1.0)
+    near = jnp.where((apart > TUNED.first_far * spread) & (spread > 0), 0.0, 1.0)
     total = near.sum(axis=0)
     mean = (near * first).sum(axis=0) / total
     variance = (near * (first - mean[None]) ** 2).sum(axis=0) / total
@@ -157,4 +139,4 @@ def new_moments(size: int, *, ordinary: bool = False) -> Moments:
 
 def settled_scale(moments: Moments) -> Float[Array, "N"]:
     """Return the standard deviation of some numbers; 0 until it is reliable."""
-    return jnp.where(moments.all.num_samples >= SETTLED, jnp.sqrt(moments.all.variance), 0.0)
+    return jnp.where(moments.all.num_samples >= TUNED.settled, jnp.sqrt(moments.all.variance), 0.0)

@@ -2,11 +2,12 @@
 
 The last label is a feature of nearly every expert, and a broken one is often a sentinel such as
 -9999. So a label that is far from the ordinary ones is no feature, unless labels as far away were
-predicted right before, or it is one of many in a row. Experts learn it all the same.
+predicted right before, or it is one of many in a row. Experts still learn it.
 
 A far label that is exactly the far label before it is a sentinel: numbers that are measured hardly
-ever repeat. From then on, this value is taken as missing, until many come in a row, or another
-label is close to it: a machine that is off sends 24.25, 24.26 and 24.26, or 0, which is none.
+ever repeat. From then on, this value is taken as missing, until many occur in a row, or another
+label is close to it. A machine that is off sends 24.25, 24.26 and 24.26, or 0, and neither is a
+sentinel.
 """
 
 from typing import NamedTuple
@@ -15,34 +16,18 @@ import jax.numpy as jnp
 import optax
 
 from foretrace._types import Array, Bool, Float
-from foretrace.stream.model.moments import SETTLED, Moments, new_moments
-
-_FAR, _BEYOND = 300.0, 2.0
-"""Distance from the mean from which a label may be broken: in standard deviations of the ordinary
-labels, and in the largest distance of a label that was predicted right."""
-
-_RIGHT = 4.0
-"""Largest error of a right prediction, in mean errors."""
-
-BELIEVED = 30
-"""Number of far labels in a row from which they are features, and of sentinels from which they are
-labels."""
-
-_OUTSIDE = 8.0
-"""Distance from the mean from which a label may be a sentinel, in standard deviations of the
-ordinary labels: it has to repeat as well."""
-
-_CLOSE = 0.05
-"""Distance of two labels outside that are close to each other, in the distance from the mean."""
+from foretrace.stream.experts.settings import TUNED
+from foretrace.stream.model.moments import Moments, new_moments
 
 
 class Ordinary(NamedTuple):
     """Statistics of the labels that are no outliers.
 
     Args:
-        moments: their mean and variance.
+        moments: mean and variance of these labels.
         reach: largest distance from the mean of a label that was predicted right.
-        outside: last label that lay outside of the others, as a sentinel does; NaN before it.
+        outside: last label that lay outside of the others, as a sentinel does; NaN if there was
+            none.
         varies: whether another label was close to it.
         sentinel: value that is taken as missing; NaN for none.
     """
@@ -60,13 +45,13 @@ class Ordinary(NamedTuple):
 
     def is_far(self, y: Float[Array, ""]) -> Bool[Array, ""]:
         """Return whether a label may be broken; False while few labels are known."""
-        beyond = jnp.abs(y - self.moments.all.mean[0]) > _BEYOND * self.reach
-        return beyond & (self.moments.within(y[None], _FAR)[0] != y)
+        beyond = jnp.abs(y - self.moments.all.mean[0]) > TUNED.beyond * self.reach
+        return beyond & (self.moments.within(y[None], TUNED.far)[0] != y)
 
     def is_outside(self, y: Float[Array, ""]) -> Bool[Array, ""]:
         """Return whether a label lies outside of the others; False while few are known."""
         beyond = jnp.abs(y - self.moments.all.mean[0]) > self.reach
-        return beyond & (self.moments.within(y[None], _OUTSIDE)[0] != y)
+        return beyond & (self.moments.within(y[None], TUNED.outside)[0] != y)
 
     def is_sentinel(self, y: Float[Array, ""]) -> Bool[Array, ""]:
         """Return whether a label is a sentinel."""
@@ -76,7 +61,7 @@ class Ordinary(NamedTuple):
     def learn(self, y: Float[Array, ""], known: Bool[Array, ""]) -> "Ordinary":
         """Return the statistics after a label."""
         moments = self.moments.learn(y[None], known[None])[1]
-        near = _CLOSE * jnp.abs(y - self.moments.all.mean[0])
+        near = TUNED.close * jnp.abs(y - self.moments.all.mean[0])
         is_other = known & self.is_outside(y) & (y != self.outside)
         is_real = known & (jnp.abs(y - self.sentinel) <= near)
         return self._replace(
@@ -89,7 +74,7 @@ class Ordinary(NamedTuple):
     def mark(
         self, y: Float[Array, ""], known: Bool[Array, ""], many: Bool[Array, ""]
     ) -> "Ordinary":
-        """Return the statistics after a sentinel, if it is known; as a label if many came."""
+        """Return the statistics after a sentinel, if it is known; after many, as after a label."""
         apart = jnp.abs(y - self.moments.all.mean[0])
         return self._replace(
             reach=jnp.where(known & many, jnp.maximum(self.reach, apart), self.reach),
@@ -98,8 +83,8 @@ class Ordinary(NamedTuple):
 
     def cleaned(self, moments: Moments) -> Moments:
         """Return moments of the labels without broken first ones, which would hide the scale."""
-        is_due = moments.all.num_samples == SETTLED
-        is_broken = is_due & (moments.scale > _FAR * self.moments.scale)
+        is_due = moments.all.num_samples == TUNED.settled
+        is_broken = is_due & (moments.scale > TUNED.far * self.moments.scale)
         ordinary = self.moments.all._replace(num_samples=moments.all.num_samples)
         return moments._replace(all=optax.tree.where(is_broken, ordinary, moments.all))
 
@@ -111,7 +96,7 @@ class Ordinary(NamedTuple):
         known: Bool[Array, ""],
     ) -> "Ordinary":
         """Return the statistics after predictions of labels with mean errors `size`."""
-        right = known & (jnp.abs(label - predicted) <= _RIGHT * size)
+        right = known & (jnp.abs(label - predicted) <= TUNED.right * size)
         reach = jnp.where(right, jnp.abs(label - self.moments.all.mean[0]), 0.0).max()
         return self._replace(reach=jnp.maximum(self.reach, reach))
 

@@ -1,7 +1,7 @@
-"""Earlier labels by the order of their rows, when they come in any order.
+"""Earlier labels in the order of their rows, although they arrive in any order.
 
-Position k holds the label of the row k rows before the latest one whose label has come. A label
-that has not come is that of the row before it, until it comes.
+Position k holds the label of the row k rows before the latest one whose label has arrived. Until a
+label arrives, the label of the row before stands in its place.
 """
 
 import jax.numpy as jnp
@@ -24,7 +24,8 @@ def placed(
     Args:
         labels: labels before it.
         stream: what is known of their stream.
-        number: number of the row of the label; one from before the stream began changes nothing.
+        number: number of the row of the label; a label of a row before the stream began changes
+            nothing.
         value: the label, or the one before it where it is missing or not believed.
         is_own: whether it is the label itself.
     """

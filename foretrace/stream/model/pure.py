@@ -1,12 +1,12 @@
 """The experts and their mixture as pure functions of one state: a row and its label are two events.
 
-    take     row -> prediction; the past moves on, and what the label needs later is returned
-    label    label, what its row left -> scores; experts, weights and units learn
-    step     a row, then the label that came with it, in one program
+    take row -> prediction; the past is updated, and the values that the label needs are returned
+    label label, what its row left -> scores; experts, weights and units learn step a row, then the
+    label that arrived with it, in one program
 
 A state is a pure function of its events in their order. Experts and weights are shared by all
 streams; each stream has its own past. Both events work on a view: the state with the parts of one
-stream alone, which are read once and written once.
+stream only, which are read once and written once.
 
 `step` takes the label of the row itself, or of the row `delay` rows before it. With a horizon, it
 takes the number of the row: it completes the label of an earlier row, which is learned before the
@@ -101,7 +101,7 @@ class PureMixture:
         return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), state)
 
     def step(self, state: MixtureState, maps: Maps, raw: RawRow) -> tuple[MixtureState, Mixed]:
-        """Return the state after a row and the label that came with it, and the results."""
+        """Return the state after a row and the label that arrived with it, and the results."""
         slot, is_there, view = self._view(state, raw)
         delay = self.shape.delay
         if self.shape.waiting or not delay:
@@ -139,7 +139,7 @@ class PureMixture:
         return self._written(state, view, slot), self._mixed(new)
 
     def predict(self, state: MixtureState, maps: Maps, raw: RawRow) -> Mixed:
-        """Return the prediction of a row if it came next; nothing changes."""
+        """Return the prediction of a row as if it were the next one; nothing changes."""
         slot, _, view = self._view(state, raw)
         if self.shape.horizon:
             view, _ = self._noted(view, raw.y, view.arrived.streams.num_rows, learning=False)
@@ -172,8 +172,8 @@ class PureMixture:
             state: present state.
             maps: random matrices.
             place: place of the row.
-            y: label: a number, or the index of a class, -1 of one without room; NaN if it never
-                comes.
+            y: label: a number, or the index of a class, -1 if it exceeds the maximum number of
+                classes; NaN if it never comes.
             watched: index of each class with an alarm; -1 before its first label.
         """
         old = once(lambda: read(state.waiting, place), place)
@@ -199,13 +199,13 @@ class PureMixture:
     def outliers(self, state: MixtureState, raw: RawRow) -> tuple[MixtureState, Outliers]:
         """Return what is known after a row and its label, and which of their numbers are outliers.
 
-        Nothing but units moves on.
+        Only units are updated.
         """
         slot, is_there, view = self._view(state, raw)
-        row = self.arrivals.take(view.arrived, raw, is_there)
-        _, arrived, of_label = self.arrivals.label(row[1], jnp.asarray(raw.y), True)
+        row, arrived = self.arrivals.take(view.arrived, raw, is_there)
+        told, arrived = self.arrivals.label(arrived, jnp.asarray(raw.y), True)
         view = view._replace(arrived=arrived)
-        return self._written(state, view, slot), Outliers(row[2], of_label[0])
+        return self._written(state, view, slot), Outliers(row.outliers, told.is_outlier)
 
     # The view of a stream
 
@@ -293,7 +293,7 @@ class PureMixture:
         """Return a view after a row, what waits for its label, and the row's features."""
         shape, is_there = self.shape, slot < self.shape.slots
         number = view.arrived.streams.num_rows
-        row, arrived, _ = self.arrivals.take(view.arrived, raw, is_there, learning=learning)
+        row, arrived = self.arrivals.take(view.arrived, raw, is_there, learning=learning)
         of_label = row.moments, row.ordinary
         seen, past = look(shape, maps, view.pasts, row.x, row.raw, *of_label)
         features = expand(shape, maps, seen)
@@ -312,6 +312,7 @@ class PureMixture:
         if shape.at_least is not None:
             mixed, low, high = bounded(mixed, margins, shape.at_least, jnp.maximum)
             margins = jnp.stack([mixed - low, high - mixed])
+        memos = tuple(memo for _, _, memo in taken)
         new = Waiting(
             slot=slot,
             number=number,
@@ -322,7 +323,7 @@ class PureMixture:
             mixed=mixed,
             baselines=row.baselines,
             margins=margins,
-            memos=tuple(memo for _, _, memo in taken),
+            memos=memos,
         )
         if view.members is not None:
             # Counted row by row: a sum over all members would cost the more the more there may be.
@@ -348,7 +349,7 @@ class PureMixture:
         place: Int[Array, ""],
         has_row: Bool[Array, ""],
     ) -> tuple[MixtureState, Waiting, dict[str, Any]]:
-        """Learn the label that came with a row, of the row at a place; return what waited there."""
+        """Learn the label that a row brings for the row at a place; return what waited there."""
         if self.shape.first_delay is None:
             old, each_step = once(lambda: read(view.waiting, place), place), None
         else:
@@ -360,28 +361,28 @@ class PureMixture:
 
     def _each_step(
         self, view: MixtureState, slot: Int[Array, ""], place: Int[Array, ""]
-    ) -> tuple[Waiting, tuple[Array, ...]]:
+    ) -> tuple[Waiting, dict[str, Array]]:
         """Return the row at a place, and what each step ahead needs of the row it was for."""
         waiting: Any = view.waiting
         delays = jnp.asarray(self.shape.delays, jnp.int64)
         stream, steps = view.arrived.streams, jnp.arange(self.shape.outputs, dtype=jnp.int32)
         places = self._place(slot, stream.num_rows - delays)
-        found = (
-            waiting.seen.moments[places],
-            waiting.num_labels[places],
-            waiting.predicted[places, steps],
-            waiting.candidates[places, steps],
-            stream.num_rows - stream.begun >= delays,
-        )
+        found = {
+            "moments": waiting.seen.moments[places],
+            "num_labels": waiting.num_labels[places],
+            "predicted": waiting.predicted[places, steps],
+            "candidates": waiting.candidates[places, steps],
+            "has_row": stream.num_rows - stream.begun >= delays,
+        }
         return read(waiting, place), found
 
     def _noted(
         self, view: MixtureState, y: Array, number: Int[Array, ""], *, learning: bool = True
     ) -> tuple[MixtureState, Told]:
-        """Return a view that knows a label, of the row of a number, but has not learned it."""
+        """Return a view in which the label of a row counts as known, but is not learned."""
         stream, is_ordered = view.arrived.streams, not self.shape.waiting
         is_latest = is_ordered | (number > stream.latest)
-        told, arrived, _ = self.arrivals.label(view.arrived, y, is_latest, learning=learning)
+        told, arrived = self.arrivals.label(view.arrived, y, is_latest, learning=learning)
         view = view._replace(arrived=arrived)
         if not self.shape.previous:
             return view, told
@@ -402,7 +403,7 @@ class PureMixture:
         watched: Array,
         has_row: Bool[Array, ""],
         late: Any,
-        each_step: tuple[Array, ...] | None = None,
+        each_step: dict[str, Array] | None = None,
     ) -> tuple[MixtureState, dict[str, Any]]:
         """Return a view that has learned a label, and the scores.
 
@@ -413,14 +414,14 @@ class PureMixture:
             y: the label.
             watched: index of each class with an alarm.
             has_row: whether the row belongs to its stream as it is.
-            late: number of rows of the stream that were taken since; None if it was taken in this
+            late: number of rows of the stream since then; None if the row was taken in this
                 program.
             each_step: what each step ahead needs of the row it was for, where these differ.
         """
         is_there = has_row if late is None or not self.shape.waiting else jnp.asarray(True)
         view, told = self._noted(view, y, old.number)
         if each_step is not None:
-            view = self._weighed(view, told, old.slot, each_step)
+            view = self._weighed(view, told, old.slot, **each_step)
         known, is_scored = told.known & is_there, told.is_scored & is_there
         predicted = old.predicted.T
         if self.shape.classes:
@@ -482,9 +483,10 @@ class PureMixture:
     ) -> MixtureState:
         """Return a view whose experts have learned a label."""
         members = None if view.members is None else jnp.maximum(view.members, 1.0)
-        parts = zip(self.experts, view.experts, view.carries, old.memos, strict=True)
+        of_stream = zip(view.carries, old.memos, strict=True)
+        parts = zip(self.experts, view.experts, of_stream, strict=True)
         found, at, predicted = [], 0, old.predicted.T
-        for expert, learned, carry, memo in parts:
+        for expert, learned, (carry, memo) in parts:
             mine = predicted[at : at + len(expert.names)]
             lesson = Lesson(
                 features=features,
@@ -501,10 +503,18 @@ class PureMixture:
         return view._replace(experts=experts, carries=carries)
 
     def _weighed(
-        self, view: MixtureState, told: Told, slot: Array, each_step: tuple[Array, ...]
+        self,
+        view: MixtureState,
+        told: Told,
+        slot: Array,
+        *,
+        moments: Array,
+        num_labels: Array,
+        predicted: Array,
+        candidates: Array,
+        has_row: Array,
     ) -> MixtureState:
         """Return a view after a row's number, another row's label at each step ahead."""
-        moments, num_labels, predicted, candidates, has_row = each_step
         known = jnp.isfinite(told.came) & has_row & (slot < self.shape.slots)
         known = known & (num_labels >= SETTLED)
         moments = jnp.where(known[:, None], moments, 1.0)
@@ -521,7 +531,7 @@ class PureMixture:
         scores: Array,
         wrong: Array,
     ) -> MixtureState:
-        """Return a view whose sums and tallies know the scores of a row."""
+        """Return a view with the scores of a row added to its sums and tallies."""
         if view.sums is not None:
             row_sums = of_row(self.scores, scores, wrong)
             view = view._replace(sums=view.sums + row_sums[None])

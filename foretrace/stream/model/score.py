@@ -70,11 +70,11 @@ def score_class(
     """Return the scores `OF_CLASSES`; NaN before the first class, without a prediction.
 
     Args:
-        index: index of the class, -1 without room: such a class is wrongly predicted. One that
-            appears for the first time has a log loss from the output it was given.
+        index: index of the class, -1 if it exceeds the maximum number of classes: the prediction is
+            then wrong. A class that appears for the first time has the log loss of its output.
         output: logits that the row was given.
-        num_classes: number of classes that were known then.
-        baselines: last and most frequent class that were known then.
+        num_classes: number of classes that were known at the prediction.
+        baselines: last and most frequent class that were known at the prediction.
     """
     places = jnp.arange(len(output), dtype=output.dtype)
     logs = output - _log_sum(output)

@@ -22,7 +22,7 @@ class Waiting(NamedTuple):
         slot: stream of the row.
         number: number of the row in its stream.
         seen: values that the features follow from.
-        num_labels: number of labels that had come, at most `SETTLED`.
+        num_labels: number of labels that had arrived, at most `SETTLED`.
         predicted: predictions of the experts. Those of one output lie side by side, because each
             step ahead is read from another row.
         candidates: predictions between which the mixture chose at its top, likewise.
@@ -45,19 +45,19 @@ class Waiting(NamedTuple):
 
 
 class MixtureState(NamedTuple):
-    """Everything that the mixture changes.
+    """All values that the mixture changes.
 
     Args:
         arrived: units of the rows, and labels as they arrived.
         intervals: errors of the predictions; None for classes, and where no interval is read.
         of_members: size of each member's errors; None for a single stream, and likewise.
         pasts: past of each stream; the last one belongs to rows that are missing.
-        carries: carry of each group of experts after the last row of each stream; None if it has
-            none.
+        carries: carry of each group of experts after the last row of each stream; None for a group
+            without carry.
         waiting: rows that wait for their labels, by their places; None if none ever waits.
         experts: what each group of experts has learned.
         weights: weights of the mixture.
-        num_labels: number of labels that have come, at most `SETTLED`.
+        num_labels: number of labels that have arrived, at most `SETTLED`.
         members: number of members with a label; None for a single stream.
         sums: sums in the order of `PureMixture.sums`, of all rows, of those since the last line of
             the record and of those since the last block: differences of large sums would lose what
@@ -80,14 +80,14 @@ class MixtureState(NamedTuple):
 
 
 class Mixed(NamedTuple):
-    """Results of a step for each of its rows; None for what there is not.
+    """Results of a step for each of its rows; a missing result is None.
 
     Args:
         newest: prediction of the new row: numbers, or logarithms of probabilities.
         margins: reach of the interval below and above each number.
         num_classes: number of classes that were known.
-        scores: scores of the prediction whose label came, by the names in `score`; NaN if none
-            did.
+        scores: scores of the prediction whose label arrived, by the names in `score`; NaN if there
+            was none.
         errors: of each expert, for that row: mean absolute error, or 1 for a wrong class.
     """
 
@@ -99,24 +99,26 @@ class Mixed(NamedTuple):
 
     @property
     def first(self) -> "Mixed":
-        """The prediction of the first row alone, as arrays of NumPy."""
-        return jax.tree.map(lambda part: np.asarray(part)[0], Mixed(*self[:3]))
+        """The prediction of only the first row, as arrays of NumPy."""
+        return jax.tree.map(
+            lambda part: np.asarray(part)[0], self._replace(scores=None, errors=None)
+        )
 
     @property
     def told(self) -> Array | None:
-        """What the prediction is read with: its margins, or the number of classes."""
+        """Margins of the prediction, or the number of known classes."""
         return self.num_classes if self.margins is None else self.margins
 
 
 class Report(NamedTuple):
-    """What a line of the record tells of a state.
+    """Values of a state for a line of the record.
 
     Args:
         total: sums over all rows by their names.
         line: sums since the last line of the record.
         block: sums since the last block.
         weights: weight of each expert, the mean over the steps ahead.
-        units: running mean and deviation of each number of a row; 0 before some differed.
+        units: running mean and deviation of each number of a row; 0 while all values are equal.
         outliers: number of outliers so far, of columns and of labels, and of sentinels.
         tallies: counts of each class; None for numbers.
         of_members: errors of the members, by their slots; None without members or intervals.

@@ -5,7 +5,7 @@ For a class with an alarm, rows are also counted by the log odds of its probabil
     bin = floor((log p / (1 - p) - log a / (1 - a)) / WIDTH),    a its threshold
 
 The bins are the same however many rows there are. One bin begins at the threshold, so that counts
-above it are exact; average precision takes the rows of a bin as equally likely.
+above it are exact; for the average precision, the rows of a bin count as equally likely.
 """
 
 import jax.numpy as jnp
@@ -36,12 +36,13 @@ def tally(
     """Return the counts with one more row.
 
     Args:
-        tallies: counts before it.
-        index: index of its class, -1 without room.
-        output: logits that the row was given.
-        num_classes: number of classes that were known then, at least one.
-        watched: index of each class with an alarm; -1 before it came.
-        alarms: their thresholds.
+        tallies: counts before the row.
+        index: index of the class of the row's label; -1 if it exceeds the maximum number of
+            classes.
+        output: logits that were predicted for the row.
+        num_classes: number of classes that were known at the prediction, at least one.
+        watched: index of each class with an alarm; -1 before its first label.
+        alarms: threshold of each of these classes.
     """
     places = jnp.arange(len(output), dtype=output.dtype)
     known = jnp.where(places < num_classes, output, -jnp.inf)

@@ -56,7 +56,7 @@ class OnlineEstimator:
             `learn_one` gives the oldest row that was taken its label, or the row of an id.
         waiting: maximum number of rows that wait for their labels by an id: such a row is taken by
             the prediction that is asked for it. 0 if there are no ids.
-        experts: experts of a user's own by their names, beside those of the model.
+        experts: experts of a user's own by their names, in addition to the experts of the model.
         words: number of inputs of each feature that is a text in the first row; 0 takes it for a
             category.
         at_least: lower bound of predicted numbers and of the ends of their intervals.
@@ -316,7 +316,7 @@ class OnlineEstimator:
         Args:
             rows: features of the rows.
             targets: their targets.
-            labels: labels that are known to come, beside these.
+            labels: further labels that are known to occur.
         """
         self._check(rows, targets)
         known = [*targets, *labels]
@@ -349,9 +349,10 @@ class OnlineEstimator:
             warnings.warn(f"{type(self).__name__}: {news}", stacklevel=stacklevel)
 
     def _answer(self, x: Row, id: Hashable) -> Mixed | None:
-        """Return a row's prediction as if it were next; None before learning.
+        """Return a row's prediction as if it were the next row; None before learning.
 
-        With a delay the row is taken, and with an id that it waits under: it has come.
+        With a delay, or with an id under which the row waits for its label, the row also counts as
+        received.
         """
         check_row(x)
         if self.delay or (self.waiting and id is not None):

@@ -131,8 +131,8 @@ class NextSteps(OnlineEstimator):
             member: name of the member. Default: the one that was learned last.
 
         Raises:
-            ValueError: more values are asked for than are learned, or none, or a member of a model
-                without members.
+            ValueError: fewer than one value or more values than the learned horizon are requested,
+                or a member is named and the model has no members.
         """
         found = self._now(xs)._newest_ahead(horizon, member)
         return [0.0] * horizon if found is None else found[:horizon].tolist()

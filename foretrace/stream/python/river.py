@@ -11,9 +11,9 @@ drift detectors. They need river: `pip install 'foretrace[river]'`.
 
 `learn_one` moves the state of the network on to the next row. `predict_one` returns the answer if
 this row came next, and changes nothing. The first row decides how many inputs there are; features
-that appear later take the room that is left (`features`), and a warning names the first one without
-room. A feature's first value decides whether it is a number, a date or a category. Refused calls
-change nothing, and threads may share a model.
+that appear later take the inputs that are left (`features`), and a warning names the first one that
+finds none. A feature's first value decides whether it is a number, a date or a category. Refused
+calls change nothing, and threads may share a model.
 """
 
 import math
@@ -60,21 +60,21 @@ class RowEstimator(OnlineEstimator):
 
     @locked
     def learn_one(self, x: Row | None, y: Any, id: Hashable = None) -> None:
-        """Learn from the next row and its label, or give a row that waits its label.
+        """Learn from the next row and its label, or from a late label of an earlier row.
 
         With an `id`, y is the label of the row that was predicted under this id, and x may be None.
         With a `delay` and no id, y is the label of the oldest row without one. The label is learned
         at once. The same label given again changes nothing.
 
         A class may be any value, such as " " or "?", but None, NaN and "" are missing. Equal labels
-        (1, 1.0 and True) are one class, predicted in the form that came first.
+        (1, 1.0 and True) are one class, predicted in the form that occurred first.
 
         Raises:
             TypeError: the row is no dictionary, or the label or the id cannot be hashed; nothing
                 has changed.
             ValueError: a number is neither a number nor missing, the row of the id has another
                 label, or no row waits; nothing has changed.
-            KeyError: no row of the id waits: none was asked for, or it was dropped.
+            KeyError: no row waits under the id: it was never predicted, or it was dropped.
         """
         self._learn_row(x, y, id)
 
@@ -107,11 +107,11 @@ class RowEstimator(OnlineEstimator):
     def feature_importance(self, X: "pd.DataFrame", y: Iterable[Any]) -> dict[Hashable, float]:
         """Return the share of each feature, and of earlier labels, in the predictions.
 
-        A share is measured by permuting the values of a feature: its part of the squared changes.
-        Nothing is learned; before the first label there are no shares.
+        The values of a feature are permuted; its share is its part of the squared changes. Nothing
+        is learned; before the first label there are no shares.
 
         Args:
-            X: two rows or more, which come next.
+            X: two rows or more that follow the rows learned so far.
             y: their labels.
 
         Raises:
@@ -137,18 +137,18 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
     """Classifier that learns online and remembers earlier rows: experts, or a network.
 
     Args:
-        size: short for `model=ModelConfig(size=size)`, such as "small"; one of the two is given.
+        size: short for `model=ModelConfig(size=size)`, such as "small"; give only one of the two.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
         features: number of inputs, not counting `words`: a number takes 2, a category 16, a date 7.
             A feature that does not fit is left out, with a warning. Default: as many as the first
             row needs and some for later features, at least 64 in all.
-        classes: maximum number of classes. A warning names the first label without room. Default:
-            16, or twice the number of labels in the first call of `learn_many` or `partial_fit`, if
-            that is more; room doubles, with a warning, when a later class comes.
+        classes: maximum number of classes. A warning names the first label beyond it. Default: 16,
+            or twice the number of labels in the first call of `learn_many` or `partial_fit`, if
+            that is more; a later class then doubles the maximum, with a warning.
         previous: whether the last known label is an input.
         member: feature that names the sensor, user or place of a row. Each member has its own
-            memory, all share the network. The feature is no input. None if all rows belong to one
-            stream.
+            memory; all members share the experts and the network. The feature is no input. None if
+            all rows belong to one stream.
         members: maximum number of members; when full, the member seen least recently is replaced.
         delay: number of rows between a row and its label, as --delay of the command. With a delay,
             `predict_one` marks a row as seen, and `learn_one` assigns its label to the oldest row
@@ -158,7 +158,7 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
         waiting: maximum number of rows that wait for labels which come at any time, in any order:
             `predict_one(x, id="a1")` takes the row, `learn_one(None, y, id="a1")` gives its label.
             When full, the oldest row is dropped. 0 for none.
-        experts: experts of your own by their names, beside those of the model.
+        experts: experts of your own by their names, in addition to the experts of the model.
         words: number of inputs of each text. A feature is a text if its value in the first row has
             eight words or more; with 0, it is a category.
 
@@ -199,11 +199,12 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
 
     @locked
     def predict_proba_one(self, x: Row, id: Hashable = None, **_: Any) -> dict[Any, float]:
-        """Return the probability of every label seen so far, as if this row were next.
+        """Return the probability of every label seen so far, as if this row were the next one.
 
         Args:
             x: features of the row.
-            id: name of the row, by which `learn_one` finds it; it counts with `waiting` or `delay`.
+            id: identifier of the row, by which `learn_one` finds it later; used only if `waiting`
+                or `delay` is set.
         """
         answer = self._answer(x, id)
         if answer is None or self._intake is None:
@@ -227,15 +228,15 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
     """Regressor that learns online and remembers earlier rows: experts, or a network.
 
     Args:
-        size: short for `model=ModelConfig(size=size)`, such as "small"; one of the two is given.
+        size: short for `model=ModelConfig(size=size)`, such as "small"; give only one of the two.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
         features: number of inputs, not counting `words`: a number takes 2, a category 16, a date 7.
             A feature that does not fit is left out, with a warning. Default: as many as the first
             row needs and some for later features, at least 64 in all.
         previous: whether the last known target is an input.
         member: feature that names the sensor, user or place of a row. Each member has its own
-            memory, all share the network. The feature is no input. None if all rows belong to one
-            stream.
+            memory; all members share the experts and the network. The feature is no input. None if
+            all rows belong to one stream.
         members: maximum number of members; when full, the member seen least recently is replaced.
         delay: number of rows between a row and its label, as --delay of the command. With a delay,
             `predict_one` marks a row as seen, and `learn_one` assigns its label to the oldest row
@@ -245,7 +246,7 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
         waiting: maximum number of rows that wait for labels which come at any time, in any order:
             `predict_one(x, id="a1")` takes the row, `learn_one(None, y, id="a1")` gives its label.
             When full, the oldest row is dropped. 0 for none.
-        experts: experts of your own by their names, beside those of the model.
+        experts: experts of your own by their names, in addition to the experts of the model.
         words: number of inputs of each text. A feature is a text if its value in the first row has
             eight words or more; with 0, it is a category.
         at_least: lower bound of predictions and of the ends of their intervals, such as 0 for
@@ -267,7 +268,8 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
 
         Args:
             x: features of the row.
-            id: name of the row, by which `learn_one` finds it; it counts with `waiting` or `delay`.
+            id: identifier of the row, by which `learn_one` finds it later; used only if `waiting`
+                or `delay` is set.
         """
         answer = self._answer(x, id)
         return 0.0 if answer is None else float(answer.newest[0])
@@ -320,14 +322,14 @@ class Forecaster(NextSteps, RiverForecaster):
 
     Args:
         horizon: number of steps ahead that are learned; no more can be asked for.
-        size: short for `model=ModelConfig(size=size)`, such as "small"; one of the two is given.
+        size: short for `model=ModelConfig(size=size)`, such as "small"; give only one of the two.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
         features: number of inputs, not counting `words`: a number takes 2, a category 16, a date 7.
             A feature that does not fit is left out, with a warning. Default: as many as the first
             row needs and some for later features, at least 64 in all.
         member: feature that names the sensor, user or place of a row. Each member has its own
-            memory, all share the network. The feature is no input. None if all rows belong to one
-            stream.
+            memory; all members share the experts and the network. The feature is no input. None if
+            all rows belong to one stream.
         members: maximum number of members; when full, the member seen least recently is replaced.
         at_least: lower bound of forecasts and of the ends of their intervals, such as 0 for counts.
             Default: none.
@@ -335,7 +337,7 @@ class Forecaster(NextSteps, RiverForecaster):
             their values of the steps ahead as `xs`. A value is then learned `horizon` values later.
         words: number of inputs of each text. A feature is a text if its value in the first row has
             eight words or more; with 0, it is a category.
-        experts: experts of your own by their names, beside those of the model.
+        experts: experts of your own by their names, in addition to the experts of the model.
 
     >>> model = Forecaster(horizon=2, size="small", features=4)
     >>> for i in range(20):

@@ -26,15 +26,15 @@ class SktimeForecaster(BaseForecaster):
     """Forecaster of sktime that learns value by value: experts, or a network.
 
     `fit(y[:n]).update(y[n:])` equals `fit(y)`, bit for bit. A value is learned once, in the order
-    of the index: `update` passes over values up to the last one that was learned, so windows may
-    overlap. It warns if none is later, or if some are earlier than the first one. The cutoff never
-    moves back. Exogenous variables X are learned with the value of the same index; of their
-    future values, those that are `known` are used. Several columns of y, and hierarchical series,
-    get a model each by sktime.
+    of the index: `update` skips values up to the last one that was learned, so windows may overlap.
+    It warns if no value is later, or if some are earlier than the first one. The cutoff never moves
+    back. Exogenous variables X are learned with the value of the same index; of their future
+    values, those that are `known` are used. For several columns of y and for hierarchical series,
+    sktime makes a model of each.
 
     Args:
-        horizon: number of steps ahead that are learned. Default: the largest step of `fh` in `fit`,
-            which has to be given then.
+        horizon: number of steps ahead that are learned. Default: the largest step of `fh`, which
+            `fit` then needs.
         size: short for `model=ModelConfig(size=size)`, such as "small"; one of the two is given.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
         features: number of inputs for X. Default: as many as the first row needs, and room for
@@ -180,10 +180,10 @@ class SktimeForecaster(BaseForecaster):
         return frame_rows(X.reindex(steps.to_absolute_index(self.cutoff)))
 
     def _steps(self, fh: ForecastingHorizon) -> tuple[np.ndarray, "pd.Index"]:
-        """Return places in the forecast, and their indices.
+        """Return the positions of the requested steps in the forecast, and their index labels.
 
         Raises:
-            ValueError: a step is asked for that is not learned.
+            ValueError: a requested step lies beyond the learned horizon.
         """
         steps = fh.to_relative(self.cutoff).to_numpy()
         last = self._learner.horizon

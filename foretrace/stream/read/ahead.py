@@ -3,8 +3,8 @@
     promo      value of the row
     promo+k    value of the k-th row after it, of the same member; None if there is none
 
-The rows of a source are read ahead for this. Its last rows without a target are rows to come: they
-tell their values, and are not yielded.
+The rows of a source are read ahead for this. Its last rows without a target are future rows: their
+known values are used, and they are not yielded.
 """
 
 import dataclasses
@@ -38,7 +38,8 @@ class Ahead:
         columns: these columns.
         horizon: number of next rows.
         member: column of the member of a row; None if all are of one stream.
-        target: column of the target, without which last rows are to come; None if all are rows.
+        target: column of the target; last rows without it are future rows. None if there are no
+            future rows.
         members: number of members whose rows are read ahead.
 
     >>> rows = Ahead(["promo"], 2, target="y").rows
@@ -79,7 +80,7 @@ class Ahead:
         """Yield rows with their positions; future rows at the end are not yielded.
 
         Reading ahead is limited to `horizon * members` rows. A row whose member has no `horizon`
-        further rows within them is yielded without the values of those that are missing.
+        further rows within them is yielded without the missing values.
 
         Raises:
             SourceError: a column has the name of one that is added.

@@ -96,7 +96,7 @@ class Encoder(Counting):
     Attributes:
         columns: kind of each column, and its first place in the vector of a row.
         words: categories of each column of categories, numbered from 1 in the order of appearance.
-        used: number of features that the columns but for texts use.
+        used: number of features that all columns except texts use.
 
     >>> encoder = Encoder([Column("x", "numeric"), Column("c", "categorical")], categories=3)
     >>> encoder.width
@@ -152,7 +152,7 @@ class Encoder(Counting):
         Args:
             row: values of the columns; a column without a value is missing.
             learn: whether the row changes columns and vocabularies for good. The vector is the same
-                either way: the row's after it was learned.
+                in both cases: the one after the row was learned.
 
         Raises:
             EncodingError: a value is no finite number, and the policy is to stop.
@@ -254,7 +254,7 @@ class Encoder(Counting):
         self._is_number[[at for kind, at in self.columns.values() if kind == "numeric"]] = 1.0
 
     def _number(self, name: Any, value: Any) -> float:
-        """Return a number; NaN if it is missing, or none."""
+        """Return a number; NaN if the value is missing or no number."""
         # Most values are finite numbers, and no text that stands for a missing value is one.
         number = as_number(value)
         if number is not None and abs(number) < MAX_ABS_VALUE:

@@ -25,7 +25,7 @@ _NUMBERS = (
 )
 """Ways of writing a number: the name and a pattern.
 
-The last one is read, unless a sign stands beside it.
+The last one is read, unless a sign stands next to it.
 """
 
 _DAYS = (
@@ -51,8 +51,8 @@ class Written(NamedTuple):
     """A format of numbers.
 
     Args:
-        how: name of the way.
-        example: a text that is written so.
+        how: description of the format.
+        example: a text in this format.
     """
 
     how: str
@@ -83,7 +83,7 @@ def number_format(texts: Sequence[str]) -> Written | None:
 
 
 def _way(text: str) -> str | None:
-    """Return the format of a number, empty if it can be read; None for other texts."""
+    """Return how a number is written: "" if it can be read as it is, None if it is no number."""
     bare, signs = text.strip(), []
     for name, pattern in (("a currency", _CURRENCY), ("a percent sign", "[%‰]")):
         rest = re.sub(pattern, "", bare, count=1).strip()

@@ -1,4 +1,4 @@
-"""A journal: lines that came once, on the disk before anyone acts on them.
+"""A journal: lines that arrive only once, on the disk before the run acts on them.
 
 A pipe cannot be read again, nor can requests to a service. Written to a journal first, they are a
 file like any other: a run on it resumes exactly, and can be repeated from its first row.
@@ -21,14 +21,16 @@ _sync = getattr(os, "fdatasync", os.fsync)
 
 
 class Journal:
-    """A file of whole lines that is read, and at its end grows by the lines that come.
+    """A file of complete lines, which grows at its end while it is read.
 
-    All lines that have come are appended at once and reach the disk by one call. A last line
-    without a line break was torn by a crash: nobody was told of it, and it is cut off.
+    When the end is reached, all lines that have arrived are appended, synced by one call, and then
+    read. A crash can leave a last line without a line break. Such a line was never passed on, so it
+    is removed.
 
     Args:
         path: the file; begun if there is none.
-        feed: function of the journal that waits for lines and returns them; nothing at the end.
+        feed: function of the journal that waits for lines and returns them, or nothing after the
+            last line.
 
     Raises:
         LockedError: another process has it.
@@ -143,7 +145,7 @@ Feed = Callable[[Journal], bytes]
 
 
 class PipeFeed:
-    """Lines of standard input for a journal: all that have come, at least one.
+    """Lines of standard input for a journal: all that have arrived, at least one.
 
     Args:
         has_header: whether the first line names the columns; that of a later pipe is left out.

@@ -1,4 +1,4 @@
-"""Objects that learn: their fields hold plain values, which are saved and restored as they are."""
+"""Objects that learn: their fields hold plain values, which are saved and restored unchanged."""
 
 import dataclasses
 import reprlib
@@ -38,7 +38,8 @@ class Learned:
     def _restored(self) -> None:
         """Check restored values against the arguments, and derive the other fields.
 
-        A value has the right type, but might lie outside an array, or shift labels by a row.
+        A value of the right type might still be an index outside an array, or shift labels by a
+        row.
         """
 
 
@@ -46,7 +47,7 @@ class Learned:
 class Counting(Learned):
     """An object that counts unusable values and reports the first one.
 
-    `counts` has their number by reason. `news` holds the sentences that were not said yet.
+    `counts` has their number by reason. `news` holds the messages that were not reported yet.
     """
 
     counts: Counter[str]
@@ -65,7 +66,7 @@ def check_fits(fits: bool, name: str, value: Any, expected: str) -> None:
     """Check a restored value.
 
     Raises:
-        ValueError: it does not fit.
+        ValueError: the value does not fit.
     """
     if not fits:
         raise ValueError(f"{name}={reprlib.repr(value)} must be {expected}")

@@ -74,7 +74,7 @@ def check_width(place: str, names: Sized) -> None:
     """Check the number of columns.
 
     Raises:
-        BadRow: there are too many.
+        BadRow: there are too many columns.
     """
     if len(names) > MAX_COLUMNS:
         raise BadRow(
@@ -95,7 +95,7 @@ def check_flat(place: str, row: Mapping[str, Any]) -> None:
 
 
 def open_bytes(path: str, pipe: Any = None) -> Any:
-    """Open a file or standard input, decompressing what begins like gzip.
+    """Open a file or standard input, decompressing it if it begins like gzip.
 
     Args:
         path: path of the file, or "-" for standard input.

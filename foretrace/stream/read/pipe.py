@@ -18,7 +18,7 @@ NOT_AGAIN = (
 
 
 class Pipe:
-    """Standard input as bytes, one block ahead; a callback runs while no data arrive."""
+    """Standard input as bytes, read one block ahead; a callback runs while no data arrive."""
 
     def __init__(self) -> None:
         # What to do before waiting; returns after how many seconds to do it again, None for never.

@@ -7,15 +7,16 @@ from jaxtyping import Float  # `_types` imports JAX
 
 
 class RawRow(NamedTuple):
-    """A row as it came, words turned into numbers, and the label that came with it.
+    """An input row with its words turned into numbers, and the label that arrived with it.
 
     Args:
-        x: values of the columns at their places: a number as it is, NaN where it is missing; the
-            inputs of any other column.
-        is_number: which of these are numbers; behind each stands whether it is missing.
-        y: label of the row `delay` rows before: a number, or the index of a class, -1 of one
-            without room. NaN if there is none.
-        slot: stream of the row; the number of slots for a row that is missing.
+        x: one value for each input: numbers as they are (NaN if missing), and the encoded inputs of
+            the other columns.
+        is_number: which inputs are numbers; the input after each of them says whether the number is
+            missing.
+        y: label of the row `delay` rows before: a number, or the index of a class, -1 if it exceeds
+            the maximum number of classes. NaN if there is no label.
+        slot: stream of the row; for a missing row, the number of slots.
         is_new: 1 if the stream starts anew with this row, 2 if it has no rows before it.
         watched: index of each class with an alarm; -1 before its first label.
     """

@@ -1,4 +1,4 @@
-"""Progressive validation: scores of predictions before their labels, beside baselines."""
+"""Progressive validation: scores of predictions before their labels, and of baselines."""
 
 import math
 from collections.abc import Mapping, Sequence

@@ -241,11 +241,11 @@ class Source:
                     ) from error
                 continue
             in_a_row = 0
+            row += values is not None
+            now = Position(row=row, line=lines.number, offset=lines.offset, bad=bad)
             if values is None:
-                return Position(row=row, line=lines.number, offset=lines.offset, bad=bad)
-            row += 1
-            place = lines.number, lines.offset, bad, lines.is_torn, lines.digest()
-            yield values, Position(row, *place)
+                return now
+            yield values, now._replace(is_torn=lines.is_torn, digest=lines.digest())
 
     def _object(self, text: str, line: int) -> Row:
         place = f"{self.name}, line {line}"
@@ -330,7 +330,7 @@ def detect_format(path: str) -> Format:
     """Return the format that a file's name indicates.
 
     Raises:
-        SourceError: the name tells none.
+        SourceError: the name of the file does not tell its format.
 
     >>> detect_format("sensors.csv.gz")
     'csv'

@@ -49,7 +49,7 @@ class ClassTarget(Counting):
         capacity: maximum number of classes. Later ones are counted, and count as wrongly predicted;
             they are not learned.
         grows: whether the capacity doubles for a later class, if `has_room` says so. From `MANY`
-            on, the known classes must have come twice on average.
+            on, the known classes must have occurred twice on average.
         look_ahead: number of labels from which a new class may show that numbers were taken for
             classes, which is told once; None if they are classes for sure.
         as_text: whether classes are compared by their text, `as_label`, as for rows of files: the
@@ -141,7 +141,7 @@ class ClassTarget(Counting):
     def _doubt(self, value: Any) -> None:
         """Warn if new classes look like numbers rather than names.
 
-        One more whole number beside the others may be a rare class; two are told.
+        One more whole number may be a rare class; two more are reported.
         """
         labels = self.num_labels + self.counts["missing targets"]
         if self.look_ahead is None or labels < self.look_ahead:

@@ -1,4 +1,4 @@
-"""The waiting room: rows that were taken, and whose labels have not come, by their ids."""
+"""The waiting room: rows that were received and whose labels have not arrived, by their ids."""
 
 import dataclasses
 import heapq
@@ -17,7 +17,7 @@ class WaitingRow:
     Args:
         place: its place in the state, from 0.
         member: name of its member.
-        time: its time in seconds, where rows are kept for some time alone.
+        time: its time in seconds, if rows are kept only for some time.
         text: its features in print, where a label may be given without an id.
         given: the row as the object that was given, likewise: it may be asked about again. A room
             with such rows is never saved.
@@ -34,8 +34,8 @@ class WaitingRow:
 class WaitingRoom(Counting):
     """Rows that wait for their labels. Their number is bounded: the oldest one leaves.
 
-    Labels that have come are remembered likewise, so that one which comes twice is known, and so
-    are rows that left without one.
+    Labels that have arrived are remembered likewise, so that one which arrives twice is known, and
+    so are rows that left without one.
 
     Args:
         size: maximum number of rows that wait; 0 if none ever does.

@@ -45,37 +45,38 @@ class StreamConfig:
     Args:
         source: CSV, TSV, JSON-lines, parquet or text file, gzip or not; - for standard input.
         target: column to predict. Not needed for a text, whose next character is predicted.
-        task: whether the target is a class or a number. Default: a class if it is text, or has 2 to
-            20 different whole numbers in the first rows and no others.
+        task: whether the target is a class or a number. Default: a class if the target is text, or
+            if the first rows hold only whole numbers, 2 to 20 different ones.
         horizon: number of rows ahead whose targets are predicted; 0 predicts the target of the row
             itself.
-        known: columns of numbers that are known in advance, such as a promotion: a forecast sees
-            their values in the rows that it is for. Rows at the end of the file without a target
-            are future rows, read for these values alone.
+        known: numeric columns whose future values are known, such as a planned promotion. A
+            forecast of a row uses their values in that row. Rows at the end of the file without a
+            target are future rows, read only for these values.
         delay: number of rows after which a label becomes known. A row is learned when its label
-            comes.
+            arrives.
         previous: whether the last known target is an input, of the network and of the experts.
-        member: column that names the sensor, user or place of a row. Each member has its own memory
-            and its own delay, horizon and last known target; all share the network. The column is
-            no input.
+        member: column that names the sensor, user or place of a row. Each member has its own
+            memory, delay, horizon and last known target; all members share the experts and the
+            network. The column is no input.
         members: maximum number of members; when full, the member seen least recently is replaced.
         reset: column that is true or 1 on the first row of an episode. The memory (of that member)
             then starts anew, and its pending labels are dropped. The column is no input.
         id: column that names a row in the predictions and, with `waiting`, in the line of a label
-            that comes later. The column is no input.
-        waiting: maximum number of rows that wait for their labels, which come in any order: a row
-            with an id and without a target waits; a later line with this id and the target is its
-            label. When full, the oldest row is dropped. Needs `id`; refused with horizon, delay and
+            that arrives later. The column is no input.
+        waiting: maximum number of rows that wait for their labels, which arrive in any order: a row
+            with an id and without a target waits, until a later line has this id and the target.
+            When full, the oldest row is dropped. Needs `id`; refused with horizon, delay and
             outliers stop.
-        keep: how long a row waits, by the times of the first column of dates: a number of seconds,
-            or of minutes, hours or days, as in 90m, 12h or 7d. Default: without end.
+        keep: longest time that a row waits, by the dates of the first column of dates: a number of
+            seconds, or of minutes, hours or days, as in 90m, 12h or 7d. Default: no limit.
         journal: file to which lines of standard input are written before they are learned. A
-            resumed run goes on from there, and the journal alone gives the same run again.
-        like: file with the columns of the source, whose first rows decide their kinds and the
-            target, so that the first row of a live source is learned at once.
+            resumed run goes on from there, and a new run on only the journal gives the same
+            results.
+        like: file with the same columns as the source. Its first rows decide the kinds of the
+            columns and of the target, so that the first row of a live source is learned at once.
         predictions: file NAME.csv or NAME.jsonl for the prediction of each row, which is written
             before the next row is read; - for CSV on standard output. Default: none.
-        numeric: columns that hold numbers, whatever their first values look like.
+        numeric: columns that hold numbers, even if their first values look different.
         categorical: columns that hold categories.
         time: columns that hold dates and times, in ISO format or in one of `strptime`, as in
             "opened=%d.%m.%Y %H:%M", or in seconds since 1970, as in "opened=unix".
@@ -95,18 +96,19 @@ class StreamConfig:
         categories: number of inputs of a categorical column, one of them for missing and unknown
             categories.
         words: number of inputs of a column of texts: each word, in lower case and without
-            punctuation, belongs to one of them; 0 takes texts for categories.
+            punctuation, belongs to one of them; with 0, texts are categories.
         classes: maximum number of classes. Default: twice the number in the first rows, at least
-            16, or 256 for a text; room doubles when a later class comes, as far as memory allows.
+            16, or 256 for a text; a later class doubles the maximum, as far as memory allows.
         coverage: share of the numbers that prediction intervals are to hold, at most 0.99.
         alarm: classes, each with the probability from which a row is marked in the predictions, as
             in "fault=0.2". The scores say which labels this would have caught.
         at_least: lower bound of predicted numbers and of the ends of their intervals, such as 0 for
             counts. Default: none.
-        model: what learns. The options after `experts` belong to the recurrent network.
+        model: experts or network that learn. The options after `experts` belong to the recurrent
+            network.
         log_every: number of rows between lines of metrics.
-        checkpoint_every: number of rows between checkpoints; a minute after the last one, rows that
-            are in none are saved, too.
+        checkpoint_every: number of rows between checkpoints; unsaved rows are also saved a minute
+            after the last checkpoint.
 
     Raises:
         TypeError: the source is not a path.
@@ -247,7 +249,7 @@ class StreamConfig:
 
     @property
     def roles(self) -> list[str]:
-        """Columns that are no inputs, beside the target: member, start of an episode, and key."""
+        """Columns other than the target that are no inputs: member, episode start, and key."""
         return [name for name in (self.member, self.reset, self.id) if name is not None]
 
     @property
@@ -276,13 +278,8 @@ class StreamConfig:
         if not self.known:
             return None
         members = 1 if self.member is None else self.members
-        return Ahead(
-            columns=self.known,
-            horizon=self.horizon,
-            member=self.member,
-            target=self.target,
-            members=members,
-        )
+        known, ahead, member = self.known, self.horizon, self.member
+        return Ahead(known, ahead, member, target=self.target, members=members)
 
     @property
     def unlagged(self) -> tuple[str, ...]:
@@ -292,7 +289,10 @@ class StreamConfig:
 
     @property
     def kinds(self) -> dict[str, Kind | None]:
-        """Kind of each column that an option names; None if it is ignored or has a role."""
+        """Kind that the options give to each named column.
+
+        It is None for columns to ignore and for the columns of `member`, `reset` and `id`.
+        """
         times = [_named(column)[0] for column in self.time]
         given: dict[str, Kind | None] = dict.fromkeys((*self.ignore, *self.roles))
         given |= dict.fromkeys((*self.numeric, *self.known, *self.unlagged), "numeric")

@@ -20,7 +20,6 @@ from foretrace.stream.read.target import ClassTarget
 from foretrace.stream.read.values import MAX_ABS_VALUE
 from foretrace.stream.runs.config import StreamConfig
 from foretrace.stream.runs.first_look import KINDS
-from foretrace.stream.runs.plan import Plan
 from foretrace.stream.runs.saved import opened
 
 
@@ -37,19 +36,20 @@ def export_run(run_dir: str | os.PathLike[str], path: str | os.PathLike[str]) ->
 
     Raises:
         RunError: the directory is no run, or has no checkpoint.
-        ValueError: the rows have what C cannot read, such as texts or dates.
+        ValueError: the rows have columns that C cannot read, such as texts or dates.
         CheckpointError: the checkpoint is damaged.
         OSError: the folder is missing or not writable.
     """
-    config, plan, intake, state = opened(run_dir)
-    _check(Path(run_dir), config, plan)
+    run = opened(run_dir)
+    config, intake = run.config, run.intake
+    _check(Path(run_dir), config)
     _check_kinds(Path(run_dir), intake)
-    step, predict = stream_graphs(intake, config, state)
+    step, predict = stream_graphs(intake, run.state)
     about = _about(config, intake)
     return export_stream(path, step, predict, _notes(about), about)
 
 
-def stream_graphs(intake: Intake, config: StreamConfig, state: State) -> tuple[Graph, Graph]:
+def stream_graphs(intake: Intake, state: State) -> tuple[Graph, Graph]:
     """Return two graphs: one learns from a row, one predicts it."""
     mixture, shape = intake.mixture, intake.shape
     places = np.asarray([at for _, at in intake.encoder.columns.values()], int)
@@ -114,7 +114,7 @@ def _read(mixed: Mixed) -> Array:
     return weights / jnp.maximum(weights.sum(), 1e-300)
 
 
-def _check(path: Path, config: StreamConfig, plan: Plan) -> None:
+def _check(path: Path, config: StreamConfig) -> None:
     """Raise a ValueError that names the reason why a run cannot become a C program."""
     reasons = {
         "reads a text symbol by symbol; a C program takes rows of numbers": config.target is None,

@@ -1,4 +1,4 @@
-"""Figure of a run on a stream: its scores beside the baselines'."""
+"""Figure of a run on a stream: its scores and those of the baselines."""
 
 import os
 from typing import Any

@@ -62,7 +62,7 @@ def ignored(
 
 
 def idle_experts(model: ModelConfig, classes: bool) -> list[str]:
-    """Return a line for each named expert that predicts numbers alone, or classes alone.
+    """Return a line for each named expert that predicts only numbers, or only classes.
 
     Args:
         model: options of what learns.

@@ -43,7 +43,7 @@ class Plan:
 
     Args:
         columns: input columns and their kinds.
-        names: names of all columns; of a text, its characters.
+        names: names of all columns, or the characters of a text.
         classes: maximum number of classes; 0 if numbers are predicted.
         gaps: time column of each column that holds the time since the row before.
         spare: number of inputs for columns that appear later, as rows of JSON may have.
@@ -74,7 +74,7 @@ class Plan:
 
     @property
     def inputs(self) -> list[str]:
-        """Names of the input columns; of a text, its characters."""
+        """Names of the input columns, or the characters of a text."""
         names = [column.name for column in self.columns if column.name not in self.gaps]
         return names or self.names * (self.names == [SYMBOL])
 
@@ -85,11 +85,11 @@ def open_source(config: StreamConfig, frame: Any = None, feed: Feed | None = Non
     Args:
         config: configuration of the stream.
         frame: frame of pandas whose rows are read. Default: the configuration's source.
-        feed: what the source, which is a journal, grows by. Default: standard input for a journal.
+        feed: feed of the source if it is a journal. Default: standard input.
 
     Raises:
         SourceError: the format is not known.
-        ValueError: no target is named, or settings do not go together.
+        ValueError: no target is named, or settings contradict each other.
     """
     times, ahead = config.time_formats, config.ahead
     if frame is not None:
@@ -192,13 +192,8 @@ def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, 
     gaps = _gaps(config, columns, names, rows)
     columns += [Column(name, "numeric") for name in gaps]
     classes = _classes(config, [row.get(config.target) for row in rows])
-    return Plan(
-        columns=columns,
-        names=names,
-        classes=classes,
-        gaps=gaps,
-        spare=SPARE_FEATURES * (source.format == "jsonl"),
-    )
+    spare = SPARE_FEATURES * (source.format == "jsonl")
+    return Plan(columns, names, classes, gaps=gaps, spare=spare)
 
 
 def _check_times(config: StreamConfig, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -251,8 +246,8 @@ def _classes(config: StreamConfig, values: list[Any]) -> int:
     """Return the maximum number of classes; 0 if the target is a number.
 
     Raises:
-        ValueError: no row has a usable label, or none is a number although numbers are to be
-            predicted.
+        ValueError: no row has a usable label, or numbers are to be predicted and no label is a
+            number.
     """
     if config.task == "auto" and not config.horizon and all(is_missing(value) for value in values):
         raise ValueError(
@@ -292,7 +287,7 @@ def build(config: StreamConfig, plan: Plan, own: Own = ()) -> Intake:
 
     Raises:
         ValueError: the run has other experts of a user's own.
-        ValueError: the inputs, or what waits for its labels, would fill the memory.
+        ValueError: the inputs, or the rows that wait for their labels, would need too much memory.
     """
     _check_sizes(config, plan)
     if (names := tuple(name for name, _ in own)) != plan.own:

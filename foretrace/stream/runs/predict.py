@@ -1,6 +1,7 @@
 """Predictions for more rows without learning, and which columns they depend on.
 
-The share of a column is that of the squared changes of the predictions if its values change places:
+The share of a column is its share of the squared changes of the predictions when the values of the
+column are shuffled:
 
     share of j ~ sum over rows (f(x) - f(x with the x_j of another row))^2
 
@@ -61,12 +62,13 @@ def predictions(
 
     Raises:
         ValueError: `rows` is negative, or less than 2 for the importance.
-        RunError: there is no run, it has no checkpoint, or another run's.
+        RunError: there is no run, or it has no checkpoint or one of another run.
         CheckpointError: the checkpoint is damaged.
         SourceError: the source cannot be read, or has other columns than the run.
     """
     check_row_count(rows)
-    config, plan, intake, state = opened(run_dir)
+    run = opened(run_dir)
+    config, plan, intake = run.config, run.plan, run.intake
     table = Table(config, intake.target)
     reader = Source(
         source,
@@ -84,11 +86,11 @@ def predictions(
         later = intake.encoder.columns.keys() - plan.gaps.keys()
         names = dict.fromkeys((*plan.inputs, *sorted(later), target))
         found = list(stream)
-        shares = shares_of(intake, state, [row for row, _ in found], names, target)
+        shares = shares_of(intake, run.state, [row for row, _ in found], names, target)
         _tell_bad(reader.name, found[-1][1].bad)
         return ["column", "share"], ({"column": k, "share": v} for k, v in shares.items())
     told = _from_label(config, intake, Run(Path(run_dir)), stream, reader.name)
-    return table.names, _rows(config, intake, state, table, told, reader.name)
+    return table.names, _rows(config, intake, run.state, table, told, reader.name)
 
 
 def _from_label(config: StreamConfig, intake: Intake, run: Run, stream: Rows, source: str) -> Rows:

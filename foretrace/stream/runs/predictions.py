@@ -71,7 +71,8 @@ class Table:
             number: number of the row in the stream, from 1.
             row: the row.
             output: output for it.
-            told: number of classes that were known then, or the margins of the numbers.
+            told: number of classes that were known at the prediction, or the margins of the
+                numbers.
         """
         keys = [row.get(name) for name in self._keys]
         if not isinstance(self._target, ClassTarget):
@@ -157,12 +158,13 @@ class Outlet:
         target: predicted quantity.
         also: function that is called with each row of the table.
         run: files of the run.
-        mark: file at the checkpoint that the run goes on from; None without one.
+        mark: state of the file at the checkpoint from which the run continues; None without one.
 
     Raises:
-        FileExistsError: there is such a file, and the run has no checkpoint.
+        FileExistsError: the file exists, and the run has no checkpoint.
         RunError: the file does not begin as it did at the checkpoint.
-        ValueError: the file has no place; or two columns of the table would have one name.
+        ValueError: the folder of the file cannot be used; or two columns of the table would have
+            one name.
     """
 
     def __init__(

@@ -172,8 +172,6 @@ def _members(record: dict[str, Any]) -> str:
 def _changes(record: dict[str, Any]) -> str:
     """Return the columns that changed last, each with the row of the finding."""
     newest = sorted(record.get("changes", {}).items(), key=lambda one: -one[1][0])
-    found = "; ".join(
-        f"{for_rich(name)} from {a:.3g} ± {b:.3g} to {c:.3g} ± {d:.3g} by row {row:,}"
-        for name, (row, a, b, c, d) in newest[:5]
-    )
+    text = "from {1:.3g} ± {2:.3g} to {3:.3g} ± {4:.3g} by row {0:,}"
+    found = "; ".join(f"{for_rich(name)} {text.format(*change)}" for name, change in newest[:5])
     return f"Columns that changed: {found}. " if found else ""

@@ -48,13 +48,13 @@ class StreamResult(NamedTuple):
         run: run directory.
         position: position after the last row.
         scores: mean scores over all rows that have a label, the baselines' scores among them.
-        stopped: whether it was asked to stop before the end of its rows.
+        stopped: whether the run was asked to stop before the end of its rows.
         experts: score of each expert over the same rows: accuracy, or mean absolute error.
         weights: present weight of each expert.
-        forecast: next values after the last row of each member, a row of a table each; empty
+        forecast: predicted next values of each member after its last row, as rows of a table; empty
             without a horizon.
         classes: labels, predictions, recall and precision of the rarest classes and of each alarm,
-            a row of a table each; empty for numbers.
+            as rows of a table; empty if the target is a number.
     """
 
     run: Run
@@ -89,7 +89,7 @@ def follow(
 
     A resumed run on a file ends with the same state and record, bit for bit, as one that was never
     stopped; only times and memory in the record differ. On standard input it continues with the
-    next row that comes, and rows that were read ahead are lost.
+    next row that arrives, and rows that were read ahead are lost.
 
     Args:
         config: the stream and the model that learns.
@@ -232,11 +232,11 @@ class Learning(Program[State]):
                 self._report()
 
     def kept(self) -> tuple[State, dict[str, Any]]:
-        """Return the state after the last learned row, and the values beside it."""
+        """Return the state after the last learned row, and the additional values."""
         return self.mixture.packing.unpack(self.part.state), self.beside()
 
     def beside(self) -> dict[str, Any]:
-        """Return the values of a checkpoint beside the state."""
+        """Return the values of a checkpoint in addition to the state."""
         return self.part.to_json() | {
             "plan": to_json(self.plan),
             "monitors": self.monitors.to_json(),

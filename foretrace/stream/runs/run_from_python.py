@@ -46,13 +46,14 @@ def run(
         show_progress: whether rows, scores and speed are shown on standard error.
         on_prediction: function that is called with the prediction of each row, such as the `append`
             of a list: a dictionary with the columns of the table that `predictions` writes, and all
-            `probabilities` of a class. After a kill, the rows since the checkpoint come again.
-        experts: experts of your own by their names, beside those of the model; with `resume`, the
-            same ones again.
+            `probabilities` of a class. After a kill, the function is called again for the rows
+            since the last checkpoint.
+        experts: experts of your own by their names, in addition to the experts of the model; with
+            `resume`, the same ones again.
         **options: fields of `StreamConfig`, such as `target`, for a path or a frame.
 
     Raises:
-        TypeError: the source is something else, or options are given beside a configuration.
+        TypeError: the source is something else, or options are given together with a configuration.
         ValueError: the source cannot be read, settings do not fit it, or the directory cannot be
             used.
         CheckpointError: the checkpoint to continue from is damaged.

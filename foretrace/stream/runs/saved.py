@@ -25,7 +25,7 @@ KIND = RunKind(StreamConfig, may_change=MAY_CHANGE)
 
 @dataclasses.dataclass(frozen=True)
 class StreamSaved(Saved):
-    """Values of a checkpoint beside the state.
+    """Values of a checkpoint in addition to the state.
 
     Args:
         plan: decisions of the first rows; None before the first checkpoint.
@@ -64,7 +64,7 @@ def opened(run_dir: str | os.PathLike[str]) -> Opened:
     """Return a run at its checkpoint.
 
     Raises:
-        RunError: there is no run, it has no checkpoint, or another run's.
+        RunError: there is no run, or it has no checkpoint or one of another run.
         CheckpointError: the checkpoint is damaged.
     """
     run = Run(Path(run_dir))
@@ -76,19 +76,15 @@ def opened(run_dir: str | os.PathLike[str]) -> Opened:
     intake = build(config, saved.plan)
     with restoring(run.checkpoint):
         intake.restore(saved.intake)
-    return Opened(
-        config=config,
-        plan=saved.plan,
-        intake=intake,
-        state=load_state(run.checkpoint, intake.mixture),
-    )
+    state = load_state(run.checkpoint, intake.mixture)
+    return Opened(config=config, plan=saved.plan, intake=intake, state=state)
 
 
 def check_not_lost(run: Run) -> None:
     """Check that a run with a record has a checkpoint.
 
     Raises:
-        RunError: it has none.
+        RunError: it has no checkpoint.
     """
     # The first checkpoint is written before the first line of the record.
     if not run.checkpoint.exists() and run.metrics.exists() and run.metrics.stat().st_size:
@@ -111,8 +107,7 @@ def load_state(path: str | os.PathLike[str], mixture: Mixture) -> State:
 def copy_state(state: Any) -> Any:
     """Return a copy that may be donated to a step.
 
-    NumPy's arrays are not copied: JAX keeps them, and a step never writes into memory that is not
-    JAX's own.
+    Arrays of NumPy are not copied, because a step never writes into memory that JAX does not own.
     """
     with jax.enable_x64(True):  # parts of a state are in float64 in any mode
         return jax.device_put(state, may_alias=False)

@@ -222,7 +222,7 @@ class App:
         return _json(found | {"name": self.name, "target": self.service.config.target})
 
     async def metrics(self, call: Call) -> Response:
-        """Return the metrics of Prometheus."""
+        """Return the metrics of this service in the format of Prometheus."""
         found = await self._look(Serving.look)
         values = {"rows": found["rows"], "waiting": found["waiting"]}
         values["checkpoint_age_seconds"] = time.time() - found["saved"]

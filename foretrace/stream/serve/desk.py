@@ -1,7 +1,7 @@
 """What clients ask for, in the order in which it comes; and what of it cannot be a row or a label.
 
 Requests come from many threads, and one thread does what they ask. Their number is bounded: a
-client is told to come again later rather than kept waiting without end.
+client is told to try again later and does not wait without end.
 """
 
 import contextlib
@@ -86,7 +86,7 @@ class Desk:
         """Put a request at the end of the queue, and return its answer.
 
         Raises:
-            Refusal: too many wait, or the service stops.
+            Refusal: too many requests wait, or the service is stopping.
         """
         if not self.is_open:
             raise Refusal(503, "the service stops; ask again when it is back")
@@ -99,7 +99,7 @@ class Desk:
         return request.answer
 
     def wait(self, seconds: float) -> list[Request]:
-        """Return all requests that have come, after waiting for the first one for some seconds."""
+        """Return all requests that have arrived; wait some seconds for the first one."""
         try:
             found = [self._queue.get(timeout=seconds)]
         except queue.Empty:
@@ -141,7 +141,7 @@ def checked_id(value: Any) -> str:
     """Return the id of a row as text.
 
     Raises:
-        Refusal: it is no text and no whole number, empty, or too long.
+        Refusal: the id is neither a text nor a whole number, is empty, or is too long.
     """
     if isinstance(value, int) and not isinstance(value, bool):
         value = str(value)

@@ -4,7 +4,7 @@
              -> answered
 
 The journal is the source of the run. So a service that is started again reads what lies after its
-checkpoint, as any run on a file, and a run on the journal alone gives the same state, bit for bit.
+checkpoint, as any run on a file, and a run on only the journal gives the same state, bit for bit.
 """
 
 import contextlib

@@ -1,0 +1,59 @@
+"""Experts with a learner of the core: a network that is trained while the stream runs.
+
+A late label is learned from states and sensitivities of its row, as the present parameters would
+have left them, to first order: h + clip(S (theta - theta_row), `late`). States of a row without
+this correction, and states that follow the row with the present parameters, were no better.
+"""
+
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+
+from foretrace._engine.correction import corrected
+from foretrace._learner.learner import Learner
+from foretrace._recurrence.chunk import Carry
+from foretrace.stream.experts.answer import Answer
+from foretrace.stream.experts.expert import AbstractExpert
+from foretrace.stream.experts.settings import TUNED
+
+
+class Modules(AbstractExpert):
+    """One expert, a network; each stream has a carry of its own.
+
+    Args:
+        learner: learner of one unbatched stream, which learns at each step that has a label.
+        answer: what is predicted.
+        x64: whether the learner is in float64.
+    """
+
+    learner: Learner = eqx.field(static=True)
+    answer: Answer
+    x64: bool = eqx.field(static=True)
+
+    def fresh_carry(self, network: Any, key: Any) -> Carry:
+        """Return states and sensitivities before the first row.
+
+        Args:
+            network: network as it is now.
+            key: key of the learner's state; None for a rule that does not sample.
+        """
+        with jax.enable_x64(self.x64):
+            # A rule that samples needs another key for each start; the learner's key moves on with
+            # every step.
+            first = jax.random.fold_in(key, 2) if self.learner.rule.samples else None
+            return self.learner.init_carry(network, None, first)
+
+    def carry_of_row(self, network: Any, memo: tuple[Carry, Any]) -> Carry:
+        """Return the carry before the row of a label.
+
+        Args:
+            network: network as it is now.
+            memo: the carry then, and the network then if the label is late.
+        """
+        before, past = memo
+        if past is None:
+            return before
+        since = jax.tree.map(jnp.subtract, network, past)
+        return corrected(network, since, before, TUNED.late, batched=False)
