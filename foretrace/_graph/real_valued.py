@@ -17,6 +17,7 @@ import numpy as np
 from jax import lax
 from jax.interpreters import partial_eval
 
+from foretrace._cells.parts import is_key
 from foretrace._graph.triangular import cholesky, triangular_solve
 from foretrace._types import Array
 
@@ -89,9 +90,7 @@ def _apply(eqn: Any, operands: list[Any]) -> list[Any]:
         return _all_branches(eqn, *operands)
     if (inner := _inner(name, params)) is not None:
         return _evaluate(inner.jaxpr, inner.consts, operands)
-    if name in _IMPOSSIBLE or any(
-        jnp.issubdtype(v.aval.dtype, jax.dtypes.extended) for v in eqn.outvars
-    ):
+    if name in _IMPOSSIBLE or any(is_key(v.aval) for v in eqn.outvars):
         raise NotExportable(
             f"the step samples or loops without a known end ({name}), which a plain graph cannot "
             "hold"
@@ -247,9 +246,7 @@ def _apply_to_pairs(eqn: Any, operands: list[Any]) -> list[Any]:
         return [Pair(*both) for both in zip(*(_bound(eqn, side) for side in sides), strict=True)]
     if name == "dot_general":
         real = params | {"preferred_element_type": jnp.finfo(eqn.outvars[0].aval.dtype).dtype}
-        return [
-            _product(operands[0], operands[1], lambda a, b: lax.dot_general_p.bind(a, b, **real))
-        ]
+        return [_product(operands[0], operands[1], partial(lax.dot_general_p.bind, **real))]
     if name == "convert_element_type":
         return [_converted(operands[0], params["new_dtype"])]
     if name in _RULES:
@@ -261,10 +258,9 @@ def _converted(value: Any, dtype: Any) -> Any:
     if not jnp.issubdtype(dtype, jnp.complexfloating):
         return value.re.astype(dtype)
     part = jnp.finfo(dtype).dtype
-    if isinstance(value, Pair):
-        return Pair(value.re.astype(part), value.im.astype(part))
-    value = jnp.asarray(value, part)
-    return Pair(value, jnp.zeros_like(value))
+    if not isinstance(value, Pair):
+        value = Pair(jnp.asarray(value), jnp.zeros_like(value))
+    return Pair(value.re.astype(part), value.im.astype(part))
 
 
 def _product(a: Pair, b: Pair, times: Callable = operator.mul) -> Pair:

@@ -1,5 +1,6 @@
 """One step of a network or a learner: named real arrays in, results and states out."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -85,11 +86,10 @@ def learning_graph(learner: Learner, state: LearnerState | None, target: Any) ->
     """
     check_learner(learner)
     start = without_key(learner.init() if state is None else state)
-    key = jax.random.key(0)
 
     def step(bare: Any, x: Array, y: Array) -> tuple[list[Array], Any]:
         # The key is for dropout and for rules that sample; neither is exported.
-        after, info = learner.step(bare._replace(key=key), x[None], y[None])
+        after, info = learner.step(bare._replace(key=jax.random.key(0)), x[None], y[None])
         return [info.outputs[0], info.loss, info.accepted], without_key(after)
 
     x = jax.ShapeDtypeStruct((learner.network.input_size,), learner.network.dtype)
@@ -160,11 +160,9 @@ def _target(learner: Learner, dtype: Any) -> jax.ShapeDtypeStruct:
     """Return the target's shape for the loss: one number for each output, or a class."""
     output = jax.ShapeDtypeStruct((learner.network.output_size,), dtype)
     for target in (output, jax.ShapeDtypeStruct((), jnp.int32)):
-        try:
+        with contextlib.suppress(TypeError, ValueError, AssertionError):
             if jax.eval_shape(learner.loss, output, target).shape == ():
                 return target
-        except (TypeError, ValueError, AssertionError):
-            continue
     raise ValueError(
         "export(learn=True): the loss takes neither a number for each output nor one integer class "
         "as its target; give an example of a target: target=…"

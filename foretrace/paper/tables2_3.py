@@ -86,8 +86,7 @@ def experiment(name: str, scale: Scale) -> Experiment:
     title, table = "Table 2: test accuracy", _table2
     if name == "table3":
         title, table = "Table 3: test accuracy of a linear RNN on sCIFAR", _table3
-    note = NOTES[scale]
-    return Experiment(name, title, scale, tuple(table(scale)), "accuracy", seeds, note=note)
+    return Experiment(name, title, scale, tuple(table(scale)), "accuracy", seeds, 1.0, NOTES[scale])
 
 
 def _table2(scale: Scale) -> list[Entry]:
