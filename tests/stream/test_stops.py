@@ -171,8 +171,8 @@ def test_a_resumed_pipe_goes_on_with_rows_that_come_and_says_what_is_lost(
 def test_rows_of_a_pipe_are_saved_while_it_is_silent(piped, run, pipe, monkeypatch):
     save = Program.save
 
-    def save_and_close(self, last=False):
-        save(self, last)
+    def save_and_close(self):
+        save(self)
         if rows_in(run) == 30:
             pipe.close()
 

@@ -66,6 +66,7 @@ class Serving(Learning):
         self.found: dict[str, Any] = {}
         self.saved_at = time.time()
         self._saving: threading.Thread | None = None
+        self._goes_on = False
         self._ids: dict[str, list[Request]] = {}
         self._labels: dict[str, list[Request]] = {}
 
@@ -252,14 +253,23 @@ class Serving(Learning):
         with self._told_once("the record"):
             super().record(kind, **values)
 
-    def save(self, last: bool = False) -> None:
+    def save_if_due(self) -> float | None:
+        """Write a checkpoint if due, while requests go on: see `save`."""
+        if self._saving is not None and self._saving.is_alive():
+            return None
+        self._goes_on = True
+        try:
+            return super().save_if_due()
+        finally:
+            self._goes_on = False
+
+    def save(self) -> None:
         """Write a checkpoint in another thread, which takes a copy of the state with it.
 
-        A checkpoint that cannot be written is told of; the journal has all that came.
+        Only the one at the end is waited for. A checkpoint that cannot be written is told of; the
+        journal has all that came.
         """
         if self._saving is not None:
-            if self._saving.is_alive() and not last:
-                return
             self._saving.join()
         packed, beside, log = self.part.copy(), self.beside(), self._log.file
         with self._told_once("the record"):
@@ -269,7 +279,7 @@ class Serving(Learning):
         arguments = packed, vars(own) | beside, self.step, self.mixture.packing
         self._saving = threading.Thread(target=self._save, args=arguments)
         self._saving.start()
-        if last:
+        if not self._goes_on:
             self._saving.join()
 
     def _save(self, packed: Any, extra: dict[str, Any], step: int, packing: Any) -> None:
