@@ -241,3 +241,8 @@ def test_a_service_that_forecasts_takes_rows_with_their_numbers(tmp_path):
         assert len(service.client.get("/forecast?member=m1").json()) == 2
         assert service.client.get("/forecast?member=none").status_code == 404
         assert service.predict("a", a=1).status_code == service.label("a", 1).status_code == 404
+
+
+def test_a_service_that_other_machines_reach_without_a_token_warns(tmp_path):
+    with serving(tmp_path / "run", "--host", "0.0.0.0") as service:
+        assert "whoever reaches 0.0.0.0" in "".join(service.said)

@@ -226,8 +226,8 @@ class App:
         found = await self._look(Serving.look)
         values = {"rows": found["rows"], "waiting": found["waiting"]}
         values["checkpoint_age_seconds"] = time.time() - found["saved"]
-        for reason in ("rows dropped", "unknown ids", "other labels"):
-            values[reason.replace(" ", "_")] = found["counts"].get(reason, 0)
+        # Labels that are refused are answers with a code, and in no journal.
+        values["rows_dropped"] = found["counts"].get("rows dropped", 0)
         for one in reversed(found["records"]):
             values |= {k: v for k, v in one.items() if isinstance(v, int | float)}
             break

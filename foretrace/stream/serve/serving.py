@@ -15,6 +15,8 @@ from foretrace.stream.serve.service import JOURNAL, Serving, go_back, replaced
 TOKEN = "FORETRACE_TOKEN"
 """Variable of the environment with the token that clients must send."""
 
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
+
 
 def serve(
     run_dir: str | os.PathLike[str],
@@ -63,6 +65,11 @@ def serve(
             app = App(self, run.path.resolve().name, token)
             bound, end = start(app, host, port)
             self.session.stack.callback(end)
+            if token is None and host not in _LOOPBACK:
+                self.session.show.say(
+                    f"warning: whoever reaches {host} can send rows and labels: set {TOKEN} in the "
+                    "environment, or listen at 127.0.0.1"
+                )
             self.session.show.say(f"serving {run.path} at http://{host}:{bound}")
 
     def program(session: Session) -> Serving:
