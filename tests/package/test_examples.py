@@ -59,7 +59,7 @@ def numbers(text, pattern):
 
 
 def test_every_example_is_tested_and_short():
-    tests = Path(__file__), Path(__file__).parents[1] / "serve" / "test_docs.py"
+    tests = Path(__file__), Path(__file__).parents[1] / "serve" / "test_production.py"
     texts = "".join(path.read_text() for path in tests)
     for path in FOLDER.glob("*.py"):
         assert f'"{path.name}"' in texts
