@@ -220,12 +220,19 @@ class Program(Generic[State]):
         """
         state, beside = self.kept()
         if self.session.writes:
-            record = self._log.file
-            record.sync()  # the checkpoint must not know more than the record
-            config, mark = to_json(self.session.config), record.mark()
+            self.sync_record()  # the checkpoint must not know more than the record
+            config, mark = to_json(self.session.config), self._log.file.mark()
             own = Saved(config, mark, self.step, self.seconds, self.refused)
-            save(self.session.run.checkpoint, state, extra=vars(own) | beside)
+            self.write(state, vars(own) | beside)
         self._saved_step, self._saved_at = self.step, time.monotonic()
+
+    def sync_record(self) -> None:
+        """Wait until the record is on the disk."""
+        self._log.file.sync()
+
+    def write(self, state: Any, extra: dict[str, Any]) -> None:
+        """Write a checkpoint of a state from `kept`, and of the values in addition to it."""
+        save(self.session.run.checkpoint, state, extra=extra)
 
     def save_if_due(self) -> float | None:
         """Write a checkpoint if due; return the seconds until the next, None if all is saved.

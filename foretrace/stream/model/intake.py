@@ -7,7 +7,6 @@ from functools import cached_property
 from typing import Any
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from foretrace._learner.packing import Packed
@@ -275,13 +274,15 @@ class Intake(Learned):
         return self.mixture.label(state, place, np.nan, self.target.watched)[0]
 
     def warm(self, state: State) -> None:
-        """Compile the programs of rows and labels by ids, so that the first one need not wait."""
-        with jax.enable_x64(True):
-            copy = jax.tree.map(jnp.copy, state)
+        """Compile the programs of rows and labels by ids, so that the first one need not wait.
+
+        Args:
+            state: a copy of the present state, which is donated.
+        """
         row = pack(self.shape, [self.streams.peek(None, {})])[0]
-        copy, _ = self.mixture.take(copy, row, 0)
-        copy, _ = self.mixture.label(copy, 0, np.nan, self.target.watched)
-        self.mixture.answer(copy, 0)
+        state, _ = self.mixture.take(state, row, 0)
+        state, _ = self.mixture.label(state, 0, np.nan, self.target.watched)
+        self.mixture.answer(state, 0)
 
     def answer(self, state: State, id: Hashable) -> Mixed:
         """Return the prediction of the row of an id, which waits."""

@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import jax
-import jax.numpy as jnp
 
 from foretrace.stream.experts.by_name import Own
 from foretrace.stream.model.intake import State
@@ -61,10 +60,9 @@ class Part:
         """Set the state, which is copied. Programs take and return a packed one in less time."""
         self.state = self.mixture.packing.pack(copy_state(state))
 
-    def copy(self) -> State:
+    def copy(self) -> Any:
         """Return a copy of the packed state, on its device: it is donated by the next `take`."""
-        with jax.enable_x64(True):  # parts of a state are in float64 in any mode
-            return jax.tree.map(jnp.copy, self.state)
+        return copy_state(self.state)
 
     def to_json(self) -> dict[str, Any]:
         """Return the values of a checkpoint beside the arrays."""

@@ -7,7 +7,7 @@ import math
 import threading
 import time
 import uuid
-from collections import Counter, deque
+from collections import deque
 from collections.abc import AsyncIterator, Callable
 from importlib.resources import files
 from typing import Any
@@ -38,6 +38,8 @@ _RECENT = 2000
 
 _CONNECTIONS = 4096
 
+_PAGE = files("foretrace.stream.serve").joinpath("page.html").read_text()
+
 
 class App:
     """The routes of one service.
@@ -51,7 +53,6 @@ class App:
     def __init__(self, service: Serving, name: str, token: str | None):
         self.service, self.name, self.token = service, name, token
         self.times: deque[tuple[float, float]] = deque(maxlen=_RECENT)
-        self.codes: Counter[str] = Counter()
         registry = self.registry = prometheus.CollectorRegistry()
         self.seconds = prometheus.Histogram(
             "foretrace_seconds", "Time of a request", ["route"], registry=registry
@@ -228,11 +229,9 @@ class App:
         values["checkpoint_age_seconds"] = time.time() - found["saved"]
         # Labels that are refused are answers with a code, and in no journal.
         values["rows_dropped"] = found["counts"].get("rows dropped", 0)
-        for one in reversed(found["records"]):
-            values |= {k: v for k, v in one.items() if isinstance(v, int | float)}
-            break
-        for name in [name for name in values if name in ("kind", "time", "row")]:
-            del values[name]
+        for one in found["records"][-1:]:
+            numbers = {k: v for k, v in one.items() if isinstance(v, int | float)}
+            values |= {k: v for k, v in numbers.items() if k not in ("time", "row")}
         for name, value in values.items():
             if name not in self.gauges:
                 text = name.replace("_", " ")
@@ -248,7 +247,7 @@ class App:
 
     async def page(self, call: Call) -> Response:
         """Return the page of the service."""
-        return HTMLResponse(files("foretrace.stream.serve").joinpath("page.html").read_text())
+        return HTMLResponse(_PAGE)
 
 
 class _Both(StreamingResponse):

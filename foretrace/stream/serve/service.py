@@ -20,13 +20,11 @@ from typing import Any
 import jax
 import numpy as np
 
-from foretrace._runs.checkpoint import read_extra, save
-from foretrace._runs.config_json import to_json
+from foretrace._runs.checkpoint import read_extra
 from foretrace._runs.directory import RunError
 from foretrace._runs.files import write_atomically
 from foretrace._runs.follow import Session
 from foretrace._runs.metrics import read_metrics
-from foretrace._runs.saved import Saved
 from foretrace.stream.model.state import Mixed
 from foretrace.stream.read.journal import Journal
 from foretrace.stream.read.lines import Position, Row, SourceError
@@ -95,7 +93,7 @@ class Serving(Learning):
         self.session.stack.callback(self._closed)
         if self.config.waiting:
             self.session.show.compiling()
-            self.intake.warm(self.part.state)
+            self.intake.warm(self.part.copy())
 
     @property
     def stopped(self) -> bool:
@@ -113,8 +111,12 @@ class Serving(Learning):
 
     def _closed(self) -> None:
         self.desk.close()
-        for request in (one for some in self.pending for one in some):
-            request.refuse(503, "the service stopped; ask again when it is back")
+        self._refuse_pending(503, "the service stopped; ask again when it is back")
+
+    def _refuse_pending(self, code: int, reason: str) -> None:
+        while self.pending:
+            for one in self.pending.popleft():
+                one.refuse(code, reason)
 
     # What comes
 
@@ -240,9 +242,8 @@ class Serving(Learning):
 
     def _not_written(self, error: OSError) -> bool:
         """Refuse requests that could not be written: nothing of them is learned."""
-        while self.pending:
-            for one in self.pending.popleft():
-                one.refuse(507, f"the journal cannot be written ({error.strerror}); free its disk")
+        reason = f"the journal cannot be written ({error.strerror}); free its disk"
+        self._refuse_pending(507, reason)
         return True
 
     # What is kept
@@ -250,7 +251,7 @@ class Serving(Learning):
     def record(self, kind: str, **values: Any) -> None:
         """Append a line to the record, if its disk has room."""
         self.records.append({"kind": kind, "row": self.step, "time": time.time(), **values})
-        with self._told_once("the record"):
+        with self._told("the record"):
             super().record(kind, **values)
 
     def save_if_due(self) -> float | None:
@@ -264,34 +265,40 @@ class Serving(Learning):
             self._goes_on = False
 
     def save(self) -> None:
-        """Write a checkpoint in another thread, which takes a copy of the state with it.
-
-        Only the one at the end is waited for. A checkpoint that cannot be written is told of; the
-        journal has all that came.
-        """
+        """Write a checkpoint; only the one at the end is waited for."""
         if self._saving is not None:
             self._saving.join()
-        packed, beside, log = self.part.copy(), self.beside(), self._log.file
-        with self._told_once("the record"):
-            log.sync()
-        own = Saved(to_json(self.config), log.mark(), self.step, self.seconds, self.refused)
-        self._saved_step, self._saved_at = self.step, time.monotonic()
-        arguments = packed, vars(own) | beside, self.step, self.mixture.packing
-        self._saving = threading.Thread(target=self._save, args=arguments)
+        super().save()
+
+    def kept(self) -> tuple[Any, dict[str, Any]]:
+        """Return a packed copy of the state, which another thread may keep, and `beside`."""
+        return self.part.copy(), self.beside()
+
+    def sync_record(self) -> None:
+        """Wait until the record is on the disk, if that has room."""
+        with self._told("the record"):
+            super().sync_record()
+
+    def write(self, state: Any, extra: dict[str, Any]) -> None:
+        """Write a checkpoint in another thread.
+
+        One that cannot be written is told of; the journal has all that came.
+        """
+        arguments = state, extra, self.step, self.mixture.packing
+        self._saving = threading.Thread(target=self._write, args=arguments)
         self._saving.start()
         if not self._goes_on:
             self._saving.join()
 
-    def _save(self, packed: Any, extra: dict[str, Any], step: int, packing: Any) -> None:
-        path = self.session.run.checkpoint
-        with self._told_once("a checkpoint"), jax.enable_x64(True):
-            save(path, packing.unpack(packed), extra=extra)
+    def _write(self, packed: Any, extra: dict[str, Any], step: int, packing: Any) -> None:
+        with self._told("a checkpoint"), jax.enable_x64(True):
+            super().write(packing.unpack(packed), extra)
             self.saved_at = time.time()
             if self.checkpoints > 1:
-                keep_older(path, step, self.checkpoints)
+                keep_older(self.session.run.checkpoint, step, self.checkpoints)
 
     @contextlib.contextmanager
-    def _told_once(self, what: str) -> Any:
+    def _told(self, what: str) -> Any:
         try:
             yield
         except OSError as error:
