@@ -17,7 +17,6 @@ from collections import deque
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from foretrace._runs.checkpoint import read_extra
@@ -33,7 +32,7 @@ from foretrace.stream.read.values import is_missing
 from foretrace.stream.runs.plan import open_source
 from foretrace.stream.runs.predictions import Table, forecast
 from foretrace.stream.runs.run import Learning
-from foretrace.stream.runs.saved import StreamSaved
+from foretrace.stream.runs.saved import StreamSaved, copy_state
 from foretrace.stream.serve.desk import Checks, Desk, Request
 
 JOURNAL = "events.jsonl"
@@ -93,7 +92,7 @@ class Serving(Learning):
         self.session.stack.callback(self._closed)
         if self.config.waiting:
             self.session.show.compiling()
-            self.intake.warm(self.part.copy())
+            self.intake.warm(copy_state(self.part.state))
 
     @property
     def stopped(self) -> bool:
@@ -270,10 +269,6 @@ class Serving(Learning):
             self._saving.join()
         super().save()
 
-    def kept(self) -> tuple[Any, dict[str, Any]]:
-        """Return a packed copy of the state, which another thread may keep, and `beside`."""
-        return self.part.copy(), self.beside()
-
     def sync_record(self) -> None:
         """Wait until the record is on the disk, if that has room."""
         with self._told("the record"):
@@ -284,15 +279,14 @@ class Serving(Learning):
 
         One that cannot be written is told of; the journal has all that came.
         """
-        arguments = state, extra, self.step, self.mixture.packing
-        self._saving = threading.Thread(target=self._write, args=arguments)
+        self._saving = threading.Thread(target=self._write, args=(state, extra, self.step))
         self._saving.start()
         if not self._goes_on:
             self._saving.join()
 
-    def _write(self, packed: Any, extra: dict[str, Any], step: int, packing: Any) -> None:
-        with self._told("a checkpoint"), jax.enable_x64(True):
-            super().write(packing.unpack(packed), extra)
+    def _write(self, state: Any, extra: dict[str, Any], step: int) -> None:
+        with self._told("a checkpoint"):
+            super().write(state, extra)
             self.saved_at = time.time()
             if self.checkpoints > 1:
                 keep_older(self.session.run.checkpoint, step, self.checkpoints)
