@@ -8,6 +8,7 @@ from typing import Any, NamedTuple, cast
 import jax
 import numpy as np
 
+from foretrace._cells.parts import is_key
 from foretrace._runs.appended import FileMark
 from foretrace._runs.checkpoint import load, restoring
 from foretrace._runs.directory import Run, RunError, read_config_as
@@ -102,11 +103,14 @@ def to_save(intake: Intake, state: State) -> MixtureState:
     Most places are empty most of the time, and they are most of the state.
     """
     arrays = state if isinstance(state, MixtureState) else intake.mixture.packing.unpack(state)
-    if not intake.room.size:
-        return cast(MixtureState, copy_state(arrays))
-    kept = _places(intake)
-    waiting = jax.tree.map(lambda part: np.asarray(part)[kept], arrays.waiting)
-    return cast(MixtureState, copy_state(arrays._replace(waiting=None)))._replace(waiting=waiting)
+    there: Any = _places(intake) if intake.room.size else ...
+
+    def copied(part: Any, of: Any = ...) -> Any:
+        return copy_state(part) if is_key(part) else np.array(np.asarray(part)[of])
+
+    waiting = jax.tree.map(lambda part: copied(part, there), arrays.waiting)
+    others = jax.tree.map(copied, arrays._replace(waiting=None))
+    return cast(MixtureState, others._replace(waiting=waiting))
 
 
 def load_state(path: str | os.PathLike[str], intake: Intake) -> MixtureState:

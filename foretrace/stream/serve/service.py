@@ -9,11 +9,13 @@ checkpoint, as any run on a file, and a run on only the journal gives the same s
 
 import contextlib
 import dataclasses
+import gc
 import json
 import os
 import threading
 import time
 from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -90,9 +92,11 @@ class Serving(Learning):
         assert isinstance(self.pipe, Journal)
         self.pipe.goes_on = self._not_written
         self.session.stack.callback(self._closed)
-        if self.config.waiting:
-            self.session.show.compiling()
-            self.intake.warm(copy_state(self.part.state))
+        self.session.show.compiling()
+        self.intake.warm(copy_state(self.part.state))
+        # What is there stays: to look through the compiler's objects for garbage takes .1 s.
+        gc.collect()
+        gc.freeze()
 
     @property
     def stopped(self) -> bool:
@@ -352,12 +356,15 @@ def go_back(run: Any, row: int) -> str:
         raise RunError(f"back-to={row}: {run.path} has checkpoints of the rows {names}")
     offset = Position(*read_extra(kept[row])["position"]).offset
     journal = run.path / JOURNAL
-    data = journal.read_bytes()
     later = run.path / f"events-after-{row}.jsonl"
-    write_atomically(later, data[offset:])
+    with journal.open("rb") as events:
+        events.seek(offset)
+        write_atomically(later, iter(partial(events.read, 2**20), b""))
     # A journal that is shorter than the checkpoint would fit none, after a crash between the two.
     write_atomically(run.checkpoint, kept[row].read_bytes())
-    write_atomically(journal, data[:offset])
+    with journal.open("rb+") as events:
+        events.truncate(offset)
+        os.fsync(events.fileno())
     for old, one in kept.items():
         if old > row:
             one.unlink()
