@@ -63,7 +63,7 @@ class Serving(Learning):
         self.pending: deque[list[Request]] = deque()
         self.records: deque[dict[str, Any]] = deque(maxlen=_KEPT)
         self.found: dict[str, Any] = {}
-        self.saved_at = time.time()
+        self.saved_at = time.monotonic()  # the time of day may jump
         self._saving: threading.Thread | None = None
         self._goes_on = False
         self._ids: dict[str, list[Request]] = {}
@@ -291,7 +291,7 @@ class Serving(Learning):
     def _write(self, state: Any, extra: dict[str, Any], step: int) -> None:
         with self._told("a checkpoint"):
             super().write(state, extra)
-            self.saved_at = time.time()
+            self.saved_at = time.monotonic()
             if self.checkpoints > 1:
                 keep_older(self.session.run.checkpoint, step, self.checkpoints)
 
@@ -309,7 +309,7 @@ class Serving(Learning):
             "rows": self.step,
             "waiting": len(room),
             "counts": dict(counts),
-            "saved": self.saved_at,
+            "checkpoint_age": time.monotonic() - self.saved_at,
             "records": list(self.records),
         }
 
