@@ -165,6 +165,21 @@ def broken():
     return table(["columns", "broken labels", *BROKEN_WAYS.values()], lines)
 
 
+def late():
+    """Return the scores of the default by stream and by when labels arrive."""
+    heads = {0: "at once", **{n: f"{n} late" for n in (1, 10, 100, 200)}}
+    heads |= {f"any {n}": f"0 to {n:,} late" for n in (200, 5000)}
+    found = {(cell["stream"], cell["labels"]): one for cell, one in results("late")}
+    lines = []
+    for name in dict.fromkeys(stream for stream, _ in found):
+        score = "accuracy" if "accuracy" in found[name, 0] else "mae"
+        shown = percent if score == "accuracy" else "{:.3g}".format
+        ones = [found[name, labels] for labels in heads]
+        simple = [ones[-1][prefix + score] for prefix in BASELINES if prefix + score in ones[-1]]
+        lines.append([name, *(shown(one) for one in (*(one[score] for one in ones), *simple))])
+    return table(["", *heads.values(), "last label", "majority or mean"], lines)
+
+
 def streams(part, heading):
     """Return a table for classes and one for numbers: every learner's scores on real streams.
 

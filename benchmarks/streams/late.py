@@ -15,6 +15,7 @@ import numpy as np
 from benchmarks import ledger
 from benchmarks.streams import rows as streams
 from benchmarks.streams.followed import follow
+from foretrace.stream.read.scores import BASELINES
 
 NAMES = (
     "elec2",
@@ -35,20 +36,25 @@ def cells(streams=NAMES, labels=LABELS, rows=5000):
 
 
 def measure(cell):
-    """Return the score over all rows, and the bytes of a waiting row."""
+    """Return the score over all rows, and the scores of the baselines under the same lateness."""
     options, when = streams.options(cell["stream"]), str(cell["labels"]).split()
     score = "accuracy" if options["task"] == "classification" else "mae"
     if when[0] != "any":
         found = follow({}, rows=cell["rows"], **options | {"delay": int(when[0])})
-        last = found.lines[-1]
-        return {score: last[score], "scored": last["scored"]}
+        return _scores(found.lines[-1], score)
     most = int(when[1])
     with tempfile.TemporaryDirectory() as folder:
         path = f"{folder}/events.csv"
         write_events(path, options["source"], cell["rows"], most)
         more = {"source": path, "id": "row's id", "waiting": most + 1}
         last = follow({}, **options | more).lines[-1]
-    return {score: last[score], "scored": last["scored"], "counts": last["counts"]}
+    return _scores(last, score) | {"counts": last["counts"]}
+
+
+def _scores(last, score):
+    """Return the score of a run, those of the baselines, and the number of rows with a label."""
+    baselines = {name: last[name] for prefix in BASELINES if (name := prefix + score) in last}
+    return {score: last[score], "scored": last["scored"]} | baselines
 
 
 def write_events(path, source, count, most):

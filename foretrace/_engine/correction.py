@@ -37,9 +37,40 @@ def corrected(
     e, move = own_sensitivity(carry.e), partial(_moved, batched=batched)
     found = network.each_cell(move, change.cells, carry.h, e)
     add = partial(moved_from_below, change=change)
-    found = each_stream(add, batched, in_axes=1, out_axes=1)(found, carry.e)
-    clip = partial(_clipped, limit=limit)
-    return carry._replace(h=jax.tree.map(lambda h, d: h + clip(d), carry.h, found))
+    return moved(carry, each_stream(add, batched, in_axes=1, out_axes=1)(found, carry.e), limit)
+
+
+def moved(carry: Carry, change: Stack, limit: float) -> Carry:
+    """Return the carry with its states changed, each by at most `limit`."""
+
+    def add(h: Array, d: Array) -> Array:
+        return h + _clipped(d, limit).astype(h.dtype)
+
+    return carry._replace(h=jax.tree.map(add, carry.h, change))
+
+
+def first_order(network: AbstractNetwork, carry: Carry) -> Stack | None:
+    """Return e * theta in float64: the states of one stream to first order, up to a constant.
+
+    Its difference between two networks is the change of the states that the change of the
+    coefficients would have made. None under a rule that carries no sensitivities.
+    """
+    if carry.e is None:
+        return None
+    network, carry = jax.tree.map(_widened, (network, carry))
+    own = network.each_cell(_of_coefficients, carry.h, own_sensitivity(carry.e))
+    return moved_from_below(own, carry.e, network)
+
+
+def _of_coefficients(cell: AbstractCell, h: Stack, e: Sensitivity) -> Stack:
+    theta = cell.coefficients()
+    return jax.jvp(lambda theta: attach(h, e, theta), (theta,), (theta,))[1]
+
+
+def _widened(leaf: Array) -> Array:
+    if not jnp.issubdtype(leaf.dtype, jnp.inexact):
+        return leaf
+    return leaf.astype(jnp.complex128 if jnp.iscomplexobj(leaf) else jnp.float64)
 
 
 def _moved(

@@ -35,10 +35,10 @@ def program(shape):
     def step(arrived, raw):
         first, then = arrivals.take, arrivals.label
         if shape.horizon:  # the number of a row is known before the steps after it are predicted
-            told, arrived = then(arrived, raw.y, True)
+            told, arrived = then(arrived, raw.y)
         row, arrived = first(arrived, raw, jnp.array(True))
         if not shape.horizon:
-            told, arrived = then(arrived, raw.y, True)
+            told, arrived = then(arrived, raw.y)
         return row, told, arrived, Outliers(row.outliers, told.is_outlier)
 
     arrived = arrivals.init()

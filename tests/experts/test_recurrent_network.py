@@ -11,7 +11,7 @@ from scipy.special import softmax
 from test_mixture import NUMBERS
 from tiers import fast, slow
 
-from foretrace._engine.correction import corrected
+from foretrace._engine.correction import corrected, first_order, moved
 from foretrace.stream.experts.answer import answer_of
 from foretrace.stream.experts.expert import Lesson
 from foretrace.stream.experts.network import RecurrentNetwork
@@ -81,13 +81,27 @@ def test_learning_late_is_learning_on_the_carry_of_the_row(delay, options):
             state, carry = learn(state, carry, memos[due], lesson)
             before, network = its[due]
             if delay:  # the state of then, as the parameters of now would have left it
-                since = jax.tree.map(jnp.subtract, own.network, network)
-                before = corrected(own.network, since, before, TUNED.late, batched=False)
+                now, then = (first_order(one, before) for one in (own.network, network))
+                before = moved(before, jax.tree.map(jnp.subtract, now, then), TUNED.late)
             ready = own._replace(carry=before)
             own, _ = learner.step(ready, *map(jnp.asarray, (xs[due][None], ys[due][None])))
             its_carry = its_carry if delay else own.carry
     close((state.learner.network, state.learner.opt_state), (own.network, own.opt_state))
     close(carry, its_carry)
+
+
+@pytest.mark.parametrize("options", fast([{}, DEEP], 0))
+def test_a_late_labels_state_is_the_learners_correction_to_first_order(options):
+    learner = expert_of(made(CLASSES, **options))[0].learner
+    state, draw = learner.init(), np.random.default_rng(1)
+    for x, y in zip(draw.normal(size=(5, 1, 3)), draw.integers(0, 4, (5, 1)), strict=True):
+        state, _ = learner.step(state, jnp.asarray(x), jnp.asarray(y, jnp.int32))
+    change = jax.tree.map(lambda leaf: 1e-6 * draw.normal(size=leaf.shape), state.network)
+    after = jax.tree.map(jnp.add, state.network, change)
+    now, then = (first_order(network, state.carry) for network in (after, state.network))
+    carry = corrected(state.network, change, state.carry, TUNED.late, batched=False)
+    wanted = jax.tree.map(lambda one, other: 1e6 * (one - other), carry.h, state.carry.h)
+    close(jax.tree.map(lambda one, other: 1e6 * (one - other), now, then), wanted, 1e-3)
 
 
 def test_a_step_that_is_not_finite_is_refused_and_counted():

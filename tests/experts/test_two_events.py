@@ -86,6 +86,20 @@ def test_a_label_from_before_a_new_start_teaches_and_leaves_the_past_alone():
     assert np.abs(state.experts[1].weights[0] - before.experts[1].weights[0]).max() > 0
 
 
+def test_a_label_far_out_stands_for_rows_without_labels_once_a_second_one_is_out_there():
+    model = mixture(dataclasses.replace(NUMBERS, waiting=101), ("baselines",))
+    rows = packed(NUMBERS, np.zeros((101, 2)), [np.nan] * 101)
+    draw, state, last = np.random.default_rng(4), model.init(), []
+    for place, row in enumerate(rows[:100]):
+        state, _ = model.take(state, row, place)
+    for place, y in [*zip(range(0, 60, 2), draw.normal(size=30), strict=True), (70, 50), (80, 51)]:
+        state, _ = model.label(state, place, y)
+        ahead = model.take(jax.tree.map(jnp.copy, state), rows[100], 100)[0]
+        seen = ahead.waiting.seen
+        last.append(float(seen.labels[100, 0]))
+    assert last[-3] == last[-2] and last[-1] == 51
+
+
 def test_earlier_labels_stand_at_their_rows_whatever_their_order():
     """Against a list of the rows: each has its own label, or that of the last row with one."""
     shape = dataclasses.replace(NUMBERS, waiting=PLACES)

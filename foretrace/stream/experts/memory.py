@@ -104,14 +104,11 @@ class Memory(Modules):
         *,
         waits: bool,
     ) -> tuple[Float[Array, "E O"], Carry, Any]:
-        """Return the prediction of a row, the carry after it, and the carry before it.
-
-        A row that waits keeps the parameters together with the carry before it.
-        """
+        """Return the prediction of a row, the carry after it, and the memo for its label."""
         row = Data(features.now.astype(jnp.float32)[None])
         after, seen = self.rows.unlabelled_row(learned._replace(carry=carry), row)
         found = self.readout.predict(seen.outputs, features)
-        memo = carry, learned.network if waits else None
+        memo = self.memo(learned.network, carry, waits=waits)
         return found, optax.tree.where(has_row, after.carry, carry), memo
 
     def label(

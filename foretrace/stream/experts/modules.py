@@ -1,8 +1,9 @@
 """Experts with a learner of the core: a network that is trained while the stream runs.
 
 A late label is learned from states and sensitivities of its row, as the present parameters would
-have left them, to first order: h + clip(S (theta - theta_row), `late`). States of a row without
-this correction, and states that follow the row with the present parameters, were no better.
+have left them, to first order: h + clip(S theta - S theta_row, `late`). A row that waits keeps
+S theta_row, which is as small as h, and not theta_row. States of a row without this correction, and
+states that follow the row with the present parameters, were no better.
 """
 
 from typing import Any
@@ -11,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 
-from foretrace._engine.correction import corrected
+from foretrace._engine.correction import first_order, moved
 from foretrace._learner.learner import Learner
 from foretrace._recurrence.chunk import Carry
 from foretrace.stream.experts.answer import Answer
@@ -45,15 +46,14 @@ class Modules(AbstractExpert):
             first = jax.random.fold_in(key, 2) if self.learner.rule.samples else None
             return self.learner.init_carry(network, None, first)
 
-    def carry_of_row(self, network: Any, memo: tuple[Carry, Any]) -> Carry:
-        """Return the carry before the row of a label.
+    def memo(self, network: Any, carry: Carry, *, waits: bool) -> tuple[Carry, Any]:
+        """Return what the label of a row needs of it: `carry`, and S theta if the label is late."""
+        return carry, first_order(network, carry) if waits else None
 
-        Args:
-            network: network as it is now.
-            memo: the carry then, and the network then if the label is late.
-        """
-        before, past = memo
-        if past is None:
+    def carry_of_row(self, network: Any, memo: tuple[Carry, Any]) -> Carry:
+        """Return the carry before the row of a label, with states of the present network."""
+        before, then = memo
+        if then is None:
             return before
-        since = jax.tree.map(jnp.subtract, network, past)
-        return corrected(network, since, before, TUNED.late, batched=False)
+        change = jax.tree.map(jnp.subtract, first_order(network, before), then)
+        return moved(before, change, TUNED.late)

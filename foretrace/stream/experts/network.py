@@ -120,10 +120,9 @@ class RecurrentNetwork(Modules):
         *,
         waits: bool,
     ) -> tuple[Float[Array, "E O"], Carry, Any]:
-        """Return the prediction of a row, the carry after it, and the one before it.
+        """Return the prediction of a row, the carry after it, and the memo for its label.
 
-        Where the label is late, the sensitivities move on, and the parameters are kept with the
-        carry before the row; else learning moves the sensitivities on.
+        Where the label is late, the sensitivities move on; else learning moves them on.
         """
         with jax.enable_x64(self.x64):
             ready = learned.learner._replace(carry=carry)
@@ -131,7 +130,7 @@ class RecurrentNetwork(Modules):
             outputs, moved = self.learner.predict(ready, x, sensitivity=waits)
         found = outputs[0].astype(features.row.dtype)
         after = optax.tree.where(has_row, moved.carry, carry)
-        memo = carry, learned.learner.network if waits else None
+        memo = self.memo(learned.learner.network, carry, waits=waits)
         return self.read(learned.residuals, found, features), after, memo
 
     def label(
@@ -140,10 +139,10 @@ class RecurrentNetwork(Modules):
         """Return what is learned after a label, and the carry."""
         now, features = learned, lesson.features
         target = self.target(now.residuals, lesson.label, features)
+        before = self.carry_of_row(now.learner.network, memo)
         with jax.enable_x64(self.x64):
             x, y = self._in_precision(features.inputs), self._in_precision(target)
             known = lesson.known.astype(x.dtype)[None]
-            before = self.carry_of_row(now.learner.network, memo)
             ready = now.learner._replace(carry=before)
             learner, info = self.learner.step(ready, x[None], y[None], mask=known)
             if lesson.late is None:

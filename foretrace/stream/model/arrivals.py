@@ -230,7 +230,7 @@ class Arrivals:
         self,
         arrived: Arrived,
         y: Float[Array, ""],
-        is_latest: Bool[Array, ""] | bool,
+        number: Int[Array, ""] | None = None,
         *,
         learning: bool = True,
     ) -> tuple[Told, Arrived]:
@@ -240,16 +240,17 @@ class Arrivals:
             arrived: what is known before it, with only the stream of its row.
             y: number, or index of a class, -1 if it exceeds the maximum number of classes; NaN if
                 there is no label.
-            is_latest: whether no label of a later row of the stream has arrived before.
+            number: number of its row in the stream; None where labels arrive in order.
             learning: whether units are updated; if not, only the last known label is.
         """
         stream = arrived.streams
+        newer = jnp.ones((), jnp.int64) if number is None else number - stream.latest
         if isinstance(arrived.target, Classes):
             told, learned, after = self._class(arrived.target, stream, y)
             found = arrived._replace(target=learned)
         else:
-            told, found, after = self._number(arrived, stream, y, learning)
-        after = optax.tree.where(jnp.asarray(is_latest), after, stream)
+            told, found, after = self._number(arrived, stream, y, newer == 1, learning)
+        after = optax.tree.where(newer > 0, after, stream)
         if not learning:
             told = told._replace(known=jnp.zeros((), bool), is_scored=jnp.zeros((), bool))
             return told, arrived._replace(streams=after)
@@ -274,7 +275,7 @@ class Arrivals:
         return (inputs, numbers, outlier), columns
 
     def _number(
-        self, arrived: Arrived, stream: Stream, y: Array, learning: bool
+        self, arrived: Arrived, stream: Stream, y: Array, is_next: Array, learning: bool
     ) -> tuple[Told, Arrived, Stream]:
         moments: Any = arrived.target
         before: Any = arrived.ordinary
@@ -295,7 +296,10 @@ class Arrivals:
         learned = ordinary.cleaned(learned)
         came = jnp.where(known, y, jnp.nan)
         doubts = jnp.where(is_far | repeats, stream.doubts + 1, 0.0)
-        is_believed = known & (~is_far | many)
+        # Where labels of rows are missing, a broken one would stand for all of them: the first
+        # label outside of the others waits for a second one.
+        is_alone = is_outside & ~is_next & (stream.last == stream.inside)
+        is_believed = known & (~(is_far | is_alone) | many)
         # The first of some sentinels was a label like others.
         last, believed = (
             jnp.where(is_sentinel & (one == y), stream.inside, one)

@@ -200,7 +200,7 @@ class PureMixture:
         """
         slot, is_there, view = self._view(state, raw)
         row, arrived = self.arrivals.take(view.arrived, raw, is_there)
-        told, arrived = self.arrivals.label(arrived, jnp.asarray(raw.y), True)
+        told, arrived = self.arrivals.label(arrived, jnp.asarray(raw.y))
         view = view._replace(arrived=arrived)
         return self._written(state, view, slot), Outliers(row.outliers, told.is_outlier)
 
@@ -379,8 +379,8 @@ class PureMixture:
     ) -> tuple[MixtureState, Told]:
         """Return a view in which the label of a row counts as known, but is not learned."""
         stream, is_ordered = view.arrived.streams, not self.shape.waiting
-        is_latest = is_ordered | (number > stream.latest)
-        told, arrived = self.arrivals.label(view.arrived, y, is_latest, learning=learning)
+        of_row = None if is_ordered else number
+        told, arrived = self.arrivals.label(view.arrived, y, of_row, learning=learning)
         view = view._replace(arrived=arrived)
         if not self.shape.previous:
             return view, told
