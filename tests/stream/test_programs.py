@@ -38,8 +38,11 @@ def ran(of="a", name="turn"):
 
     with jax.enable_x64(True):
         state = Packed((), (jax.device_put(X.copy()),))
-    after, mixed = programs.program(name, turn, of, donate_argnums=0)(state, X)
+    program = programs.program(name, turn, of, changes=True)
+    after, _ = program(state, X)
     assert state.small[0].is_deleted()  # its memory is the result's
+    after, mixed = program(after, X)
+    assert program.__wrapped__._cache_size() == 1  # compiled once for both states
     return [np.asarray(leaf).tobytes() for leaf in jax.tree.leaves((after, mixed))], len(traced)
 
 

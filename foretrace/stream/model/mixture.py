@@ -72,7 +72,7 @@ class Mixture:
         keeping, taking = self.packing.keeping_packed, self.packing.taking_packed
         # Learners and experts of a user's own have no text that says all about them.
         compiled = partial(program, of=None if network or own else repr((shape, experts)))
-        changing = partial(compiled, donate_argnums=0)
+        changing = partial(compiled, changes=True)
         self._step = changing("step", keeping(partial(self._traced_rows, pure.step)))
         self._advance = changing("advance", keeping(partial(self._traced_rows, pure.advance)))
         self._take = changing("take", keeping(self._traced_take))
