@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import jax
+from jax import export
 
 from foretrace._compiler import plain_loops
 from foretrace._learner.packing import Packed
@@ -27,8 +28,9 @@ from foretrace.stream.model.intervals import MemberErrors
 from foretrace.stream.model.state import Mixed
 from foretrace.stream.read.scores import Tallies
 
-_RETURNED = (Packed, Mixed, Outliers, MemberErrors, Tallies, Refusals)
-"""Types in the results of programs, which files name."""
+# Types in the results of programs, which files name.
+for _kind in (Packed, Mixed, Outliers, MemberErrors, Tallies, Refusals):
+    export.register_namedtuple_serialization(_kind, serialized_name=f"foretrace.{_kind.__name__}")
 
 _DIGEST = 32
 
@@ -80,12 +82,11 @@ def _kept(
     folder: Path, name: str, function: Callable[..., Any], of: str, arguments: tuple[Any, ...]
 ) -> Any:
     """Return the results of a program from its file, which is written if it is not there."""
-    _register()
     leaves, tree = jax.tree.flatten(arguments)
     like = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
     # The form of a program also depends on the options of JAX, such as its promotion of types.
     options = {key: one for key, one in jax.config.values.items() if "cache" not in key}
-    platform = jax.export.default_export_platform()
+    platform = export.default_export_platform()
     follows_from = of, str(tree), like, platform, sorted(options.items()), _versions()
     path = folder / f"foretrace-{name}-{hashlib.sha256(repr(follows_from).encode()).hexdigest()}"
     exported = _read(path)
@@ -95,7 +96,7 @@ def _kept(
             return function(*jax.tree.unflatten(tree, leaves))
 
         flat.__name__ = name
-        exported = jax.export.export(jax.jit(flat))(*like)
+        exported = export.export(jax.jit(flat))(*like)
         _write(path, exported)
     return exported.call(*leaves)
 
@@ -109,7 +110,7 @@ def _read(path: Path) -> Any:
     try:
         if _digest(path, data[_DIGEST:]) != data[:_DIGEST]:
             raise ValueError("its digest does not fit")
-        return jax.export.deserialize(bytearray(data[_DIGEST:]))
+        return export.deserialize(bytearray(data[_DIGEST:]))
     except Exception as error:
         path.unlink(missing_ok=True)
         warnings.warn(f"{path} is damaged ({error}); it is removed and made anew", stacklevel=2)
@@ -136,11 +137,3 @@ def _versions() -> str:
     for path in sorted(Path(__file__).parents[2].rglob("*.py")):
         source.update(path.read_bytes())
     return f"{[importlib.metadata.version(name) for name in names]} {source.hexdigest()}"
-
-
-@cache
-def _register() -> None:
-    for kind in _RETURNED:
-        jax.export.register_namedtuple_serialization(
-            kind, serialized_name=f"foretrace.{kind.__name__}"
-        )
