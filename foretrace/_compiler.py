@@ -16,4 +16,6 @@ def plain_loops() -> dict[str, bool]:
 def unoptimised() -> dict[str, bool | int]:
     """Return compiler options for a program that runs once and is not worth optimising."""
     quick = {"xla_backend_optimization_level": 0} if jax.default_backend() == "cpu" else {}
-    return plain_loops() | quick
+    if plain := plain_loops():
+        quick["xla_cpu_parallel_codegen_split_count"] = 1
+    return plain | quick

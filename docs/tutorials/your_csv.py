@@ -70,7 +70,7 @@ run("foretrace stream pump.csv --target fault --run-dir pump-run")
 #
 # ## See when it has learned
 #
-# The run directory holds the scores of every thousand rows as JSON lines, and `curves.png`.
+# The run directory holds the scores of every thousand rows as JSON lines; `foretrace report pump-run` draws them.
 
 # %%
 lines = [

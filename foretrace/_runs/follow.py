@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from foretrace._runs.checkpoint import load, restoring, save
 from foretrace._runs.config_json import from_json, to_json
@@ -141,6 +141,10 @@ class Program(Generic[State]):
     def init(self) -> State:
         """Return the state before the first step."""
         raise NotImplementedError
+
+    def load(self) -> State:
+        """Return the state of the checkpoint."""
+        return cast(State, load(self.session.run.checkpoint, self))
 
     def recorded(self) -> dict[str, Any]:
         """Return what `create` records as `begun` for a new run."""
@@ -312,7 +316,7 @@ def follow(
         work = program(Session(config, before, run, resume, writes, stop, show, stack))
         saved = read_saved(run, config, work.saved, kind) if resume else work.saved()
         work.restore(saved)
-        work.state = work.init() if saved.step < 0 else load(run.checkpoint, work)
+        work.state = work.init() if saved.step < 0 else work.load()
         work.step, work.refused = max(saved.step, 0), saved.refused
         is_done = saved.step == steps_of(config)
         if is_done and (done := find_result(run, work.step)) is not None:

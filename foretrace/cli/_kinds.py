@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from foretrace._runs.directory import RunError, files, read_config_as, read_type
+from foretrace._runs.directory import Run, RunError, files, read_config_as, read_type
 from foretrace._runs.saved import RunKind
 from foretrace._runs.signals import STOPPED
 from foretrace.cli._options import RL, Reproduce, Stream, Sweep, Train
@@ -32,28 +32,33 @@ class Known(NamedTuple):
     Args:
         command: class of the command that begins and resumes it.
         kind: class of its configuration, and settings that a resumed run may change.
-        report: function that prints a report and draws its figures.
+        report: function that prints a report and, if asked to, draws its figures.
         parts: folder of the runs that it is made of; None for a single run.
     """
 
     command: Callable[..., Any]
     kind: RunKind[Any]
-    report: Callable[[Path], None]
+    report: Callable[[Path, bool], None]
     parts: str | None = None
 
 
-def _of_run(table: Callable[[Path], Any], figure: Callable[[Path], Any]) -> Callable[[Path], None]:
+def _of_run(
+    table: Callable[[Path], Any], figure: Callable[[Path], Any]
+) -> Callable[[Path, bool], None]:
     """Return the function that reports a run: table, figure and files."""
 
-    def report(folder: Path) -> None:
+    def report(folder: Path, draws: bool) -> None:
         show(table(folder))
-        figure(folder)
+        if draws or Run(folder).figure.exists():  # one that is there shows the whole run
+            figure(folder)
         print(files(folder))
+        if not Run(folder).figure.exists():
+            print(f"curves: {shlex.join(['foretrace', 'report', str(folder)])}")
 
     return report
 
 
-def _of_sweep(folder: Path) -> None:
+def _of_sweep(folder: Path, draws: bool) -> None:
     found = study(folder)
     trials = found.get_trials()
     if not any(trial.params for trial in trials):
@@ -72,7 +77,10 @@ KINDS = (
     Known(Stream, stream_saved.KIND, _of_run(stream_report.page, stream_figure.figure)),
     Known(Sweep, RunKind(SweepConfig, may_change=("trials",)), _of_sweep, "trials"),
     Known(
-        Reproduce, _reproduce.KIND, lambda folder: paper_page.print_report([folder], folder), "runs"
+        Reproduce,
+        _reproduce.KIND,
+        lambda folder, draws: paper_page.print_report([folder], folder),
+        "runs",
     ),
 )
 """Every kind of run."""
@@ -122,11 +130,15 @@ def show(table: Any) -> None:
     print(text.get(), end="")
 
 
-def report(path: Path) -> int:
+def report(path: Path, *, draws: bool = True) -> int:
     """Print the report of a run and draw its figures; return the exit code.
+
+    Args:
+        path: directory of the run.
+        draws: whether a figure that is not there is drawn, which takes longer than the rest.
 
     Raises:
         RunError: there is no run, or nothing to report yet.
     """
-    known_in(path).report(path)
+    known_in(path).report(path, draws)
     return 0

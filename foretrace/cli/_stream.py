@@ -45,7 +45,7 @@ def stream(command: Stream) -> int:
     prints_rows = command.forecast or command.config.predictions == STDOUT
     with redirect_stdout(sys.stderr if prints_rows else sys.stdout):
         if not result.stopped:
-            return report(run_dir)
+            return report(run_dir, draws=False)
         place = f"after row {result.position.row}; the state is saved"
         return stopped(place, _again(command, run_dir))
 

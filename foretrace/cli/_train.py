@@ -48,7 +48,7 @@ def _ended(command: Train | RL, result: Result, **given: Any) -> int:
     """Print the report of a run, or how to go on with it; return the exit code."""
     run_dir = result.run.path
     if result.scores is not None:
-        return report(run_dir)
+        return report(run_dir, draws=False)
     place = f"after step {result.step} of {command.config.steps}; the state is saved"
     return stopped(place, again(run_dir, **given))
 

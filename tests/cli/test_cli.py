@@ -3,6 +3,7 @@
 import contextlib
 import io
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -42,10 +43,14 @@ def whole(tmp_path_factory):
 def test_a_run_ends_with_a_table_and_says_where_its_records_are(whole, capsys):
     path, out, err = whole
     assert "bits recalled" in out and "this run" in out and "40 of 40" in out
-    for name in ("config.json", "metrics.jsonl", "checkpoint.safetensors", "curves.png"):
+    for name in ("config.json", "metrics.jsonl", "checkpoint.safetensors"):
         assert (path / name).stat().st_size > 0 and name in out
     assert "step 1/40, loss" in err and "\x1b" not in err  # plain lines, no terminal here
-    assert run(capsys, "report", str(path)) == (0, out, "")
+    whole, said = out.split("curves: ")
+    assert not (path / "curves.png").exists()
+    code, again, _ = run(capsys, *shlex.split(said)[1:])
+    assert code == 0 and again.startswith(whole) and "curves.png" in again[len(whole) :]
+    assert (path / "curves.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.program
