@@ -1,7 +1,7 @@
 """First-order correction of the states after the parameters change."""
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -37,26 +37,45 @@ def corrected(
     e, move = own_sensitivity(carry.e), partial(_moved, batched=batched)
     found = network.each_cell(move, change.cells, carry.h, e)
     add = partial(moved_from_below, change=change)
-    return moved(carry, each_stream(add, batched, in_axes=1, out_axes=1)(found, carry.e), limit)
+    return _added(carry, each_stream(add, batched, in_axes=1, out_axes=1)(found, carry.e), limit)
 
 
-def moved(carry: Carry, change: Stack, limit: float) -> Carry:
-    """Return the carry with its states changed, each by at most `limit`."""
+class Kept(NamedTuple):
+    """A carry of one stream that is learned from once the parameters have changed.
 
+    Args:
+        carry: states and sensitivities.
+        linear: e * theta in float64, the states to first order up to a constant; None under a rule
+            that carries no sensitivities.
+    """
+
+    carry: Carry
+    linear: Stack | None
+
+    @classmethod
+    def of(cls, network: AbstractNetwork, carry: Carry) -> "Kept":
+        """Return a carry to keep, of the network as it is."""
+        return cls(carry, None if carry.e is None else _linear(network, carry))
+
+    def now(self, network: AbstractNetwork, limit: float) -> Carry:
+        """Return the carry as the network of now would have left it, to first order.
+
+        The change of the coefficients is exact. Each state changes by at most `limit`.
+        """
+        if self.linear is None:
+            return self.carry
+        change = jax.tree.map(jnp.subtract, _linear(network, self.carry), self.linear)
+        return _added(self.carry, change, limit)
+
+
+def _added(carry: Carry, change: Stack, limit: float) -> Carry:
     def add(h: Array, d: Array) -> Array:
         return h + _clipped(d, limit).astype(h.dtype)
 
     return carry._replace(h=jax.tree.map(add, carry.h, change))
 
 
-def first_order(network: AbstractNetwork, carry: Carry) -> Stack | None:
-    """Return e * theta in float64: the states of one stream to first order, up to a constant.
-
-    Its difference between two networks is the change of the states that the change of the
-    coefficients would have made. None under a rule that carries no sensitivities.
-    """
-    if carry.e is None:
-        return None
+def _linear(network: AbstractNetwork, carry: Carry) -> Stack:
     network, carry = jax.tree.map(_widened, (network, carry))
     own = network.each_cell(_of_coefficients, carry.h, own_sensitivity(carry.e))
     return moved_from_below(own, carry.e, network)

@@ -11,7 +11,7 @@ from scipy.special import softmax
 from test_mixture import NUMBERS
 from tiers import fast, slow
 
-from foretrace._engine.correction import corrected, first_order, moved
+from foretrace._engine.correction import Kept, corrected
 from foretrace.stream.experts.answer import answer_of
 from foretrace.stream.experts.expert import Lesson
 from foretrace.stream.experts.network import RecurrentNetwork
@@ -81,8 +81,7 @@ def test_learning_late_is_learning_on_the_carry_of_the_row(delay, options):
             state, carry = learn(state, carry, memos[due], lesson)
             before, network = its[due]
             if delay:  # the state of then, as the parameters of now would have left it
-                now, then = (first_order(one, before) for one in (own.network, network))
-                before = moved(before, jax.tree.map(jnp.subtract, now, then), TUNED.late)
+                before = Kept.of(network, before).now(own.network, TUNED.late)
             ready = own._replace(carry=before)
             own, _ = learner.step(ready, *map(jnp.asarray, (xs[due][None], ys[due][None])))
             its_carry = its_carry if delay else own.carry
@@ -98,10 +97,10 @@ def test_a_late_labels_state_is_the_learners_correction_to_first_order(options):
         state, _ = learner.step(state, jnp.asarray(x), jnp.asarray(y, jnp.int32))
     change = jax.tree.map(lambda leaf: 1e-6 * draw.normal(size=leaf.shape), state.network)
     after = jax.tree.map(jnp.add, state.network, change)
-    now, then = (first_order(network, state.carry) for network in (after, state.network))
-    carry = corrected(state.network, change, state.carry, TUNED.late, batched=False)
-    wanted = jax.tree.map(lambda one, other: 1e6 * (one - other), carry.h, state.carry.h)
-    close(jax.tree.map(lambda one, other: 1e6 * (one - other), now, then), wanted, 1e-3)
+    found = Kept.of(state.network, state.carry).now(after, TUNED.late)
+    wanted = corrected(state.network, change, state.carry, TUNED.late, batched=False)
+    moves = [jax.tree.map(jnp.subtract, one.h, state.carry.h) for one in (found, wanted)]
+    close(*(jax.tree.map(lambda leaf: 1e6 * leaf, move) for move in moves), 1e-3)
 
 
 def test_a_step_that_is_not_finite_is_refused_and_counted():

@@ -10,9 +10,8 @@ from typing import Any
 
 import equinox as eqx
 import jax
-import jax.numpy as jnp
 
-from foretrace._engine.correction import first_order, moved
+from foretrace._engine.correction import Kept
 from foretrace._learner.learner import Learner
 from foretrace._recurrence.chunk import Carry
 from foretrace.stream.experts.answer import Answer
@@ -46,14 +45,10 @@ class Modules(AbstractExpert):
             first = jax.random.fold_in(key, 2) if self.learner.rule.samples else None
             return self.learner.init_carry(network, None, first)
 
-    def memo(self, network: Any, carry: Carry, *, waits: bool) -> tuple[Carry, Any]:
-        """Return what the label of a row needs of it: `carry`, and S theta if the label is late."""
-        return carry, first_order(network, carry) if waits else None
+    def memo(self, network: Any, carry: Carry, *, waits: bool) -> Carry | Kept:
+        """Return the carry before a row, as its label needs it, which may be late."""
+        return Kept.of(network, carry) if waits else carry
 
-    def carry_of_row(self, network: Any, memo: tuple[Carry, Any]) -> Carry:
+    def carry_of_row(self, network: Any, memo: Carry | Kept) -> Carry:
         """Return the carry before the row of a label, with states of the present network."""
-        before, then = memo
-        if then is None:
-            return before
-        change = jax.tree.map(jnp.subtract, first_order(network, before), then)
-        return moved(before, change, TUNED.late)
+        return memo.now(network, TUNED.late) if isinstance(memo, Kept) else memo
