@@ -82,10 +82,11 @@ class Group:
             "auto.offset.reset": "error",
             "partition.assignment.strategy": "range",
         }
+        if not all_options["group.instance.id"]:  # a process that stops is replaced at once
+            del all_options["group.instance.id"]
         self.consumer = Consumer(all_options)
         stack.callback(self.consumer.close)
-        name, here = all_options["group.id"], all_options["group.instance.id"]
-        show.say(f"joining the group {name} as {here}")
+        show.say(f"joining the group {all_options['group.id']}")
         self.consumer.subscribe(
             [self.topic.name],
             on_assign=self._assigned,
