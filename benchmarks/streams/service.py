@@ -111,11 +111,18 @@ class Connections:
         """Return the code and the answer of a request."""
         data = json.dumps(body).encode()
         head = f"POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {len(data)}\r\n\r\n".encode()
-        reader, writer = (
-            self.idle.pop() if self.idle else await asyncio.open_connection(*self.address)
-        )
-        writer.write(head + data)
-        text = (await reader.readuntil(b"\r\n\r\n")).decode()
+        while True:
+            is_old = bool(self.idle)
+            reader, writer = (
+                self.idle.pop() if is_old else await asyncio.open_connection(*self.address)
+            )
+            writer.write(head + data)
+            try:
+                text = (await reader.readuntil(b"\r\n\r\n")).decode()
+                break
+            except (OSError, asyncio.IncompleteReadError):
+                if not is_old:  # else the service closed it after half a minute without a request
+                    raise
         size = int(re.search(r"content-length: (\d+)", text, re.IGNORECASE)[1])
         answer = await reader.readexactly(size)
         self.idle.append((reader, writer))

@@ -76,7 +76,11 @@ class Packing:
         return [[leaf for leaf, large in pairs if large == wanted] for wanted in (True, False)]
 
     def unpack(self, packed: Any) -> Any:
-        """Return the tree of arrays that `pack` was called on."""
+        """Return the tree of arrays that `pack` was called on.
+
+        Outside of a compiled program small arrays are NumPy's, and show the memory of `packed`; JAX
+        does not write into it while they are held.
+        """
         large, ends, leaves = iter(packed.large), dict.fromkeys(self._dtypes, 0), []
         vectors = dict(zip(self._dtypes, packed.small, strict=True))
         for like, is_large in zip(self._like, self._is_large, strict=True):
@@ -125,11 +129,10 @@ def _behind(arrays: list[Array]) -> Array:
     return _copied(np.concatenate([np.ravel(array) for array in arrays]))
 
 
-def _part(vector: Array, first: int, end: int, shape: tuple[int, ...]) -> Array:
+def _part(vector: Any, first: int, end: int, shape: tuple[int, ...]) -> Any:
     """Return a slice of a vector in its original shape."""
-    if isinstance(vector, jax.core.Tracer):
-        return vector[first:end].reshape(shape)
-    return _copied(np.asarray(vector)[first:end].reshape(shape))
+    inside = isinstance(vector, jax.core.Tracer)
+    return (vector if inside else np.asarray(vector))[first:end].reshape(shape)
 
 
 def _copied(array: np.ndarray) -> Array:

@@ -39,6 +39,8 @@ def to_json(config: Any) -> Any:
     >>> to_json(Copy())
     {'type': 'Copy', 'pattern_length': 20, 'padding': 7, 'bits': 7, 'samples': None}
     """
+    if type(config) in _PLAIN:  # most values: ten thousand rows may wait in a checkpoint
+        return config
     if isinstance(config, OrderedDict):
         return [[name, to_json(part)] for name, part in config.items()]
     if isinstance(config, dict):

@@ -7,7 +7,7 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -19,8 +19,8 @@ _ABANDONED = 3600.0
 """Seconds without a change after which nobody will finish a temporary file."""
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """Write a file atomically: at any moment there is either the old one or the new one.
+def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
+    """Write a file, from one piece or many: at any moment there is either the old or the new one.
 
     Temporary files that killed processes left in the folder are removed an hour later.
 
@@ -28,7 +28,7 @@ def write_atomically(path: Path, data: bytes) -> None:
         OSError: it cannot be written; the old one is still there.
     """
     with _becoming(path, "replace", "wb") as file:
-        file.write(data)
+        file.writelines([data] if isinstance(data, bytes) else data)
 
 
 def create_atomically(path: Path, data: bytes) -> None:

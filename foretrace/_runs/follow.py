@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from foretrace._runs.checkpoint import load, restoring, save
 from foretrace._runs.config_json import from_json, to_json
@@ -141,6 +141,10 @@ class Program(Generic[State]):
     def init(self) -> State:
         """Return the state before the first step."""
         raise NotImplementedError
+
+    def load(self) -> State:
+        """Return the state of the checkpoint."""
+        return cast(State, load(self.session.run.checkpoint, self))
 
     def recorded(self) -> dict[str, Any]:
         """Return what `create` records as `begun` for a new run."""
@@ -346,7 +350,7 @@ def follow(
 def restore(work: Program[Any], saved: Saved) -> None:
     """Set a program to a checkpoint, or to the beginning if there is none."""
     work.restore(saved)
-    work.state = work.init() if saved.step < 0 else load(work.session.run.checkpoint, work)
+    work.state = work.init() if saved.step < 0 else work.load()
     work.step, work.refused = max(saved.step, 0), saved.refused
 
 

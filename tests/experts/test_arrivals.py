@@ -96,7 +96,7 @@ def test_numbers_and_what_was_known_of_them_are_those_of_the_definition(horizon,
         known = [one for one in ys[: max(i - delay + (horizon > 0), 0)] if one == one]
         mean, scale = (np.mean(known), np.std(known) or 1.0) if known else (0.0, 1.0)
         np.testing.assert_allclose(row.moments, [mean, scale], rtol=1e-12)
-        np.testing.assert_allclose(row.baselines, [known[-1] if known else 0.0, mean])
+        np.testing.assert_allclose(row.baselines, [known[-1], mean] if known else [0.0, np.nan])
         first = i - delay - horizon  # the row whose label is complete
         label = ys[first + 1 : first + 1 + horizon] if horizon else ys[first : first + 1]
         assert (told.known and first >= 0) == (first >= 0 and not np.isnan(label).any())

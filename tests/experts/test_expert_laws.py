@@ -107,7 +107,8 @@ def test_no_value_poisons_the_state(case, bad):
     rows = made(model, 40, bad=bad)
     rows[12, 0] = 1.0 if model.shape.classes else np.clip(bad, -MAX_ABS_VALUE, MAX_ABS_VALUE)
     state, step = run(model, rows, 20)
-    assert np.isfinite(step.newest).all()
+    # Before a number is known there is no answer.
+    assert np.isfinite(step.newest[5:]).all() and not np.isinf(step.newest).any()
     # Infinite distances stand for rows that are not there yet.
     assert not any(np.isnan(leaf).any() for leaf in leaves((learned(state), state.carries)))
 

@@ -52,7 +52,7 @@ LATER = {
 
 SIZES = {"numeric": 2, "undecided": 2, "time": 7, "categorical": 3}
 PERIODS = (86400, 7 * 86400, 365.2425 * 86400)
-TOLD = {"not a number", "not a date"}
+TOLD = {"not a number", "not a date", "unknown categories"}
 
 
 def defined(kind, value, words):

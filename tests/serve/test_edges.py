@@ -9,7 +9,14 @@ from concurrent.futures import Future
 
 import numpy as np
 import pytest
-from services import COMMAND, NEW, events, sample, serving
+from services import (
+    COMMAND,
+    NEW,
+    assert_equals_a_run_on_the_journal,
+    events,
+    sample,
+    serving,
+)
 
 import foretrace as ft
 from foretrace._runs.directory import Run
@@ -145,3 +152,20 @@ def test_a_crash_while_going_back_leaves_a_checkpoint_that_fits_the_journal(
     service_of_runs.go_back(run, 1)
     assert journal.read_bytes() == b"{}\n"
     assert (tmp_path / "events-after-1.jsonl").read_bytes() == b"{}\n" * 2
+
+
+@pytest.mark.program
+def test_a_time_of_day_that_jumps_changes_nothing(tmp_path):
+    (tmp_path / "sitecustomize.py").write_text(
+        "import itertools, time\n"
+        "now, jumps = time.time, itertools.cycle([0, 9e8, -1e9])\n"
+        "time.time = lambda: now() + next(jumps)\n"
+    )
+    paths = os.pathsep.join([str(tmp_path), *filter(None, [os.environ.get("PYTHONPATH")])])
+    with serving(tmp_path / "run", env=os.environ | {"PYTHONPATH": paths}) as one:
+        for i in range(60):
+            assert one.predict(f"r{i}", a=i).status_code == 200
+            assert one.label(f"r{i}", i / 2).status_code == 202
+        age = one.client.get("/state.json").json()["checkpoint_age"]
+    assert 0 <= age < 600
+    assert_equals_a_run_on_the_journal(tmp_path / "run", tmp_path)

@@ -60,7 +60,7 @@ def test_a_process_counts_what_is_no_row_and_shows_its_numbers(tmp_path):
             assert 'foretrace_lag{partition="1"} 0.0' in numbers(url)
             assert one.end() == 130 and one.said.count("is skipped") == 2
     _, (line,) = records_in(run)
-    assert line["parts"] == 2 and line["counts"] == {"bad rows": 3} and line["scored"] == 60
+    assert line["parts"] == 2 and line["counts"] == {"bad rows": 3} and line["step"] == 120
 
 
 def numbers(url):

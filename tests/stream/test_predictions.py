@@ -254,3 +254,16 @@ def test_a_forecast_from_an_older_label_says_which(folder, capsys):
         out, err = capsys.readouterr()
         assert err.count("has no value of 'y'") == err.count(said) == count, err
         assert len(out.splitlines()) > 2
+
+
+def test_before_a_number_is_known_there_is_no_prediction_and_no_score(tmp_path):
+    rows = [(i, 30_000 + i / 4 if i > 2 else "") for i in range(60)]
+    path = tmp_path / "late.csv"
+    path.write_text("x,y\n" + "".join(f"{x},{y}\n" for x, y in rows))
+    config = StreamConfig(str(path), "y", model=FEW, predictions=str(tmp_path / "p.csv"))
+    scores = run(config, tmp_path / "run").scores
+    with open(tmp_path / "p.csv", newline="") as file:
+        found = list(csv.DictReader(file))
+    shown = [one["y"] for one in found]
+    assert shown[:4] == [""] * 4 and all(float(y) > 20_000 for y in shown[4:])
+    assert 0 < scores["mae"] < 10 and 0 < scores["mean_mae"] < 10

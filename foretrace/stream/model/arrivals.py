@@ -27,7 +27,8 @@ class Row(NamedTuple):
         moments: mean and standard deviation of the labels known when the row came; for classes, the
             number of classes, and 1.
         ordinary: mean and standard deviation of those that are no outliers; 0 for classes.
-        baselines: last known number, or 0, and the mean; last and most frequent class.
+        baselines: last known number, or 0, and the mean, NaN while none is known; last and most
+            frequent class.
         raw: numbers of the row as they are, the mean in place of a missing one.
         x: inputs, then the last known label's inputs if there is a network.
         outliers: which inputs are outliers.
@@ -204,7 +205,8 @@ class Arrivals:
             has_last, believed = jnp.isfinite(stream.last), jnp.isfinite(stream.believed)
             moments = jnp.stack([target.all.mean[0], target.scale[0]])
             ordinary = arrived.ordinary.units
-            baselines = jnp.stack([jnp.where(has_last, stream.last, 0.0), moments[0]])
+            mean = jnp.where(target.all.num_samples[0] > 0, moments[0], jnp.nan)
+            baselines = jnp.stack([jnp.where(has_last, stream.last, 0.0), mean])
             score = jnp.where(believed, target.score(stream.believed)[0], 0.0)
             previous = jnp.stack([score, jnp.where(believed, 0.0, 1.0)])
         with_last = shape.has_network and shape.previous

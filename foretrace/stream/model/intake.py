@@ -274,15 +274,20 @@ class Intake(Learned):
         return self.mixture.label(state, place, np.nan, self.target.watched)[0]
 
     def warm(self, state: State) -> None:
-        """Compile the programs of rows and labels by ids, so that the first one need not wait.
+        """Compile the programs of events one by one, and of the record, before anybody waits.
 
         Args:
             state: a copy of the present state, which is donated.
         """
-        row = pack(self.shape, [self.streams.peek(None, {})])[0]
-        state, _ = self.mixture.take(state, row, 0)
-        state, _ = self.mixture.label(state, 0, np.nan, self.target.watched)
-        self.mixture.answer(state, 0)
+        row = pack(self.shape, [self.streams.peek(None, {})])
+        if self.room.size:
+            state, _ = self.mixture.take(state, row[0], 0)
+            state, _ = self.mixture.label(state, 0, np.nan, self.target.watched)
+            self.mixture.answer(state, 0)
+        else:
+            state, _ = self.mixture.step(state, row)
+        self.mixture.report(state)
+        self.mixture.ended(state, block=False)
 
     def answer(self, state: State, id: Hashable) -> Mixed:
         """Return the prediction of the row of an id, which waits."""

@@ -187,10 +187,7 @@ class PureMixture:
 
     def answer(self, state: MixtureState, places: Int[Array, "K"]) -> Mixed:
         """Return the predictions of the rows at some places."""
-        waiting: Any = state.waiting
-        parts = waiting.mixed, waiting.margins, waiting.seen.moments[:, 0]
-        mixed, margins, count = (part[places] for part in parts)
-        return Mixed(mixed, num_classes=count) if self.shape.classes else Mixed(mixed, margins)
+        return self._mixed(jax.tree.map(lambda part: part[places], state.waiting))
 
     def newest(self, state: MixtureState, slots: Int[Array, "K"]) -> Mixed:
         """Return the prediction of the last row of each of some streams, which waits for labels."""
@@ -332,11 +329,12 @@ class PureMixture:
         carries = tuple(carry for _, carry, _ in taken)
         return view._replace(arrived=arrived, pasts=past, carries=carries), new, features
 
-    def _mixed(self, new: Waiting) -> Mixed:
-        """Return the prediction of a new row, without scores."""
+    def _mixed(self, row: Waiting) -> Mixed:
+        """Return the prediction of one or more rows: NaN while no number is known."""
         if self.shape.classes:
-            return Mixed(new.mixed, num_classes=new.seen.moments[0])
-        return Mixed(new.mixed, margins=new.margins)
+            return Mixed(row.mixed, num_classes=row.seen.moments[..., 0])
+        none = jnp.where(jnp.isnan(row.baselines[..., 1:]), jnp.nan, 0.0)
+        return Mixed(row.mixed + none, margins=row.margins + none[..., None])
 
     # A label
 
@@ -437,6 +435,7 @@ class PureMixture:
             wrong = jnp.abs(predicted - label[None]).mean(axis=1) * scale
             scores = score_numbers(told.label, old.mixed, old.baselines, old.margins)
             view, known = self._judged(view, old, told, known, scores)
+            is_scored = is_scored & ~jnp.isnan(old.baselines[1])
         view = self._taught(view, old, features, label, known, has_row, late)
         if self.shape.first_delay is None:
             made = predicted, old.candidates.T

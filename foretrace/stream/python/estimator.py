@@ -380,7 +380,7 @@ class OnlineEstimator:
         if self._intake is not None and self._state is not None:
             leaves = jax.tree.leaves(self._intake.mixture.packing.unpack(self._state))
             plain = (jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in leaves)
-            state["_state"] = [np.asarray(leaf) for leaf in plain]
+            state["_state"] = [np.array(leaf) for leaf in plain]
         return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:

@@ -100,7 +100,8 @@ class NextSteps(OnlineEstimator):
         later = [*(other for other, _ in self._late), *xs]
         answer = self._learn(self._ahead_of.row(x, later), y)
         if (slot := self._slot(None if self.member is None else x[self.member])) is not None:
-            self._answers[slot] = answer.newest
+            is_known = not np.isnan(answer.newest).any()
+            self._answers[slot] = answer.newest if is_known else None
 
     def _now(self, xs: Sequence[Row] | None) -> "NextSteps":
         """Return the model after the last value; a copy if values are pending."""

@@ -272,7 +272,8 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
                 or `delay` is set.
         """
         answer = self._answer(x, id)
-        return 0.0 if answer is None else float(answer.newest[0])
+        found = math.nan if answer is None else float(answer.newest[0])
+        return 0.0 if math.isnan(found) else found
 
     @locked
     def predict_interval_one(
@@ -297,6 +298,8 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
         check_coverage(coverage)
         answer = self._answer(x, id)
         if answer is None or self._intake is None or self._state is None:
+            return -math.inf, math.inf
+        if np.isnan(answer.newest).any():  # rows were learned, and no label
             return -math.inf, math.inf
         name = None if self.member is None else x[self.member]
         margins = self._intake.margins(self._state, name, coverage)

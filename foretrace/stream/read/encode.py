@@ -285,7 +285,11 @@ class Encoder(Counting):
         number = words.get(word)
         if number is None:
             if len(words) == self.categories - 1:
-                self.counts["unknown categories"] += 1
+                self._tell(
+                    "unknown categories",
+                    f"{shown(name)} has more than {len(words)} categories: {shown(value)} and all "
+                    "other new ones count as unknown; begin a run with more --categories",
+                )
                 return 0
             number = words[word] = len(words) + 1
         return number

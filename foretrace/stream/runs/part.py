@@ -8,13 +8,13 @@ import jax
 from foretrace.stream.experts.by_name import Own
 from foretrace.stream.model.intake import State
 from foretrace.stream.model.mixture import Mixture
-from foretrace.stream.model.state import Mixed
+from foretrace.stream.model.state import Mixed, MixtureState
 from foretrace.stream.read.lines import Position, Row
 from foretrace.stream.read.source import SYMBOL
 from foretrace.stream.read.streams import seconds_of
 from foretrace.stream.runs.config import StreamConfig
 from foretrace.stream.runs.plan import Plan, build
-from foretrace.stream.runs.saved import StreamSaved, copy_state
+from foretrace.stream.runs.saved import StreamSaved, copy_state, to_save
 
 
 class Part:
@@ -60,9 +60,9 @@ class Part:
         """Set the state, which is copied. Programs take and return a packed one in less time."""
         self.state = self.mixture.packing.pack(copy_state(state))
 
-    def copy(self) -> Any:
-        """Return a copy of the packed state, on its device: it is donated by the next `take`."""
-        return copy_state(self.state)
+    def to_save(self) -> MixtureState:
+        """Return a copy of the state for a checkpoint: the next `take` may be donated the state."""
+        return to_save(self.intake, self.state)
 
     def to_json(self) -> dict[str, Any]:
         """Return the values of a checkpoint beside the arrays."""

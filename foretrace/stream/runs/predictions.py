@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -78,6 +79,7 @@ class Table:
         if not isinstance(self._target, ClassTarget):
             output, *ends = bounded(output, told, self._at_least)
             found = [*output.tolist(), *np.stack(ends, axis=1).ravel().tolist()]
+            found = [None if math.isnan(one) else one for one in found]  # no number is known
             return dict(zip(self.names, [number, *keys, *found], strict=True))
         known = self._target.classes[: int(told)]
         shares = self._target.probabilities(output, len(known)).tolist()

@@ -239,10 +239,12 @@ def _of_group(record: dict[str, Any]) -> str:
 def _parts(records: list[dict[str, Any]]) -> str:
     """Return the time of a row and of its parts, the median over the lines of the record."""
     lines = [record["microseconds"] for record in records if "microseconds" in record]
+    compiled = "" if lines[1:] else ", programs included that were compiled"
+    lines = lines[1:] or lines  # the first rows of a run wait for the compiler
     names = dict.fromkeys(name for line in lines for name in line)
     parts = {name: median(line.get(name, 0.0) for line in lines) for name in names}
     each = ", ".join(f"{name} {value:.0f}" for name, value in parts.items())
-    return f"Time of a row: {sum(parts.values()):.0f} µs ({each})." if parts else ""
+    return f"Time of a row: {sum(parts.values()):.0f} µs ({each}{compiled})." if parts else ""
 
 
 def _members(record: dict[str, Any]) -> str:

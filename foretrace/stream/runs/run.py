@@ -38,7 +38,7 @@ from foretrace.stream.runs.opening import describe_model, open_rows
 from foretrace.stream.runs.part import Part
 from foretrace.stream.runs.plan import OtherColumnsError, Plan, Rows, open_source
 from foretrace.stream.runs.predictions import OnPrediction, Outlet, forecast
-from foretrace.stream.runs.saved import KIND, StreamSaved, check_not_lost
+from foretrace.stream.runs.saved import KIND, StreamSaved, check_not_lost, load_state
 
 
 class StreamResult(NamedTuple):
@@ -189,6 +189,10 @@ class Learning(Program[State]):
         """Return the state before the first row."""
         return self.mixture.init()
 
+    def load(self) -> MixtureState:
+        """Return the state of the checkpoint, whose values are restored."""
+        return load_state(self.session.run.checkpoint, self.intake)
+
     def recorded(self) -> dict[str, Any]:
         """Return the plan, which is recorded before the first checkpoint."""
         return {"plan": to_json(self.plan)}
@@ -236,8 +240,8 @@ class Learning(Program[State]):
                 self._report()
 
     def kept(self) -> tuple[State, dict[str, Any]]:
-        """Return the state after the last learned row, and the additional values."""
-        return self.mixture.packing.unpack(self.part.state), self.beside()
+        """Return a copy of the state after the last learned row, and the additional values."""
+        return self.part.to_save(), self.beside()
 
     def beside(self) -> dict[str, Any]:
         """Return the values of a checkpoint in addition to the state."""

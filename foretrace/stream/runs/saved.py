@@ -3,16 +3,18 @@
 import dataclasses
 import os
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
+import numpy as np
 
+from foretrace._cells.parts import is_key
 from foretrace._runs.appended import FileMark
 from foretrace._runs.checkpoint import load, restoring
 from foretrace._runs.directory import Run, RunError, read_config_as
 from foretrace._runs.saved import RunKind, Saved, read_saved
 from foretrace.stream.model.intake import Intake, State
-from foretrace.stream.model.mixture import Mixture
+from foretrace.stream.model.state import MixtureState
 from foretrace.stream.read.lines import Position
 from foretrace.stream.runs.config import StreamConfig
 from foretrace.stream.runs.plan import Plan, build
@@ -76,7 +78,7 @@ def opened(run_dir: str | os.PathLike[str]) -> Opened:
     intake = build(config, saved.plan)
     with restoring(run.checkpoint):
         intake.restore(saved.intake)
-    state = load_state(run.checkpoint, intake.mixture)
+    state = intake.mixture.packing.pack(load_state(run.checkpoint, intake))
     return Opened(config=config, plan=saved.plan, intake=intake, state=state)
 
 
@@ -106,13 +108,52 @@ def check_not_lost(run: Run) -> None:
         )
 
 
-def load_state(path: str | os.PathLike[str], mixture: Mixture) -> State:
-    """Read a state, packed, which may be donated to a step.
+def to_save(intake: Intake, state: State) -> MixtureState:
+    """Return a copy of a state for a checkpoint: of the rows that may wait, those that do.
+
+    Most places are empty most of the time, and they are most of the state.
+    """
+    arrays = state if isinstance(state, MixtureState) else intake.mixture.packing.unpack(state)
+    there: Any = _places(intake) if intake.room.size else ...
+
+    def copied(part: Any, of: Any = ...) -> Any:
+        return copy_state(part) if is_key(part) else np.array(np.asarray(part)[of])
+
+    waiting = jax.tree.map(lambda part: copied(part, there), arrays.waiting)
+    others = jax.tree.map(copied, arrays._replace(waiting=None))
+    return cast(MixtureState, others._replace(waiting=waiting))
+
+
+def load_state(path: str | os.PathLike[str], intake: Intake) -> MixtureState:
+    """Read the state that `to_save` returned, for an intake that is restored.
 
     Raises:
         CheckpointError: as for `load`.
     """
-    return mixture.packing.pack(copy_state(load(path, mixture)))
+    if not intake.room.size:
+        return cast(MixtureState, copy_state(load(path, intake.mixture)))
+    mixture, kept = intake.mixture, _places(intake)
+
+    class Stored:
+        def init(self) -> MixtureState:
+            state = mixture.init()
+            with jax.enable_x64(True):
+                waiting = jax.tree.map(lambda part: part[kept], state.waiting)
+            return state._replace(waiting=waiting)
+
+    def in_places(rows: Any, like: Any) -> np.ndarray:
+        places = np.zeros(like.shape, like.dtype)
+        places[kept] = rows
+        return places
+
+    state = load(path, Stored())
+    waiting = jax.tree.map(in_places, state.waiting, mixture.like.waiting)
+    return cast(MixtureState, copy_state(state._replace(waiting=waiting)))
+
+
+def _places(intake: Intake) -> np.ndarray:
+    """Return the places of the rows that wait, the one that has waited longest first."""
+    return np.array([row.place for row in intake.room.rows.values()], int)
 
 
 def copy_state(state: Any) -> Any:

@@ -219,7 +219,7 @@ class App:
         """Return the metrics of this service in the format of Prometheus."""
         found = await self._look(Serving.look)
         values = {"rows": found["rows"], "waiting": found["waiting"]}
-        values["checkpoint_age_seconds"] = time.time() - found["saved"]
+        values["checkpoint_age_seconds"] = found["checkpoint_age"]
         # Labels that are refused are answers with a code, and in no journal.
         values["rows_dropped"] = found["counts"].get("rows dropped", 0)
         for one in found["records"][-1:]:

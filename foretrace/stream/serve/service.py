@@ -9,15 +9,16 @@ checkpoint, as any run on a file, and a run on only the journal gives the same s
 
 import contextlib
 import dataclasses
+import gc
 import json
 import os
 import threading
 import time
 from collections import deque
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
 import numpy as np
 
 from foretrace._runs.checkpoint import read_extra
@@ -33,7 +34,7 @@ from foretrace.stream.read.values import is_missing
 from foretrace.stream.runs.plan import open_source
 from foretrace.stream.runs.predictions import Table, forecast
 from foretrace.stream.runs.run import Learning
-from foretrace.stream.runs.saved import StreamSaved
+from foretrace.stream.runs.saved import StreamSaved, copy_state
 from foretrace.stream.serve.desk import Checks, Desk, Request
 
 JOURNAL = "events.jsonl"
@@ -62,7 +63,7 @@ class Serving(Learning):
         self.pending: deque[list[Request]] = deque()
         self.records: deque[dict[str, Any]] = deque(maxlen=_KEPT)
         self.found: dict[str, Any] = {}
-        self.saved_at = time.time()
+        self.saved_at = time.monotonic()  # the time of day may jump
         self._saving: threading.Thread | None = None
         self._goes_on = False
         self._ids: dict[str, list[Request]] = {}
@@ -91,9 +92,11 @@ class Serving(Learning):
         assert isinstance(self.pipe, Journal)
         self.pipe.goes_on = self._not_written
         self.session.stack.callback(self._closed)
-        if self.config.waiting:
-            self.session.show.compiling()
-            self.intake.warm(self.part.copy())
+        self.session.show.compiling()
+        self.intake.warm(copy_state(self.part.state))
+        # What is there stays: to look through the compiler's objects for garbage takes .1 s.
+        gc.collect()
+        gc.freeze()
 
     @property
     def stopped(self) -> bool:
@@ -270,10 +273,6 @@ class Serving(Learning):
             self._saving.join()
         super().save()
 
-    def kept(self) -> tuple[Any, dict[str, Any]]:
-        """Return a packed copy of the state, which another thread may keep, and `beside`."""
-        return self.part.copy(), self.beside()
-
     def sync_record(self) -> None:
         """Wait until the record is on the disk, if that has room."""
         with self._told("the record"):
@@ -284,16 +283,15 @@ class Serving(Learning):
 
         One that cannot be written is told of; the journal has all that came.
         """
-        arguments = state, extra, self.step, self.mixture.packing
-        self._saving = threading.Thread(target=self._write, args=arguments)
+        self._saving = threading.Thread(target=self._write, args=(state, extra, self.step))
         self._saving.start()
         if not self._goes_on:
             self._saving.join()
 
-    def _write(self, packed: Any, extra: dict[str, Any], step: int, packing: Any) -> None:
-        with self._told("a checkpoint"), jax.enable_x64(True):
-            super().write(packing.unpack(packed), extra)
-            self.saved_at = time.time()
+    def _write(self, state: Any, extra: dict[str, Any], step: int) -> None:
+        with self._told("a checkpoint"):
+            super().write(state, extra)
+            self.saved_at = time.monotonic()
             if self.checkpoints > 1:
                 keep_older(self.session.run.checkpoint, step, self.checkpoints)
 
@@ -311,7 +309,7 @@ class Serving(Learning):
             "rows": self.step,
             "waiting": len(room),
             "counts": dict(counts),
-            "saved": self.saved_at,
+            "checkpoint_age": time.monotonic() - self.saved_at,
             "records": list(self.records),
         }
 
@@ -358,12 +356,15 @@ def go_back(run: Any, row: int) -> str:
         raise RunError(f"back-to={row}: {run.path} has checkpoints of the rows {names}")
     offset = Position(*read_extra(kept[row])["position"]).offset
     journal = run.path / JOURNAL
-    data = journal.read_bytes()
     later = run.path / f"events-after-{row}.jsonl"
-    write_atomically(later, data[offset:])
+    with journal.open("rb") as events:
+        events.seek(offset)
+        write_atomically(later, iter(partial(events.read, 2**20), b""))
     # A journal that is shorter than the checkpoint would fit none, after a crash between the two.
     write_atomically(run.checkpoint, kept[row].read_bytes())
-    write_atomically(journal, data[:offset])
+    with journal.open("rb+") as events:
+        events.truncate(offset)
+        os.fsync(events.fileno())
     for old, one in kept.items():
         if old > row:
             one.unlink()

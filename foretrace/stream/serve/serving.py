@@ -52,6 +52,9 @@ def serve(
         ) from error
     if (token := os.environ.get(TOKEN)) == "":
         raise ValueError(f"{TOKEN} is empty, so anybody would be let in: give a word, or unset it")
+    # XLA reads it when the first program is compiled. Programs are small here: more threads make
+    # none of them faster, and take time from the thread that answers.
+    os.environ.setdefault("NPROC", "1")
     run = Run(Path(run_dir))
     resume = run.config.exists()
     if resume and config is None:
