@@ -315,9 +315,7 @@ def follow(
         show = stack.enter_context(ProgressBar(show_progress and writes, steps_of(config)))
         work = program(Session(config, before, run, resume, writes, stop, show, stack))
         saved = read_saved(run, config, work.saved, kind) if resume else work.saved()
-        work.restore(saved)
-        work.state = work.init() if saved.step < 0 else work.load()
-        work.step, work.refused = max(saved.step, 0), saved.refused
+        restore(work, saved)
         is_done = saved.step == steps_of(config)
         if is_done and (done := find_result(run, work.step)) is not None:
             with restoring(run.metrics):
@@ -347,6 +345,13 @@ def follow(
         if found is not None and find_result(run, work.step) is None:
             work.record("result", **found)
         return work.outcome(Result(run, work.step, found, work.seconds))
+
+
+def restore(work: Program[Any], saved: Saved) -> None:
+    """Set a program to a checkpoint, or to the beginning if there is none."""
+    work.restore(saved)
+    work.state = work.init() if saved.step < 0 else work.load()
+    work.step, work.refused = max(saved.step, 0), saved.refused
 
 
 def _save_after_error(work: Program[Any]) -> None:

@@ -12,6 +12,7 @@ from foretrace._runs.metrics import MetricsError, read_metrics
 from foretrace.cli._kinds import known_in
 from foretrace.cli._options import Check
 from foretrace.paper._records import RECORDS_FILE, read_records
+from foretrace.stream.runs.saved import parts_in
 
 
 def check(command: Check) -> int:
@@ -66,7 +67,7 @@ def findings(folder: Path) -> Iterator[tuple[str, str, bool]]:
 
 def _found(folder: Path) -> Iterator[tuple[Path, str, bool]]:
     """Yield the findings on a run, or on the records and the runs of a sweep or an experiment."""
-    parts, runs = known_in(folder).parts, [folder]
+    parts, runs = known_in(folder).parts, [folder, *parts_in(folder)]
     if parts is not None:
         records, study = folder / RECORDS_FILE, folder / "study.log"
         runs = [path for path in sorted((folder / parts).glob("*")) if Run(path).config.exists()]

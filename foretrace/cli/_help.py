@@ -18,7 +18,7 @@ GROUPS = {
     "model": "size experts",
     "network, for --size small or the expert network": "cell depth model-size state-size rule lr",
     "output": "run-dir predictions forecast tensorboard log-every",
-    "running": "rows checkpoint-every",
+    "running": "rows checkpoint-every kafka-config metrics-port",
 }
 """Groups of the options of a stream."""
 

@@ -112,6 +112,10 @@ class Stream:
         tensorboard: also write the metrics for TensorBoard into the run directory.
         forecast: print the --horizon values that follow the last row, with intervals, as CSV; the
             report then goes to standard error.
+        kafka_config: file with properties of the clients of Kafka, NAME=VALUE in each line, such as
+            sasl.password.
+        metrics_port: port of this machine, or HOST:PORT, at which the numbers of a topic's
+            partitions are served for Prometheus. Default: none.
     """
 
     config: Annotated[StreamConfig, tyro.conf.arg(name="")]
@@ -120,8 +124,22 @@ class Stream:
     rows: int | None = None
     tensorboard: bool = False
     forecast: bool = False
+    kafka_config: Path | None = None
+    metrics_port: str | None = None
 
     def __post_init__(self) -> None:
+        with_topic = {"--kafka-config": self.kafka_config, "--metrics-port": self.metrics_port}
+        without = {"--rows": self.rows, "--tensorboard": self.tensorboard or None}
+        without["--forecast"] = self.forecast or None
+        is_topic = self.config.topic is not None
+        for name, value in (without if is_topic else with_topic).items():
+            if value is not None:
+                other = "a topic of Kafka" if is_topic else f"source={self.config.source!r}"
+                raise ValueError(f"{name} is not for {other}; leave it out")
+        if is_topic and self.run_dir is None:
+            raise ValueError(
+                "the processes of a group share a run directory: name it with --run-dir PATH"
+            )
         if self.forecast and not self.config.horizon:
             raise ValueError("--forecast prints the next values: name their number by --horizon")
 

@@ -17,6 +17,7 @@ from foretrace.stream.runs.predict import predictions
 from foretrace.stream.runs.predictions import LineWriter, is_csv
 from foretrace.stream.runs.run import follow
 from foretrace.stream.runs.saved import MAY_CHANGE
+from foretrace.stream.serve.group import join
 from foretrace.stream.serve.serving import configured
 from foretrace.stream.serve.serving import serve as serve_run
 
@@ -26,6 +27,8 @@ _OF_PREDICTIONS = ("format", "delimiter", "encoding", "bad_rows", "rows", "impor
 
 def stream(command: Stream) -> int:
     """Follow a stream; return the exit code."""
+    if command.config.topic is not None:
+        return _stream_topic(command)
     run_dir = command.run_dir or default_path("stream")
     options = {name: getattr(command, name) for name in ("resume", "rows", "tensorboard")}
     try:
@@ -48,6 +51,14 @@ def stream(command: Stream) -> int:
             return report(run_dir, draws=False)
         place = f"after row {result.position.row}; the state is saved"
         return stopped(place, _again(command, run_dir))
+
+
+def _stream_topic(command: Stream) -> int:
+    assert command.run_dir is not None
+    options = {name: getattr(command, name) for name in ("kafka_config", "metrics_port")}
+    rows = join(command.config, command.run_dir, **options)
+    place = f"after {rows} rows of this process; the state of its partitions is saved"
+    return stopped(place, again(command.run_dir, **options))
 
 
 def _shown(value: Any) -> Any:

@@ -115,10 +115,10 @@ class Source:
             ReplacedError: the rows up to `after` are not those that were read before.
         """
         rows = self._rows(after or Position())
-        rows = map(self._dated, rows) if self.times else rows
+        rows = map(self.dated, rows) if self.times else rows
         return rows if self.ahead is None else self.ahead.rows(rows)
 
-    def _dated(self, item: tuple[Row, Position]) -> tuple[Row, Position]:
+    def dated(self, item: tuple[Row, Position]) -> tuple[Row, Position]:
         """Return a row and its position, with texts in a date format read as dates."""
         for name, form in self.times.items():
             if (date := read_date(item[0].get(name), form)) is not None:

@@ -17,6 +17,7 @@ from foretrace.stream.read.formats import UNIX, check_date_format
 from foretrace.stream.read.lines import STDIN, Encoding
 from foretrace.stream.read.schema import Kind
 from foretrace.stream.read.source import BadRows, Format
+from foretrace.stream.read.topic import Topic, topic_in
 from foretrace.stream.read.values import as_number
 
 LEAST = {"horizon": 0, "delay": 0, "words": 0, "waiting": 0}
@@ -43,7 +44,8 @@ class StreamConfig:
     """A stream, how its rows are read, and the model that learns from it.
 
     Args:
-        source: CSV, TSV, JSON-lines, parquet or text file, gzip or not; - for standard input.
+        source: CSV, TSV, JSON-lines, parquet or text file, gzip or not; - for standard input;
+            kafka://HOST:PORT/TOPIC for a topic of Kafka, shared among all processes of a run.
         target: column to predict. Not needed for a text, whose next character is predicted.
         task: whether the target is a class or a number. Default: a class if the target is text, or
             if the first rows hold only whole numbers, 2 to 20 different ones.
@@ -75,7 +77,8 @@ class StreamConfig:
         like: file with the same columns as the source. Its first rows decide the kinds of the
             columns and of the target, so that the first row of a live source is learned at once.
         predictions: file NAME.csv or NAME.jsonl for the prediction of each row, which is written
-            before the next row is read; - for CSV on standard output. Default: none.
+            before the next row is read; - for CSV on standard output; kafka://HOST:PORT/TOPIC if
+            the source is a topic. Default: none.
         numeric: columns that hold numbers, even if their first values look different.
         categorical: columns that hold categories.
         time: columns that hold dates and times, in ISO format or in one of `strptime`, as in
@@ -177,10 +180,27 @@ class StreamConfig:
                 "rows to ft.stream.Classifier and Regressor, a series to ft.stream.SktimeForecaster"
             )
         object.__setattr__(self, "source", os.fspath(self.source))
+        if self.topic is not None:
+            self._check_topic()
         if self.journal is not None and self.source != STDIN:
             raise ValueError(
                 f"journal={self.journal!r} is for standard input, and the source is the file "
                 f"{self.source!r}, which can be read again without one"
+            )
+
+    def _check_topic(self) -> None:
+        """Check the options of a topic of Kafka, which has no first rows and no end."""
+        if self.like is None:
+            raise ValueError(
+                f"source={self.source!r} needs --like SAMPLE, a file whose rows decide the kinds "
+                "of the columns: partitions must agree on them before the first message"
+            )
+        others = {"--known": self.known, "--outliers stop": self.outliers == "stop"}
+        others |= {f"--format {self.format}": self.format not in ("auto", "jsonl")}
+        if given := [name for name, value in others.items() if value]:
+            raise ValueError(
+                f"source={self.source!r} beside {given[0]}: messages are JSON objects, and come "
+                "one by one without an end; leave it out"
             )
 
     def _check_columns(self) -> None:
@@ -223,9 +243,23 @@ class StreamConfig:
             )
 
     def _check_predictions(self) -> None:
-        if self.predictions not in (None, STDOUT):
-            object.__setattr__(self, "predictions", os.fspath(self.predictions))
+        if self.predictions is None:
+            return
+        object.__setattr__(self, "predictions", os.fspath(self.predictions))
+        to_topic = topic_in(self.predictions, "predictions") is not None
+        if to_topic != (self.topic is not None):
+            raise ValueError(
+                f"predictions={self.predictions!r} of source={self.source!r}: predictions for a "
+                "topic of Kafka go to another one, kafka://HOST:PORT/TOPIC, and all others to a "
+                "file or to standard output"
+            )
+        if not to_topic and self.predictions != STDOUT:
             check_lines_of(Path(self.predictions), "predictions")
+
+    @property
+    def topic(self) -> Topic | None:
+        """The topic of Kafka that is the source; None for a file."""
+        return topic_in(self.source, "source") if isinstance(self.source, str) else None
 
     @property
     def chunk(self) -> int:

@@ -5,12 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from foretrace._runs.figures import Panel, draw_metrics
-from foretrace._runs.saved import read_run
+from foretrace._runs import figures
 from foretrace.stream.read.scores import BASELINES, SCORES
 from foretrace.stream.read.values import as_time
-from foretrace.stream.runs.config import StreamConfig
-from foretrace.stream.runs.report import OWN_NAME, title
+from foretrace.stream.runs.report import OWN_NAME, records_in, title
 
 
 def figure(run_dir: str | os.PathLike[str]) -> str:
@@ -20,7 +18,7 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
         RunError: there is no run, or it has no measurement yet.
         OSError: the file cannot be written.
     """
-    config, records = read_run(run_dir, StreamConfig)
+    config, records = records_in(run_dir)
     # A stream with fewer rows than --log-every has no line but its result: points instead of
     # curves.
     lines = [record for record in records if record["kind"] == "stream"] or records[-1:]
@@ -37,9 +35,9 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
             for prefix, shown in others.items()
         }
         levels = {"the share asked for": config.coverage} if name == "coverage" else {}
-        panels.append(Panel(score.title, curves, levels))
+        panels.append(figures.Panel(score.title, curves, levels))
     heading = f"{title(config)}; a point is {config.log_every} rows"
-    return draw_metrics(run_dir, heading, panels, what)
+    return figures.draw_metrics(run_dir, heading, panels, what)
 
 
 def _places(lines: list[dict[str, Any]]) -> tuple[str, list[Any]]:

@@ -2,6 +2,7 @@
 
 import dataclasses
 from itertools import chain, islice
+from typing import Any
 
 from foretrace._runs.config_json import from_json
 from foretrace._runs.directory import read_begun
@@ -46,14 +47,29 @@ def _planned_like(run: Session, source: Source) -> Plan:
     config = run.config
     if run.resumed and (recorded := read_begun(run.run, "plan")) is not None:
         return from_json(Plan, recorded)
-    like = dataclasses.replace(config, source=config.like, journal=None, format="auto")
-    sample = open_source(like)
+    return plan_like(config, grows=source.format == "jsonl")
+
+
+def plan_like(config: StreamConfig, *, grows: bool) -> Plan:
+    """Return the plan of a stream by the first rows of `config.like`.
+
+    Args:
+        config: configuration of the stream.
+        grows: whether its columns may become more, as those of JSON lines, whatever the format of
+            the sample.
+
+    Raises:
+        ValueError: the sample cannot be read, or does not fit the configuration.
+    """
+    assert config.like is not None
+    changes: dict[str, Any] = {"source": config.like, "journal": None, "predictions": None}
+    config = dataclasses.replace(config, **changes, format="auto")
+    sample = open_source(config)
     rows = [row for row, _ in islice(sample.rows(), LOOK_AHEAD)]
     if all(config.id not in row for row in rows):  # rows get their ids when they come
         config = dataclasses.replace(config, id=None, waiting=0, keep=None)
     plan = make_plan(config, sample, rows)
-    # The columns of JSON lines may become more, whatever the format of the sample.
-    return dataclasses.replace(plan, spare=SPARE_FEATURES * (source.format == "jsonl"))
+    return dataclasses.replace(plan, spare=SPARE_FEATURES * grows)
 
 
 def _needed(config: StreamConfig, plan: Plan) -> list[str]:

@@ -92,6 +92,11 @@ def open_source(config: StreamConfig, frame: Any = None, feed: Feed | None = Non
         ValueError: no target is named, or settings contradict each other.
     """
     times, ahead = config.time_formats, config.ahead
+    if config.topic is not None:
+        raise ValueError(
+            f"source={config.source!r}: a topic of Kafka is read by the command foretrace stream "
+            "alone; give a file here"
+        )
     if frame is not None:
         source: Source = FrameSource(frame, times, ahead)
     else:

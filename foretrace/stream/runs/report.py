@@ -1,14 +1,19 @@
 """Final table of a run on a stream: scores of run, experts and baselines."""
 
+import contextlib
 import os
+from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from statistics import median
 from typing import Any
 
+from foretrace._runs.directory import RunError, read_config_as
 from foretrace._runs.escape import for_rich
 from foretrace._runs.saved import read_run
 from foretrace.stream.read.scores import BASELINES, MANY, SCORES
 from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.saved import parts_in
 
 OWN_NAME = "this run"
 """Title of what a run predicts."""
@@ -40,6 +45,7 @@ def _table(config: StreamConfig, records: list[dict[str, Any]]) -> Any:
     reach = f"The lags reach back {last['reach']} rows. " if "reach" in last else ""
     grid.caption = (
         f"{_not_better(last, total) or _gain(total, simple)}"
+        f"{_of_group(last)}"
         f"Each of {last['scored']} rows was predicted before its label was used. "
         f"{_weights(last)}{intervals}"
         f"Missing, masked or clipped: {counts}; steps refused: "
@@ -47,6 +53,72 @@ def _table(config: StreamConfig, records: list[dict[str, Any]]) -> Any:
         f"{_parts(records)}"
     )
     return grid
+
+
+def records_in(run_dir: str | os.PathLike[str]) -> tuple[StreamConfig, list[dict[str, Any]]]:
+    """Return the configuration and the record of a run; of a group, one line for all its parts.
+
+    Raises:
+        RunError: there is no run, or it has no measurement yet.
+    """
+    last = []
+    for part in parts_in(run_dir):
+        with contextlib.suppress(RunError):  # one has nothing to report yet
+            last.append(read_run(part, StreamConfig)[1][-1])
+    if not last:
+        return read_run(run_dir, StreamConfig)
+    return read_config_as(run_dir, StreamConfig), [added(last)]
+
+
+def added(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Return one line of a record for the last lines of several parts.
+
+    Means are weighted by rows. Scores that are no means over rows are left out.
+
+    >>> one, two = (
+    ...     {
+    ...         "kind": "result",
+    ...         "step": 2,
+    ...         "seconds": 1,
+    ...         "refused": 0,
+    ...         "counts": {"bad": n},
+    ...         "scored": n,
+    ...         "mae": 1.0 * n,
+    ...         "rmse": 1.0 * n,
+    ...     }
+    ...     for n in (1, 3)
+    ... )
+    >>> line = added([one, two])
+    >>> line["scored"], line["counts"], line["mae"], line["rmse"] == 7**0.5
+    (4, {'bad': 4}, 2.5, True)
+    """
+    totals = [(line.get("total", line), line["scored"]) for line in lines]
+    rows = sum(count for _, count in totals)
+
+    def mean(name: str, power: int) -> float:
+        return (sum(n * one[name] ** power for one, n in totals if n) / rows) ** (1 / power)
+
+    means = [start + name for name in SCORES for start in ("", *BASELINES)]
+    means = [name for name in means if not name.endswith("calibration_error")]
+    scores = {
+        name: mean(name, 2 if name.endswith("rmse") else 1)
+        for name in means
+        if rows and all(name in one for one, n in totals if n)
+    }
+    found: dict[str, Any] = {"kind": "result", "scored": rows, "parts": len(lines), **scores}
+    for name in ("step", "refused"):
+        found[name] = sum(line[name] for line in lines)
+    for name in ("counts", "members"):
+        sums = Counter[str]()
+        for line in lines:
+            sums.update(line.get(name, {}))
+        found[name] = dict(sums)
+    found["weights"] = {
+        name: sum(line["scored"] * line["weights"].get(name, 0.0) for line in lines) / max(rows, 1)
+        for line in lines[:1]
+        for name in line.get("weights", {})
+    }
+    return found | {"seconds": max(line["seconds"] for line in lines)}
 
 
 def page(run_dir: str | os.PathLike[str]) -> Any:
@@ -58,7 +130,7 @@ def page(run_dir: str | os.PathLike[str]) -> Any:
     from rich.console import Group
     from rich.table import Table
 
-    config, records = read_run(run_dir, StreamConfig)
+    config, records = records_in(run_dir)
     grids = [_table(config, records)]
     if classes := records[-1].get("classes"):
         names = [*classes[-1]]  # alarms stand behind the classes, and have more
@@ -104,6 +176,8 @@ def title(config: StreamConfig) -> str:
     ahead = f", next {config.horizon} rows" if config.horizon else ""
     late = f", labels {config.delay} rows late" if config.delay else ""
     source = "standard input" if config.source == "-" else Path(config.source).name
+    if (topic := config.topic) is not None and topic.partition is not None:
+        source = f"partition {source} of {topic.name}"
     return f"{source}: {what}{ahead}{late}"
 
 
@@ -153,6 +227,13 @@ def _not_better(record: dict[str, Any], total: dict[str, float]) -> str:
         f"{own} is not better than {others} by two standard errors: the inputs may not tell the "
         "target; try more rows, other inputs, or --size small for rows further back. "
     )
+
+
+def _of_group(record: dict[str, Any]) -> str:
+    """Return the number of parts of a group."""
+    if "parts" not in record:
+        return ""
+    return f"{record['parts']} partitions, whose scores are weighted by their rows. "
 
 
 def _parts(records: list[dict[str, Any]]) -> str:

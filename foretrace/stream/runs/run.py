@@ -36,7 +36,7 @@ from foretrace.stream.runs.ignored import ignored
 from foretrace.stream.runs.monitors import Monitors
 from foretrace.stream.runs.opening import describe_model, open_rows
 from foretrace.stream.runs.part import Part
-from foretrace.stream.runs.plan import OtherColumnsError, open_source
+from foretrace.stream.runs.plan import OtherColumnsError, Plan, Rows, open_source
 from foretrace.stream.runs.predictions import OnPrediction, Outlet, forecast
 from foretrace.stream.runs.saved import KIND, StreamSaved, check_not_lost, load_state
 
@@ -162,7 +162,7 @@ class Learning(Program[State]):
             check_not_lost(run.run)
         self.source = self.opened()
         self.pipe = self.source.pipe
-        self.plan, self.stream, self.warnings = open_rows(run, self.source, saved)
+        self.plan, self.stream, self.warnings = self.rows_from(saved)
         if not (self.is_resumed or run.resumed):
             names = tuple(name for name, _ in self.own)
             self.plan = dataclasses.replace(self.plan, own=names)
@@ -175,6 +175,10 @@ class Learning(Program[State]):
                 self.part.restore(saved)
                 self.monitors.restore(saved.monitors)
         _ = self.mixture  # reports wrong settings before anything is written
+
+    def rows_from(self, saved: StreamSaved) -> tuple[Plan, Rows, list[str]]:
+        """Return the plan, the rows after a checkpoint, and warnings."""
+        return open_rows(self.session, self.source, saved)
 
     @property
     def mixture(self) -> Mixture:

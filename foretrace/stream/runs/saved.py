@@ -82,6 +82,17 @@ def opened(run_dir: str | os.PathLike[str]) -> Opened:
     return Opened(config=config, plan=saved.plan, intake=intake, state=state)
 
 
+def part_in(group: str | os.PathLike[str], number: int) -> Path:
+    """Return the run directory of a partition in the folder of a group."""
+    return Path(group, f"part-{number}")
+
+
+def parts_in(group: str | os.PathLike[str]) -> list[Path]:
+    """Return the run directories of a group; none for the directory of a single run."""
+    found = (path for path in Path(group).glob("part-*") if Run(path).config.exists())
+    return sorted(found, key=lambda path: (len(path.name), path.name))
+
+
 def check_not_lost(run: Run) -> None:
     """Check that a run with a record has a checkpoint.
 

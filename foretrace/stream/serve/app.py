@@ -147,14 +147,7 @@ class App:
         try:
             if isinstance(line, Refusal):
                 raise line
-            service, row = self.service, parsed(line)
-            id = row.get(service.config.id) if service.config.id else None
-            is_label = set(row) == {service.config.id, service.config.target}
-            if is_label and service.config.waiting:
-                request = service.checks.label(id, row[str(service.config.target)])
-            else:
-                request = service.checks.row(row, id, labelled=True)
-            return service.desk.ask(request)
+            return self.service.desk.ask(self.service.checks.line(parsed(line)))
         except Refusal as error:
             return error
 

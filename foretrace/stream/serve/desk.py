@@ -163,6 +163,18 @@ class Checks:
     def __init__(self, config: StreamConfig, intake: Intake):
         self.config, self.intake = config, intake
 
+    def line(self, values: dict[str, Any]) -> Request:
+        """Return the request for a line: a row with or without its label, or a label by its id.
+
+        Raises:
+            Refusal: it has a wrong value.
+        """
+        config = self.config
+        id = values.get(config.id) if config.id else None
+        if config.waiting and set(values) - {config.member} == {config.id, config.target}:
+            return self.label(id, values[str(config.target)])
+        return self.row(values, id, labelled=True)
+
     def row(self, values: Any, id: Any = None, *, labelled: bool = False) -> Request:
         """Return the request for a row.
 

@@ -1,0 +1,102 @@
+"""Runs in one folder that several processes share, each of which has some of them at a time."""
+
+import contextlib
+import os
+import socket
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from foretrace._runs.directory import Run, TakenError, check_free, create, reopen
+from foretrace._runs.files import LockedError, locked
+from foretrace._runs.follow import Program, Session, restore
+from foretrace._runs.progress import ProgressBar
+from foretrace._runs.saved import RunKind, read_saved
+from foretrace._runs.signals import Stop
+
+
+def joined(
+    kind: RunKind[Any],
+    config: Any,
+    folder: str | os.PathLike[str],
+    begun: Callable[[], dict[str, Any]],
+) -> Run:
+    """Return the folder with the configuration, which the first process writes.
+
+    Args:
+        kind: kind of its runs.
+        config: configuration.
+        folder: the folder.
+        begun: function that returns what the first process records, as `create`.
+
+    Raises:
+        RunError: the folder holds something else, or has another configuration.
+    """
+    run = Run(Path(folder))
+    if not run.config.exists():
+        try:
+            check_free(run.path)
+            create(run.path, config, **begun())
+        except TakenError:
+            if not run.config.exists():  # else another process was the first one
+                raise
+    reopen(run, config, may_change=kind.may_change)
+    return run
+
+
+def place(folder: Path, stack: contextlib.ExitStack) -> str:
+    """Return a name for this process, which the next one on its machine gets after its end."""
+    number, host = 0, socket.gethostname()
+    while True:
+        try:
+            stack.enter_context(locked(folder, f".{host}-{number}.lock"))
+            return f"{host}-{number}"
+        except LockedError:
+            number += 1
+
+
+def started(
+    kind: RunKind[Any],
+    config: Any,
+    run_dir: Path,
+    program: Callable[[Session], Program[Any]],
+    stop: Stop,
+    show: ProgressBar,
+) -> Program[Any]:
+    """Begin or continue a run, whose blocks the caller does; another process may have it, too.
+
+    Args:
+        kind: kind of the run.
+        config: configuration.
+        run_dir: directory of the run.
+        program: function that returns its work.
+        stop: stop request.
+        show: progress bar.
+
+    Raises:
+        RunError: the directory cannot be used, or holds a run with another configuration.
+        CheckpointError: the checkpoint to continue from is damaged.
+    """
+    run = Run(run_dir)
+    resume = run.config.exists()
+    session = Session(
+        config=config,
+        before=reopen(run, config, may_change=kind.may_change) if resume else config,
+        run=run,
+        resumed=resume,
+        writes=True,
+        stop=stop,
+        show=show,
+        stack=contextlib.ExitStack(),
+    )
+    with contextlib.ExitStack() as failed:
+        failed.callback(session.stack.close)
+        work = program(session)
+        saved = read_saved(run, config, work.saved, kind) if resume else work.saved()
+        restore(work, saved)
+        if not resume:
+            create(run.path, config, **work.recorded())
+        work.begin(saved)
+        work.begun()
+        failed.pop_all()
+    return work
