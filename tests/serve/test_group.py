@@ -10,6 +10,9 @@ from groups import Judge, Worker, broker, make, rows, send, until, workers
 from foretrace.stream.runs.report import records_in
 
 IDS = "--id id --waiting 50".split()
+RETURNS = "consumer.session.timeout.ms = 60000"
+"""A process that is killed starts again within its session, on a busy machine, too."""
+
 LEAVES = "consumer.group.instance.id ="
 """The broker never lets go of a process with a place of its own; Kafka does, after its session."""
 
@@ -22,12 +25,12 @@ def test_processes_that_are_killed_or_stopped_answer_as_one(tmp_path):
     with broker() as address:
         make(address, 8, "rows", *(name.name for name in names))
         judge, step = Judge(address, "killed"), len(sent) // 4
-        with workers(address, killed, *IDS, count=3) as many:
+        with workers(address, killed, *IDS, count=3, properties=RETURNS) as many:
             for begin in range(0, 3 * step, step):  # each is killed in turn
                 send(address, sent[begin : begin + step])
                 judge.wait(judge.read() + step // 4, *many)
                 many.pop(0).kill()
-                many.append(Worker(address, killed, *IDS))
+                many.append(Worker(address, killed, *IDS, properties=RETURNS))
             send(address, sent[3 * step :])
             judge.wait(asked, *many)
             assert [worker.end() for worker in many] == [130] * 3
