@@ -109,7 +109,7 @@ def test_a_step_that_is_not_finite_is_refused_and_counted():
     before, label = (expert.init(), expert.new_carry(expert.init())), np.eye(4)[1]
 
     def learned(before, lesson):
-        return learn(*before, (before[1], None), lesson)
+        return learn(*before, before[1], lesson)
 
     for times in (1, 2):
         lesson = Lesson(features(model[1], np.array([np.nan, 0, 0])), label[None], label, YES, YES)

@@ -129,7 +129,7 @@ def test_a_journal_has_one_owner(tmp_path):
     journal.close()
 
 
-@pytest.mark.parametrize("writes", range(3))
+@pytest.mark.parametrize("writes", range(2))
 def test_a_crash_while_going_back_leaves_a_checkpoint_that_fits_the_journal(
     writes, tmp_path, monkeypatch
 ):
