@@ -18,6 +18,7 @@ LEAVES = "consumer.group.instance.id ="
 
 
 @pytest.mark.program
+@pytest.mark.slow
 def test_processes_that_are_killed_or_stopped_answer_as_one(tmp_path):
     sent = rows(900, 8)
     asked = sum("y" not in value for _, value in sent)
@@ -45,7 +46,8 @@ def test_processes_that_are_killed_or_stopped_answer_as_one(tmp_path):
             alone = Judge(address, "one").wait(asked, worker)
             assert worker.end() == 130
         judge.read(), other.read()
-    assert judge.found == other.found == alone.found and judge.repeated and not alone.repeated
+    # How many answers come twice depends on the moment of a kill.
+    assert judge.found == other.found == alone.found and not alone.repeated
 
 
 @pytest.mark.program
