@@ -58,7 +58,7 @@ class Kept(NamedTuple):
         return cls(carry, None if carry.e is None else _linear(network, carry))
 
     def now(self, network: AbstractNetwork, limit: float) -> Carry:
-        """Return the carry as the network of now would have left it, to first order.
+        """Return the carry as this network would have left it, to first order.
 
         The change of the coefficients is exact. Each state changes by at most `limit`.
         """

@@ -63,7 +63,9 @@ def started(
     stop: Stop,
     show: ProgressBar,
 ) -> Program[Any]:
-    """Begin or continue a run, whose blocks the caller does; another process may have it, too.
+    """Begin or continue a run without a lock: another process may have it open.
+
+    The caller calls its blocks.
 
     Args:
         kind: kind of the run.

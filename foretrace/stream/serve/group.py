@@ -215,7 +215,9 @@ class Group:
             }
         self.seen = seen
         lag = sum(one["lag"] for one in seen.values())
-        self.show.reach(self.rows, f"{self.rows} rows of {len(seen)} partitions; {lag:.0f} behind")
+        self.show.reach(
+            self.rows, f"{self.rows} rows of {len(seen)} partitions; {lag:.0f} messages to read"
+        )
 
 
 def _begun(config: StreamConfig, path: Path) -> dict[str, Any]:
