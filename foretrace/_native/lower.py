@@ -1,9 +1,9 @@
 """A traced step as loops: a value that is used once is inlined, other values get loops.
 
-   view             slice, transpose, broadcast, reshape …    strides of loads, no code
-    element          add, mul, exp …                           part of the loop that uses it
-    sum, product     reduce_sum, dot_general …                 a loop
-    join             concatenate                               parts in one array, or kept separate
+view             slice, transpose, broadcast, reshape …    strides of loads, no code
+element          add, mul, exp …                           part of the loop that uses it
+sum, product     reduce_sum, dot_general …                 a loop
+join             concatenate                               parts in one array, or kept separate
 """
 
 import math

@@ -376,9 +376,7 @@ def _npz(path: Path) -> dict[str, np.ndarray]:
             return {name: file[name] if name in _NAMES else np.empty(0) for name in file.files}
     except DataError:
         raise
-    except (
-        Exception
-    ) as error:  # any error of NumPy for a damaged file, or for a file with objects
+    except Exception as error:  # any error of NumPy for a damaged file, or for a file with objects
         raise DataError(
             f"cannot read {path}: {error}; write it with numpy.savez(path, xs=…, ys=…)"
         ) from error
