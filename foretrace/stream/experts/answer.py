@@ -1,7 +1,7 @@
 """Targets of linear experts for numbers and classes, and predictions from their scores.
 
-   numbers    two targets for each step ahead: differences from the mean and from the last number
-    classes    a one-hot vector; scores become logits of the classes that have been seen
+numbers    two targets for each step ahead: differences from the mean and from the last number
+classes    a one-hot vector; scores become logits of the classes that have been seen
 """
 
 import equinox as eqx
