@@ -66,7 +66,7 @@ __version__ = importlib.metadata.version("foretrace")
 
 
 def __getattr__(name: str) -> _ModuleType:
-    """Import the public subpackages on first access, since some need optional packages."""
+    """Import a public subpackage on first access, because some need optional packages."""
     if name in ("experiment", "rl", "stream", "sweep", "tasks"):
         return importlib.import_module(f"foretrace.{name}")
     raise AttributeError(f"module 'foretrace' has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""Options of a stream's model; the docstring is the help of the command."""
+"""Options of a stream's model. The docstrings are the help texts of the command."""
 
 import dataclasses
 import inspect
@@ -29,7 +29,7 @@ OF_SIZE: dict[str, tuple[ExpertName, ...]] = {"auto": AUTO, "fast": FAST, "small
 
 MOST = {"categories": 2**16, "words": 2**16, "classes": 2**16}
 MOST |= {"horizon": 1000}
-"""Upper limits of the options that decide how much is kept in memory."""
+"""Upper limits of the options that determine the use of memory."""
 
 NETWORK = ("cell", "depth", "model_size", "state_size", "rule", "learning_rate")
 """Options of the network."""
@@ -40,9 +40,9 @@ class ModelConfig:
     """Options of the experts, the network, its learning rule and its optimiser.
 
     Args:
-        size: kind of model. `auto`: a mixture of cheap experts. `fast`: the same without the
-            experts `events`, `memory` and `distant`, computed in chunks of 32 rows. `small`: only a
-            network and the baselines.
+        size: kind of model. `auto`: a mixture of cheap experts. `fast`: the same mixture without
+            the experts `events`, `memory` and `distant`, computed in chunks of 32 rows. `small`:
+            only a network and the baselines.
         experts: experts of the mixture. Simple ones: last value, mean, season, majority (baselines,
             always used), and counts of labels that followed the last ones (contexts, only for
             classes). Least squares: on the row (row), on earlier rows and labels (lags), on numbers
@@ -60,11 +60,12 @@ class ModelConfig:
         model_size: number of features between the layers.
         state_size: number of recurrent units in each layer. Default: the number of features, or
             the number that a cell needs to put out so many.
-        rule: learning rule: which gradients are computed through time, such as online, rtrl or
-            "online(depth=2)". Row by row, hybrid is the online rule. Default: hybrid, with credit
-            through all layers, which is the exact gradient, if the network is small (at most a
-            million carried elements for a stream, and 256 MiB for all); the run prints which.
-        learning_rate: learning rate of AdamW. For single rows, 3e-3 learns faster at first, but
+        rule: learning rule, which determines the gradients through time, such as online, rtrl or
+            "online(depth=2)". With one row at a time, hybrid equals online. Default: hybrid. If the
+            network is small, credit also passes through all layers, which gives the exact gradient.
+            A network is small if it carries at most a million elements for a stream and 256 MiB for
+            all. The run prints the rule.
+        learning_rate: learning rate of AdamW. With single rows, 3e-3 learned faster at first, but
             lost accuracy after some thousand rows.
 
     Raises:
@@ -101,7 +102,7 @@ class ModelConfig:
         self._check_network()
 
     def _check_network(self) -> None:
-        """Check that options of the network are given only with one that has them."""
+        """Check that options of the network are given only if a network has them."""
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         if self.size == "small" and not self.has_network:
             raise ValueError(
@@ -121,13 +122,13 @@ class ModelConfig:
             )
 
     def expert_names(self) -> tuple[str, ...]:
-        """Return the names of the used experts in the order of `EXPERTS`, baselines always."""
+        """Return the names of the used experts and the baselines, in the order of `EXPERTS`."""
         chosen = self.experts or OF_SIZE[self.size]
         return tuple(name for name in EXPERTS if name in chosen or name == "baselines")
 
     @property
     def has_network(self) -> bool:
-        """Whether the network takes part."""
+        """Whether the network is among the experts."""
         return "network" in self.expert_names()
 
     @property
@@ -140,7 +141,7 @@ class ModelConfig:
         taken = inspect.signature(BY_NAME[self.cell].cell).parameters
         if "state_size" not in taken:
             return {}
-        # A cell with a default of its own puts out its state, and knows the size that fits.
+        # A cell with a default size has its state as its output, and knows the size that fits.
         needs_one = taken["state_size"].default is inspect.Parameter.empty
         return {"state_size": self.state_size or (self.model_size if needs_one else None)}
 
