@@ -23,6 +23,7 @@ CELLS = {
     "setreset": ft.SetReset.factory(),
     "latch": ft.SetReset.factory(products=False),
     "rotation": ft.Rotation.factory(),
+    "rtu+gru": ft.Beside.factory(ft.RTU.factory(state_size=3), ft.GRU.factory()),
 }
 
 

@@ -165,9 +165,10 @@ def is_slow(params: AbstractNetwork, wanted: bool = True) -> PyTree[bool]:
     """
 
     def of_cell(cell: Any) -> PyTree[bool]:
-        slow = getattr(cell, "slow_parameters", ())
+        slow = {f".{name}" for name in getattr(cell, "slow_parameters", ())}
+        name = jax.tree_util.keystr
         return jax.tree.map_with_path(
-            lambda path, _: (bool(path) and path[0].name in slow) == wanted, cell
+            lambda path, _: slow.isdisjoint({name(path[:1]), name(path)}) != wanted, cell
         )
 
     return jax.tree.map(of_cell, params, is_leaf=lambda node: isinstance(node, AbstractCell))
