@@ -8,10 +8,13 @@ import equinox as eqx
 import jax
 
 from foretrace._cells.abstract import AbstractCell, Coefficients
+from foretrace._cells.factory import shapes_of
 from foretrace._types import Array, Float, PRNGKeyArray, State
 
 
 def _make(cell: Callable[..., Any], makers: Any, input_size: int, *, key: PRNGKeyArray) -> Any:
+    for make in makers:
+        shapes_of(make, input_size, key)
     keys = jax.random.split(key, len(makers))
     return cell(*(make(input_size, key=own) for make, own in zip(makers, keys, strict=True)))
 
@@ -32,11 +35,12 @@ class Beside(AbstractCell):
     after the other, also where its cells are linear.
 
     Args:
-        *cells: two or more cells with equal numbers of inputs, modules and outputs. Their states
+        cells: two or more cells with equal numbers of inputs, modules and outputs. Their states
             are all real or all complex; `RTU` is the real form of `LRU`.
 
     Raises:
         ValueError: there are fewer than two cells, or they do not fit together.
+        TypeError: `factory` got a function that does not make a cell.
 
     >>> import foretrace as ft, jax
     >>> make = ft.Beside.factory(ft.RTU.factory(state_size=4), ft.GRU.factory(state_size=4))
@@ -50,34 +54,19 @@ class Beside(AbstractCell):
     state_size: int = eqx.field(static=True)
 
     def __init__(self, *cells: AbstractCell):
-        if len(cells) < 2:
-            raise ValueError(f"Beside takes two cells or more, and {len(cells)} were given")
         names = "+".join(type(cell).__name__ for cell in cells)
-        for size in ("input_size", "state_size", "output_size"):
-            sizes = [getattr(cell, size) for cell in cells]
-            if len({*sizes}) > 1:
-                raise ValueError(
-                    f"Beside({names}): {size} is {' and '.join(map(str, sizes))}, and must be the "
-                    "same for all cells"
-                )
+        if len(cells) < 2 or not all(isinstance(cell, AbstractCell) for cell in cells):
+            raise ValueError(f"Beside({names}): expected two cells or more, not what makes them")
+        sizes = [(cell.input_size, cell.state_size, cell.output_size) for cell in cells]
+        if len({*sizes}) > 1:
+            raise ValueError(
+                f"Beside({names}): inputs, modules and outputs are {sizes}, and must be equal"
+            )
         states = eqx.filter_eval_shape(lambda: [cell.init_state() for cell in cells])
         if len({leaf.dtype for leaf in jax.tree.leaves(states)}) > 1:
-            raise ValueError(
-                f"Beside({names}): a complex state does not stand beside a real one; RTU is the "
-                "real form of LRU"
-            )
+            raise ValueError(f"Beside({names}): states mix real and complex; use RTU for LRU")
         self.cells = cells
         self.input_size, self.state_size = cells[0].input_size, cells[0].state_size
-
-    @property
-    def slow_parameters(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Paths of the slow parameters of all cells."""
-        return self._paths("slow_parameters")
-
-    @property
-    def module_readout(self) -> tuple[str, ...]:  # type: ignore[override]
-        """Paths of the parameters of all cells that only the readout of their module uses."""
-        return self._paths("module_readout")
 
     @classmethod
     def factory(cls, *cells: Callable[..., AbstractCell], **options: Any) -> Callable[..., Self]:
@@ -87,9 +76,9 @@ class Beside(AbstractCell):
     def coefficients(self) -> Coefficients:
         """Return the coefficients of all cells, each name after the number of its cell."""
         found = Coefficients({}, {})
-        for number, cell in enumerate(self.cells):
+        for i, cell in enumerate(self.cells):
             for group, own in zip(found, cell.coefficients(), strict=True):
-                group.update({f"{number}.{name}": leaf for name, leaf in own.items()})
+                group.update({f"{i}.{name}": leaf for name, leaf in own.items()})
         return found
 
     def init_state(self) -> State:
@@ -98,25 +87,19 @@ class Beside(AbstractCell):
 
     def step(self, theta: Coefficients, own: State, others: State, x: Float[Array, "I"]) -> State:
         """Advance every cell by one step."""
-        return tuple(
-            cell.step(_of(theta, f"{number}."), own[number], others[number], x)
-            for number, cell in enumerate(self.cells)
-        )
+        cells = enumerate(self.cells)
+        return tuple(cell.step(_of(theta, f"{i}."), own[i], others[i], x) for i, cell in cells)
 
     def readout(self, h: State, x: Float[Array, "I"]) -> Float[Array, "H"]:
         """Return the sum of the outputs of all cells."""
         first, *more = (cell.readout(own, x) for cell, own in zip(self.cells, h, strict=True))
         return sum(more, start=first)
 
-    def _paths(self, kind: str) -> tuple[str, ...]:
-        cells = enumerate(self.cells)
-        return tuple(f"cells[{i}].{name}" for i, cell in cells for name in getattr(cell, kind))
-
 
 def _of(theta: Coefficients, prefix: str) -> Coefficients:
     """Return the coefficients of one cell."""
-    groups = (
-        {name.removeprefix(prefix): leaf for name, leaf in group.items() if name.startswith(prefix)}
-        for group in theta
-    )
-    return Coefficients(*groups)
+
+    def own(group: dict[str, Array]) -> dict[str, Array]:
+        return {name[len(prefix) :]: group[name] for name in group if name.startswith(prefix)}
+
+    return Coefficients(*map(own, theta))

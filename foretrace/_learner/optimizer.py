@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from foretrace._cells.abstract import AbstractCell
+from foretrace._cells.abstract import AbstractCell, marked
 from foretrace._cells.parts import check_numbers
 from foretrace._learner.packing import Packing
 from foretrace._network import AbstractNetwork
@@ -165,8 +165,7 @@ def is_slow(params: AbstractNetwork, wanted: bool = True) -> PyTree[bool]:
     """
 
     def of_cell(cell: Any) -> PyTree[bool]:
-        slow = {f".{name}" for name in getattr(cell, "slow_parameters", ())}
-        name = jax.tree_util.keystr
+        slow, name = marked(cell, "slow_parameters"), jax.tree_util.keystr
         return jax.tree.map_with_path(
             lambda path, _: slow.isdisjoint({name(path[:1]), name(path)}) != wanted, cell
         )
