@@ -217,10 +217,11 @@ def _as_options(info: Any) -> StructConstructorSpec | None:
         kind = Annotated[kind, tyro.conf.arg(aliases=(short,))]
         return StructFieldSpec(name, kind, default, text)
 
+    about = "recurrent layer of a block; rtu+gru are two cells side by side."
     return StructConstructorSpec(
         made,
         (
-            field("cell", CellName, info.default.name, "recurrent layer of a block."),
+            field("cell", CellName, info.default.name, about),
             *(
                 field(name, _or_none(kind), _ABSENT, _described(name, info.default))
                 for name, (kind, _) in OPTIONS.items()
@@ -237,4 +238,4 @@ def __getattr__(name: str) -> type[AbstractCellConfig]:
 
 
 CellConfig = OneCell | Beside
-CellName = Annotated[str, tyro.conf.arg(metavar=f"{{{','.join(BY_NAME)}}}[+...]")]
+CellName = Annotated[str, tyro.conf.arg(metavar=f"{{{','.join(BY_NAME)}}}")]
