@@ -10,6 +10,7 @@ from foretrace import testing as testing
 from foretrace._cells.abstract import AbstractCell as AbstractCell
 from foretrace._cells.abstract import AbstractDiagonalCell as AbstractDiagonalCell
 from foretrace._cells.abstract import Coefficients as Coefficients
+from foretrace._cells.beside import Beside as Beside
 from foretrace._cells.from_module import FromModule as FromModule
 from foretrace._cells.registry import *  # noqa: F403 - its __all__ is the list of cells
 from foretrace._engine.alignment import Alignment as Alignment
@@ -66,7 +67,7 @@ __version__ = importlib.metadata.version("foretrace")
 
 
 def __getattr__(name: str) -> _ModuleType:
-    """Import the public subpackages on first access, since some need optional packages."""
+    """Import a public subpackage on first access, because some need optional packages."""
     if name in ("experiment", "rl", "stream", "sweep", "tasks"):
         return importlib.import_module(f"foretrace.{name}")
     raise AttributeError(f"module 'foretrace' has no attribute {name!r}")

@@ -1,6 +1,6 @@
 """The user's cache: folders for results that are costly to compute, and for compiled programs.
 
-What is loaded as a program comes only from a folder to which nobody else can write.
+Programs are loaded only from a folder that no other user can write to.
 """
 
 import hashlib
@@ -14,11 +14,11 @@ VARIABLE = "FORETRACE_CACHE"
 """Environment variable that names the cache directory."""
 
 MOST_BYTES = 2**29
-"""Size of JAX's compiled programs above which the oldest ones go."""
+"""Total size of JAX's compiled programs above which the oldest ones are removed."""
 
 
 def cache_root() -> Path:
-    """Return the cache directory: `FORETRACE_CACHE`, else `foretrace` in the user's cache.
+    """Return the cache directory: `FORETRACE_CACHE`, or else `foretrace` in the user's cache.
 
     Raises:
         RuntimeError: the user has no home directory.
@@ -37,7 +37,7 @@ def own_folder(name: str) -> Path:
         name: name of the folder.
 
     Raises:
-        OSError: there is none.
+        OSError: the folder cannot be made, or another user may write to it.
         RuntimeError: the user has no home directory.
     """
     root = cache_root()
@@ -56,7 +56,7 @@ def is_own(found: os.stat_result) -> bool:
 
 
 def processor() -> str:
-    """Return a text that identifies the instruction set, which compiled programs rely on."""
+    """Return a text that identifies the instruction set for which programs are compiled."""
     try:
         text = Path("/proc/cpuinfo").read_text()
     except OSError:
@@ -67,8 +67,8 @@ def processor() -> str:
 def keep_compiled() -> None:
     """Let JAX store compiled programs in the cache, for this process and for later ones.
 
-    A cache folder that JAX already has is not changed; `JAX_ENABLE_COMPILATION_CACHE=0` switches it
-    off. Without a folder to which nobody else can write, nothing is kept.
+    If JAX already has a cache folder, it is not changed. `JAX_ENABLE_COMPILATION_CACHE=0` switches
+    the cache off. If there is no folder that only this user can write to, nothing is stored.
     """
     is_off = os.environ.get("JAX_ENABLE_COMPILATION_CACHE", "1").lower() in ("0", "false", "off")
     if is_off or os.environ.get("JAX_COMPILATION_CACHE_DIR"):
@@ -78,7 +78,7 @@ def keep_compiled() -> None:
         folder = own_folder(f"jax-{kind}")
         _prune(folder)
     except (OSError, RuntimeError):
-        return  # a cache stops no command
+        return  # a command runs without the cache, too
     import jax
 
     for name, value in (
@@ -90,7 +90,7 @@ def keep_compiled() -> None:
 
 
 def _prune(folder: Path) -> None:
-    """Remove the oldest files of a folder until its total size is within the limit."""
+    """Remove the oldest files of a folder until its total size is within `MOST_BYTES`."""
     found = [(path, path.stat()) for path in folder.iterdir() if path.is_file()]
     size = sum(one.st_size for _, one in found)
     for path, one in sorted(found, key=lambda pair: pair[1].st_mtime):

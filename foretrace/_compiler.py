@@ -1,4 +1,4 @@
-"""Options of JAX's compiler for CPUs; other devices keep its defaults."""
+"""Options of JAX's compiler for CPUs. Other devices use the defaults."""
 
 import jax
 from jaxlib.version import __version_info__
@@ -7,7 +7,7 @@ from jaxlib.version import __version_info__
 def plain_loops() -> dict[str, bool]:
     """Return the compiler option for plain loops, which compile in 60 % of the time.
 
-    Versions from 0.11 on do not have it.
+    The result is empty for versions from 0.11 on, which do not have this option.
     """
     has_option = __version_info__ < (0, 11) and jax.default_backend() == "cpu"
     return {"xla_cpu_use_fusion_emitters": False} if has_option else {}

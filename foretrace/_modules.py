@@ -1,4 +1,4 @@
-"""A network made only of modules: layers of cells side by side, whose outputs are all read."""
+"""A network that consists only of modules: layers of cells whose outputs are all read."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,29 +15,31 @@ from foretrace._network import AbstractNetwork, Linear, run_once
 from foretrace._types import PRNGKeyArray
 
 MODULES = (SetReset.factory(state_size=16), Rotation.factory(state_size=8))
-"""Cells of a layer where none are given.
+"""Default cells of a layer.
 
-A third kind, units without products, gives the same scores and takes longer (dev/log/2026-11.md).
+As a third kind, units without products were tried. They give the same scores and take longer
+(dev/log/2026-11.md).
 """
 
 
 class ModuleNetwork(AbstractNetwork):
-    """Layers of cells side by side, whose outputs are all read.
+    """Network of layers with several cells each, in which all outputs of all cells are read.
 
         z_1 = x,  y_l = [readouts of the cells of layer l on z_l],  z_{l+1} = [z_l, y_l]
         outputs = decoder(z_{depth+1})
 
-    The features z_{depth+1} contain the inputs themselves. There is no mixing, scaling or squashing
-    between the modules: their outputs reach the decoder and the layers above unchanged. It is the
-    network for a second-order step (`ft.kalman`), with one small covariance for each module, and
-    for a head by least squares (`ft.heads.least_squares`), which replaces the decoder.
+    The features z_{depth+1} contain the inputs themselves. The outputs of the modules are not
+    mixed, scaled or squashed: they reach the decoder and the higher layers unchanged. Use this
+    network with a second-order step (`ft.kalman`), which needs only one small covariance for each
+    module, or with a least-squares head (`ft.heads.least_squares`), which replaces the decoder.
 
     Args:
         input_size: number of inputs at each step.
         output_size: number of outputs at each step.
-        cells: functions `make(size, *, key)`, such as `SetReset.factory(state_size=8)`; each makes
-            one cell of a layer. Default: 16 modules of `SetReset` and 8 of `Rotation`.
-        depth: number of layers; those above the first also read the outputs of all layers below.
+        cells: functions `make(size, *, key)`, such as `SetReset.factory(state_size=8)`, each of
+            which makes one cell of every layer. Default: 16 modules of `SetReset` and 8 of
+            `Rotation`.
+        depth: number of layers. Each layer reads the inputs and the outputs of all layers below.
         key: PRNG key of the initialisation.
 
     Raises:
@@ -96,16 +98,16 @@ class ModuleNetwork(AbstractNetwork):
 
     @property
     def feature_size(self) -> int:
-        """Number of features that are read: the inputs and the outputs of all modules."""
+        """Number of features that the decoder reads: the inputs and the outputs of all cells."""
         return self.input_size + sum(cell.output_size for layer in self.layers for cell in layer)
 
     @property
     def cells(self) -> tuple[tuple[AbstractCell, ...], ...]:
-        """The cells of all layers, each with an axis of one in front."""
+        """The cells of all layers. Every leaf has an axis of length one in front."""
         return jax.tree.map(lambda leaf: leaf[None], self.layers)
 
     def each_cell(self, function: Callable[..., Any], *trees: Any) -> Any:
-        """Apply a function to each cell and its part of every tree."""
+        """Apply a function to each cell, together with the cell's entries of the other trees."""
         layers = zip(self.layers, *jax.tree.map(lambda leaf: leaf[0], trees), strict=True)
         found = tuple(tuple(map(function, *layer)) for layer in layers)
         return jax.tree.map(lambda leaf: leaf[None], found)

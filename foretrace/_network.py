@@ -1,7 +1,7 @@
 """The paper's Figure 1: encoder, blocks of (norm, cell, GELU, GLU, dropout, skip), decoder.
 
-Everything here is spatial: one step, no time. `foretrace._engine.forward` puts the recurrence
-between `Block.before` and `Block.after`.
+Everything in this file acts on one step and knows no time. `foretrace._engine.forward` puts the
+recurrence between `Block.before` and `Block.after`.
 """
 
 import abc
@@ -23,7 +23,7 @@ NormPlace = Literal["pre", "post", "none"]
 
 
 class Linear(eqx.Module):
-    """`W x + b`, with W normal over the root of the fan-in, and b zero or small and random."""
+    """`W x + b`. W is normal, divided by the root of the fan-in; b is zero or small and random."""
 
     weight: Float[Array, "O I"]
     bias: Float[Array, "O"]
@@ -55,7 +55,7 @@ class LayerNorm(eqx.Module):
 
 
 class GLU(eqx.Module):
-    """Gated linear unit `(W x + b) * sigmoid(W' x + b')` as one product, value rows first."""
+    """Gated linear unit `(W x + b) * sigmoid(W' x + b')`, with W and W' stacked in one matrix."""
 
     linear: Linear
 
@@ -70,8 +70,8 @@ class GLU(eqx.Module):
 class Block(eqx.Module):
     """One recurrent layer: `skip + dropout(GLU(dropout(gelu(cell(norm(x))))))`.
 
-    The variants "post" (norm after the sum) and "none" differ in where `norm` stands. Dropout masks
-    are shared over time: one for each sequence.
+    `norm` may also stand after the sum ("post") or be left out ("none"). A dropout mask is sampled
+    once for a sequence and used at every step.
     """
 
     norm: LayerNorm | None
@@ -96,7 +96,7 @@ class Block(eqx.Module):
 
 
 class Decoder(eqx.Module):
-    """Linear map to the outputs, after a hidden layer with a ReLU if `hidden_size` is given."""
+    """Linear map to the outputs, preceded by a hidden ReLU layer if `hidden_size` is given."""
 
     hidden: Linear | None
     linear: Linear
@@ -111,7 +111,7 @@ class Decoder(eqx.Module):
 
 
 class AbstractNetwork(eqx.Module):
-    """Recurrent layers and a decoder of their features, which a learner trains."""
+    """Recurrent layers and a decoder that reads their features; a learner trains both."""
 
     decoder: eqx.AbstractVar[Callable[[Array], Array]]
     input_size: eqx.AbstractVar[int]
@@ -126,30 +126,30 @@ class AbstractNetwork(eqx.Module):
 
     @property
     def dtype(self) -> jnp.dtype:
-        """Type of the parameters, in which states and outputs are computed."""
+        """Data type of the parameters, in which states and outputs are computed."""
         return jax.tree.leaves(self)[0].dtype
 
     @property
     @abc.abstractmethod
     def cells(self) -> Any:
-        """All cells; every leaf has an axis in front, as in a carry."""
+        """All cells. Every leaf has an axis in front, as in a carry."""
 
     @abc.abstractmethod
     def each_cell(self, function: Callable[..., Any], *trees: Any) -> Any:
-        """Apply a function to each cell and its part of every tree, such as a carry's states.
+        """Apply a function to each cell, together with the cell's entries of other trees.
 
         Args:
-            function: function of a cell and of one tree for each of the others.
-            trees: trees with an axis in front, like `cells`.
+            function: function of a cell and of its entry of each tree.
+            trees: trees with an axis in front, like `cells`, such as the states of a carry.
         """
 
     @property
     def in_front_of_cells(self) -> tuple[str, ...]:
-        """Paths of parameters that reach the outputs only through the memory of cells."""
+        """Paths of the parameters that affect the outputs only through the states of cells."""
         return ()
 
     def dropout_masks(self, key: PRNGKeyArray) -> Float[Array, "D 2 H"] | None:
-        """Draw the dropout masks of all layers for a sequence; None without dropout."""
+        """Sample the dropout masks of all layers for a sequence; None without dropout."""
         return None
 
 
@@ -158,18 +158,20 @@ class Network(AbstractNetwork):
 
     Args:
         input_size: number of inputs at each step.
-        output_size: number of outputs at each step; for k outputs of c classes each, `k * c`,
-            output by output.
+        output_size: number of outputs at each step. For k outputs of c classes each, this is `k *
+            c`, ordered output by output.
         model_size: number of features H between the blocks.
         depth: number of blocks.
         cell: function `make(size, *, key)`, such as `LRU.factory(state_size=64)`.
         glu: whether the blocks have a gated linear unit.
         norm: place where the blocks normalise: "pre", "post" or "none".
-        norm_eps: constant that is added to the variance of the features before the root is taken.
-        dropout: probability that a feature is dropped, the same features for a whole sequence.
-        readout_size: hidden units of the decoder; a linear decoder if not given.
-        cumulative_mean: True to decode the mean of the features so far, differentiated as if it
-            were the present features (straight through); for whole sequences only.
+        norm_eps: constant added to the variance of the features before its root is taken.
+        dropout: probability that a feature is dropped. The same features are dropped at all steps
+            of a sequence.
+        readout_size: number of hidden units of the decoder. Default: none, a linear decoder.
+        cumulative_mean: whether the decoder reads the mean of the features so far, only for whole
+            sequences. The mean is differentiated as if it were the present features (straight
+            through).
         key: PRNG key of the initialisation.
 
     Raises:
@@ -178,8 +180,8 @@ class Network(AbstractNetwork):
         ValueError: a size is below one, dropout is outside `[0, 1)`, the norm is unknown, norm_eps
             is not positive, or the cell's output does not have `model_size` features.
 
-    The blocks are stacked (every leaf has the axis D in front) and scanned, so that compile time
-    does not grow with depth; `network.block(i)` returns one block.
+    The blocks are stacked (every leaf has the axis D in front) and scanned, so the compile time
+    does not grow with the depth. `network.block(i)` returns one block.
 
     >>> import foretrace as ft, jax
     >>> network = ft.Network(
@@ -250,8 +252,8 @@ class Network(AbstractNetwork):
 
         def draw(key: PRNGKeyArray) -> tuple[Linear, Block, Decoder]:
             encoder_key, decoder_key, block_key = jax.random.split(key, 3)
-            # Biases away from zero: LayerNorm at an exact zero input has the derivative
-            # 1/sqrt(eps), and tasks have silent steps.
+            # Biases away from zero: at an input of exactly zero, LayerNorm has the derivative
+            # 1/sqrt(eps), and some tasks have steps without input.
             encoder = Linear(input_size, model_size, key=encoder_key, bias_scale=0.1)
             blocks = eqx.filter_vmap(block)(jax.random.split(block_key, depth))
             return encoder, blocks, Decoder(model_size, output_size, readout_size, key=decoder_key)
@@ -260,7 +262,7 @@ class Network(AbstractNetwork):
 
     @property
     def feature_size(self) -> int:
-        """Number of features that the decoder reads: the model's."""
+        """Number of features that the decoder reads, the model size."""
         return self.model_size
 
     @property
@@ -269,16 +271,16 @@ class Network(AbstractNetwork):
         return self.blocks.cell
 
     def each_cell(self, function: Callable[..., Any], *trees: Any) -> Any:
-        """Apply a function to the cell of each block and its part of every tree."""
+        """Apply a function to the cell of each block, with its entries of the other trees."""
         return jax.vmap(function)(self.cells, *trees)
 
     @property
     def in_front_of_cells(self) -> tuple[str, ...]:
-        """The encoder, and the norms if they stand in front of the cells."""
+        """The encoder, and the norms if they are applied before the cells."""
         return (".encoder", ".blocks.norm") if self.blocks.norm_place == "pre" else (".encoder",)
 
     def dropout_masks(self, key: PRNGKeyArray) -> Float[Array, "D 2 H"] | None:
-        """Draw two masks for each block and sequence, scaled to keep the mean, if any drops."""
+        """Sample two masks for each block of a sequence, scaled to keep the mean of features."""
         if not (rate := self.blocks.dropout):
             return None
         keep = partial(jax.random.bernoulli, p=1 - rate, shape=(2, self.model_size))
@@ -293,19 +295,20 @@ class Network(AbstractNetwork):
 
 
 def run_once(function: Callable[[PRNGKeyArray], tuple], key: PRNGKeyArray) -> tuple:
-    """Run as one unoptimised program, which compiles in a fifth of the time or less."""
+    """Run a function as one unoptimised program, which compiles at least five times as fast."""
     try:
         return jax.jit(function, compiler_options=unoptimised())(key)
     except ValueError:
-        # Inside another program JAX refuses compiler options; any other error comes again.
+        # Inside another program, JAX refuses compiler options. Any other error is raised again
+        # here.
         return function(key)
 
 
 def check_network(owner: str, network: object) -> None:
-    """Raise a TypeError for another object, or for parameters in half precision.
+    """Raise a TypeError for an object that is no network, or for parameters in half precision.
 
     Args:
-        owner: name of what takes the network, for the error message.
+        owner: name of the caller, for the error message.
         network: the network.
     """
     if not isinstance(network, AbstractNetwork):

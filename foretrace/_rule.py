@@ -1,8 +1,8 @@
-"""Learning rules: the paths to differentiate through time, and at most a credit in depth.
+"""Learning rules: which paths are differentiated through time, and the credit depth.
 
-A rule is data. It never says how a derivative is computed, only which paths are differentiated.
-`foretrace._recurrence.unroll` applies the openings as `stop_gradient` on the closed arguments.
-`foretrace._credit` says what a credit in depth does.
+A rule is data. It states which paths are differentiated, and nothing about how the derivative is
+computed. `foretrace._recurrence.unroll` applies `stop_gradient` to the arguments that a rule does
+not differentiate, and `foretrace._credit` computes the credit between layers.
 """
 
 import dataclasses
@@ -19,16 +19,17 @@ class Depth:
 
     Args:
         depth: number of higher recurrent layers through whose memory errors propagate, at any
-            distance in time. With the number of layers of the network, or more, the gradient is
-            exact.
-        groups: number of parameter groups that receive this credit, counted from the input (1: the
-            encoder and the norm in front of the first recurrent layer); the other groups learn as
-            without depth; 0 for all.
+            distance in time. The gradient is exact if this is at least the number of recurrent
+            layers of the network.
+        groups: number of parameter groups that receive this credit, counted from the input. Group 1
+            is the encoder and the norm in front of the first recurrent layer. All other groups
+            learn as under a rule without credit depth. 0 (default) means all groups.
         modules: number of modules of each recurrent layer that carry sensitivities to the layers
-            below, sampled once per sequence and weighted so that the gradient is unbiased; 0 for
-            all.
+            below. They are sampled once per sequence and weighted so that the gradient is unbiased.
+            0 (default) means all modules.
         by_memory: whether modules are sampled in proportion to their time constants, instead of
-            uniformly: less noise at the same cost, in a trained network with long memories.
+            uniformly. In trained networks with long memories, this gives less noise at the same
+            cost.
 
     Raises:
         ValueError: by_memory is given without modules.
@@ -62,24 +63,24 @@ _WORDS = {
 class LearningRule:
     """Which arguments of `h_t = step(theta, own, others, x_t)` are differentiated through time.
 
-    The error of the present step always reaches the layers below at the present step, under every
-    rule.
+    Under every rule, the error of the present step reaches the layers below at the present step.
 
     Args:
         name: name in tables, records and error messages.
-        recurrent: the coefficients that act on the past (λ, A, …) receive a derivative.
-        own: derivative through each module's own previous state (its sensitivity to itself).
-        others: derivative through the previous states of the other modules (full sensitivity of a
-            dense layer).
-        inputs: derivative through the inputs of past steps of the chunk, hence through the memory
-            of the layers above.
-        carried: whether sensitivities represent the steps before the chunk; else the state before
-            the chunk is a constant.
-        trains_cells: False to train no parameter of the recurrent layers.
-        credit: credit beyond the layer and the chunk: `Depth`, or None.
+        recurrent: whether the coefficients that act on the past (λ, A, …) receive a derivative.
+        own: whether the derivative passes through each module's own previous state.
+        others: whether the derivative passes through the previous states of the other modules (full
+            sensitivity of a dense layer).
+        inputs: whether the derivative passes through the inputs of earlier steps of the chunk, and
+            so through the memory of the layers above.
+        carried: whether sensitivities represent the steps before the chunk. If False, the state
+            before the chunk is a constant.
+        trains_cells: whether the parameters of the recurrent layers are trained.
+        credit: credit that also passes through the memory of higher layers, a `Depth`. Default:
+            none.
 
     Raises:
-        ValueError: a value is of another kind, or the rule cannot work with this combination.
+        ValueError: a value has the wrong type, or the values do not fit together.
     """
 
     name: str
@@ -109,7 +110,7 @@ class LearningRule:
             )
 
     def with_depth(self, depth: int) -> Self:
-        """Return the rule with multi-layer RTRL truncated at `depth` layers; without it if 0.
+        """Return the rule with multi-layer RTRL truncated at `depth` layers; 0 removes it.
 
         Raises:
             ValueError: the depth is negative, or the rule has no sensitivities.
@@ -124,7 +125,7 @@ class LearningRule:
 
     @property
     def samples(self) -> bool:
-        """Whether the carry is sampled, so that a stream needs a PRNG key."""
+        """Whether modules are sampled, so that a stream needs a PRNG key."""
         return self.credit is not None and self.credit.modules > 0
 
     def __str__(self) -> str:
@@ -140,24 +141,25 @@ SPATIAL = LearningRule("SPATIAL")
 
 
 TRUNCATED = LearningRule("TRUNCATED", recurrent=True)
-"""One step of the past: coefficients see a constant previous state (paper: "1-step truncated")."""
+"""One step of the past: the state before it is constant (paper: "1-step truncated")."""
 
 
 ONLINE = LearningRule("ONLINE", recurrent=True, own=True, carried=True)
-"""The paper's rule: SnAp-1 with spatially backpropagated errors, on independent modules the exact
-gradient of the layer (Eq. 5-7)."""
+"""The paper's rule: SnAp-1 with spatially backpropagated errors.
+
+On independent modules, this is the exact gradient of the layer (Eq. 5-7)."""
 
 
 SNAP1 = ONLINE
-"""The online rule by its name in the literature on dense layers, where it is approximate."""
+"""The online rule on dense layers, where it approximates; SnAp-1 is its name in the literature."""
 
 
 RTRL = LearningRule("RTRL", recurrent=True, own=True, others=True, carried=True)
-"""Real-time recurrent learning in each layer, exact for dense layers, too; O(N |theta|) memory."""
+"""Real-time recurrent learning in each layer, exact also for dense layers; O(N |theta|) memory."""
 
 
 HYBRID = LearningRule("HYBRID", recurrent=True, own=True, inputs=True, carried=True)
-"""The paper's rule across chunks, backpropagation through time inside a chunk."""
+"""The online rule across chunks, and backpropagation through time inside a chunk."""
 
 
 BPTT = LearningRule("BPTT", recurrent=True, own=True, others=True, inputs=True)
@@ -171,20 +173,18 @@ RULES = {
 
 
 def rule(text: str) -> LearningRule:
-    """Return the rule that a text names, with options of its credit; `str` gives such a text.
+    """Return the rule that a text names, with options in parentheses; `str(rule)` is such a text.
 
-    Credit through `depth` layers can be limited to the first `groups` groups of parameters, counted
-    from the input: group one is the encoder and the norm before the first recurrence. In chunks, a
-    sample of `modules` modules of each recurrence can carry the sensitivities in place of all
-    modules; `by_memory=True` samples in proportion to time constants.
+    The options are the fields of `Depth`: `depth` gives the rule credit through higher layers, and
+    the others reduce the memory that this credit needs.
 
     Args:
-        text: name of a rule in any case, with or without options in parentheses: the fields of
-            `Depth`.
+        text: name of a rule in any case, with or without options in parentheses, as in the
+            examples.
 
     Raises:
-        ValueError: a name or option is unknown, or the options do not fit the rule; the message
-            lists the known ones.
+        ValueError: a name or option is unknown, or the options do not fit the rule. The message
+            lists the known names.
 
     >>> rule("online(depth=2)") == ONLINE.with_depth(2)
     True
@@ -228,7 +228,7 @@ def as_rule(given: LearningRule | str) -> LearningRule:
 
 
 def rule_text(text: str) -> str:
-    """Return the text of a rule as configurations and records hold it.
+    """Return the text of a rule in the form that configurations and records store.
 
     Raises:
         ValueError: as in `rule`.

@@ -1,4 +1,4 @@
-"""Axis glossary and array aliases. Every shape in the package is written in these letters.
+"""Axis letters and array aliases. Every shape in the package is written in these letters.
 
 | letter | axis |
 |---|---|
@@ -56,9 +56,9 @@ else:
     """Any tree of arrays."""
 
 Pair = tuple[Inexact[Array, "N"], Inexact[Array, "N"]]
-"""Two numbers of every module: a state of two dimensions, or decay and drive."""
+"""Two numbers for every module: a state of two dimensions, or decay and drive."""
 Mask = Bool[Array, "*C"] | Float[Array, "*C"]
-"""Whether, or how much, the loss of each step counts."""
+"""Weight of each step's loss, or whether the step counts."""
 
 Keys = PRNGKeyArray | Key[Array, "B"]
-"""PRNG key, or one key for each stream."""
+"""A PRNG key, or a PRNG key for each stream."""

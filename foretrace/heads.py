@@ -1,4 +1,4 @@
-"""Heads, which read the features of a network instead of its decoder: `ft.heads`."""
+"""Heads: readouts that replace the decoder of a network (`ft.heads`)."""
 
 import dataclasses
 from typing import Any, NamedTuple
@@ -11,14 +11,15 @@ from foretrace._covariance import forgotten, is_lost, products, resolved, whiten
 from foretrace._types import Array, Float
 
 _LEAST = 1e-12
-"""Smallest variance with which a head begins again."""
+"""Smallest variance that a covariance keeps when it is restarted."""
 
 
 class HeadState(NamedTuple):
-    """State of least squares.
+    """State of a least-squares head.
 
     Args:
-        covariance: inverse of the weighted second moments of the features, the constant in front.
+        covariance: inverse of the weighted second moments of the features; the constant comes
+            first.
         weights: coefficient of each feature for each output.
     """
 
@@ -28,25 +29,25 @@ class HeadState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class LeastSquares:
-    """A head by recursive least squares on the features f of a network and a constant.
+    """Head that fits a constant and the features f of a network by recursive least squares.
 
         F = [1, f],  g = F P F^T,  K = P F^T / (1 + g)
         W <- W + K e
         P <- S (P - K F P) S,  S_i = min(forget^{-1/2}, sqrt(prior / P_ii))
 
-    e are the errors, and S is diagonal. The variance along a direction that the features do not
-    contain never exceeds the prior, so P stays bounded for any number of labels. For classes the
+    e are the errors, and S is diagonal. Along a direction that the features do not contain, the
+    variance never exceeds the prior, so P stays bounded for any number of labels. For classes, the
     targets are one-hot minus 1 / (number of classes), and the logits are the scores times
     `sharpness`.
 
-    A row of huge features gets a smaller weight, 1 / (16 n eps g), for n entries of F and the
-    precision eps of numbers. No variance falls below eps^2 times the prior. So P stays positive,
-    and every coefficient can change again later.
+    If the features of a row are huge, its weight is reduced to 1 / (16 n eps g), where n is the
+    number of entries of F and eps is the precision of the numbers. No variance falls below eps^2
+    times the prior. P therefore stays positive, and every coefficient can still change later.
 
     Args:
-        forget: factor by which older labels lose weight with every label.
+        forget: factor by which the weight of older labels is multiplied at every label.
         prior: variance of a coefficient before the first label, and its upper limit later.
-        sharpness: factor from scores to logits.
+        sharpness: factor by which scores are multiplied to get logits.
 
     Raises:
         ValueError: forget is outside (0, 1], or the prior or the sharpness is not positive.
@@ -80,15 +81,15 @@ class LeastSquares:
         return HeadState(covariance, jnp.zeros((features + 1, outputs), dtype))
 
     def scores(self, state: HeadState, f: Float[Array, "*B F"]) -> Float[Array, "*B O"]:
-        """Return the predictions for features."""
+        """Return the predictions from the features."""
         constant, W = state.weights[0], state.weights[1:]
         return jnp.inner(f, W.T) + jnp.broadcast_to(constant, (*f.shape[:-1], constant.size))
 
     def variance(self, state: HeadState, f: Float[Array, "B F"]) -> Float[Array, "B B"]:
-        """Return `F P F^T` of the rows of a step: variances, relative to the noise."""
+        """Return `F P F^T` of the rows f of a step, relative to the variance of the noise."""
         rows = _with_constant(f)
         found = rows @ products(state.covariance, rows)
-        # Rounding may leave a negative variance, which no noise has.
+        # Rounding may make a variance negative, which no noise has.
         sane = jnp.diagonal(found) >= 0
         return jnp.where(sane[:, None] & sane[None], found, 0.0)
 
@@ -101,14 +102,14 @@ class LeastSquares:
     ) -> HeadState:
         """Return the state after the labels of the rows of a step.
 
-        Where rounding has cost the covariance its positivity, as it may where features of very
-        different sizes are nearly equal otherwise, variances are kept, the covariances are set to
-        zero, and the step is not learned.
+        Rounding can make the covariance lose its positivity if features of very different sizes are
+        nearly collinear. The variances are then kept, the covariances are set to zero, and the step
+        is not learned.
 
         Args:
-            state: state before.
+            state: state before the step.
             f: features of each row.
-            errors: targets minus `scores`.
+            errors: targets minus `scores`, for each row and output.
             weights: weight of each row; 0 for a row without a label.
         """
         P, rows = state.covariance, _with_constant(f)
@@ -129,7 +130,7 @@ class LeastSquares:
 
 
 least_squares = LeastSquares
-"""Head by recursive least squares: `Learner(..., head=ft.heads.least_squares())`."""
+"""Least-squares head: `Learner(..., head=ft.heads.least_squares())`."""
 
 
 def _with_constant(f: Float[Array, "B F"]) -> Float[Array, "B G"]:

@@ -1,4 +1,4 @@
-"""Losses of one step, `loss(output, y)`: `ft.losses`. Each is a mean over the outputs."""
+"""Losses of one step, `loss(output, y)` (`ft.losses`). Each is a mean over the outputs."""
 
 import dataclasses
 from typing import Any
@@ -15,13 +15,13 @@ from foretrace._types import Array, Float, Int
 class SoftmaxCrossEntropy:
     """The loss `-log softmax(output)[y]`, averaged over the outputs if there are several.
 
-    A label that is not one of the classes raises an error in `gradient`, `alignment` and
-    `Learner.step`. In a compiled program it makes loss and gradient NaN, so that a learner refuses
-    the step and counts it in `skipped`.
+    If a label is not one of the classes, `gradient`, `alignment` and `Learner.step` raise an error.
+    In a compiled program, such a label makes loss and gradient NaN, so that a learner refuses the
+    step and counts it in `skipped`.
 
     Args:
-        ignore_label: label of an output that does not count, such as -1: its loss and gradient are
-            zero, and the mean is over the other outputs. Default: no such label.
+        ignore_label: label that marks an output as not counting, such as -1. The loss and gradient
+            of this output are zero, and the mean is over the other outputs. Default: no such label.
 
     >>> import jax.numpy as jnp
     >>> loss = SoftmaxCrossEntropy(ignore_label=-1)
@@ -35,7 +35,7 @@ class SoftmaxCrossEntropy:
         """Return the loss of a step.
 
         Args:
-            output: logits. For k outputs of c classes each, k * c logits, output by output.
+            output: logits. For k outputs of c classes each, k * c logits, ordered output by output.
             y: class, or k classes.
 
         Raises:
@@ -47,8 +47,8 @@ class SoftmaxCrossEntropy:
         is_class = (y >= 0) & (y < logits.shape[-1])
         losses = optax.softmax_cross_entropy_with_integer_labels(logits, jnp.where(is_class, y, 0))
         counts = jnp.ones_like(is_class) if self.ignore_label is None else y != self.ignore_label
-        # A product, because the gradient also becomes NaN; Optax takes a negative label for one
-        # counted from the end.
+        # A product, because it also makes the gradient NaN. Optax counts a negative label from the
+        # end.
         losses = losses * jnp.where(is_class | ~counts, 1.0, jnp.nan).astype(losses.dtype)
         if self.ignore_label is None:
             return losses.mean()
@@ -61,7 +61,7 @@ class SoftmaxCrossEntropy:
 
         Args:
             output_size: number of outputs of the network.
-            ys: labels of the steps that count, on their first axis.
+            ys: labels of the steps that count, with these steps on the first axis.
 
         Raises:
             ValueError: a label is neither a class nor the label to ignore.
@@ -69,7 +69,7 @@ class SoftmaxCrossEntropy:
         ys = np.asarray(ys)
         outputs = int(np.prod(ys.shape[1:]))
         if not np.issubdtype(ys.dtype, np.integer) or not outputs or output_size % outputs:
-            return  # the loss itself reports it
+            return  # the loss itself raises the error
         classes = output_size // outputs
         wrong = ys[((ys < 0) | (ys >= classes)) & (ys != self.ignore_label)]
         if wrong.size:
@@ -99,8 +99,8 @@ def binary_cross_entropy(output: Float[Array, "O"], y: Array) -> Float[Array, ""
 
     Args:
         output: logits.
-        y: for each output 0 or 1, a boolean, or a probability; without an axis if there is one
-            output.
+        y: 0 or 1, a boolean, or a probability, for each output. If there is one output, the axis
+            may be left out.
 
     Raises:
         ValueError: y does not have as many elements as there are outputs.
@@ -116,10 +116,11 @@ def binary_cross_entropy(output: Float[Array, "O"], y: Array) -> Float[Array, ""
 
 
 def huber(output: Float[Array, "O"], y: Float[Array, "O"]) -> Float[Array, ""]:
-    """Return Huber's loss with threshold 1: half the square up to it, linear beyond; averaged.
+    """Return Huber's loss with threshold 1, averaged over the outputs.
 
-    It is `squared_error` for small errors; an outlier has a derivative of at most one. For another
-    threshold, scale the targets, or use `optax.losses.huber_loss`.
+    Up to an error of one it equals `squared_error`, and beyond it is linear, so that the derivative
+    for an outlier is at most one. For another threshold, scale the targets, or use
+    `optax.losses.huber_loss`.
 
     Raises:
         ValueError: y does not have the shape of the output.
@@ -133,7 +134,7 @@ def huber(output: Float[Array, "O"], y: Float[Array, "O"]) -> Float[Array, ""]:
 
 
 def accuracy(output: Float[Array, "O"], y: Int[Array, "..."]) -> Float[Array, ""]:
-    """Return the share of outputs whose most probable class is y: a metric, not a loss."""
+    """Return the fraction of outputs whose most probable class is y: a metric, not a loss."""
     return jnp.mean((jnp.argmax(_by_output(output, y), -1) == y).astype(output.dtype))
 
 

@@ -1,7 +1,8 @@
 """The central abstraction: a recurrent layer is its one-step recurrence, written once.
 
-`foretrace._recurrence.unroll` adds time, `vmap` batches, autodiff derivatives. Nothing else in the
-package knows an architecture.
+`foretrace._recurrence.unroll` adds the axis of time, `vmap` the axis of streams, and automatic
+differentiation computes the derivatives. No other part of the package knows which architecture it
+runs.
 """
 
 import abc
@@ -20,9 +21,9 @@ from foretrace._types import Array, Float, Inexact, Pair, PRNGKeyArray, State
 class Coefficients(NamedTuple):
     """The coefficients `theta` of a recurrence, computed from the stored parameters.
 
-    Every leaf has the module axis N in front: the entry `[n, ...]` acts only on module n.
-    `AbstractCell.coefficients` broadcasts a parameter that all modules share to (N,); autodiff sums
-    over the modules on the way back.
+    Every leaf has the module axis N in front: the entry `[n, ...]` acts only on module n. If all
+    modules share a parameter, `AbstractCell.coefficients` broadcasts it to (N,). Automatic
+    differentiation then sums its gradient over the modules.
 
     Args:
         recurrent: coefficients that act on the past (λ, A, …).
@@ -39,8 +40,8 @@ class AbstractCell(eqx.Module):
     `h_t = step(theta, own, others, x_t)`, `y_t = readout(h_t, x_t)`.
 
     A subclass is an Equinox module with the fields `input_size` and `state_size` and the methods
-    `coefficients` and `step`. It defines `init_state` if a module has more than one real number as
-    its state, and `readout` if its output is not the state itself. Check a new cell with
+    `coefficients` and `step`. It also defines `init_state` if the state of a module has more than
+    one real number, and `readout` if the output is not the state itself. Check a new cell with
     `foretrace.testing.check_cell`.
     """
 
@@ -60,7 +61,7 @@ class AbstractCell(eqx.Module):
 
     @property
     def independent(self) -> bool:
-        """Whether the modules are independent: the traced `step` does not read `others` at all."""
+        """Whether the modules are independent, that is, `step` does not read `others` at all."""
         return not _reads_others(self)
 
     @classmethod
@@ -72,7 +73,7 @@ class AbstractCell(eqx.Module):
         >>> make(3, key=jax.random.key(0)).state_size
         4
         """
-        return partial(_make, cls, options)  # it can be pickled, as a nested function cannot
+        return partial(_make, cls, options)  # a nested function could not be pickled
 
     @abc.abstractmethod
     def coefficients(self) -> Coefficients:
@@ -98,7 +99,7 @@ class AbstractCell(eqx.Module):
         """
 
     def readout(self, h: State, x: Float[Array, "I"]) -> Float[Array, "H"]:
-        """Return the output of one step. The default is the first leaf of the state."""
+        """Return the output of one step. Default: the first leaf of the state."""
         return jax.tree.leaves(h)[0]
 
 
@@ -107,17 +108,17 @@ def _make(cell: Callable[..., Any], options: Any, input_size: int, *, key: PRNGK
 
 
 class AbstractDiagonalCell(AbstractCell):
-    """Independent modules with the linear recurrence `h_t = a_t * h_{t-1} + b_t`.
+    """Layer of independent modules with the linear recurrence `h_t = a_t * h_{t-1} + b_t`.
 
-    `decay_and_drive` replaces `step`. Since (a_t, b_t) do not depend on the state, a whole chunk is
-    one product with the inputs and one linear scan.
+    `decay_and_drive` replaces `step`. Because (a_t, b_t) do not depend on the state, a whole chunk
+    needs only one product with its inputs and one linear scan.
     """
 
     @abc.abstractmethod
     def decay_and_drive(self, theta: Coefficients, x: Float[Array, "I"]) -> Pair:
-        """Return (a_t, b_t) of one step.
+        """Return the decay a_t and the drive b_t of one step.
 
-        If a_t does not depend on x, it is computed and stored once for all steps.
+        If a_t does not depend on x, all steps share one array.
         """
 
     def step(self, theta: Coefficients, own: State, others: State, x: Float[Array, "I"]) -> State:
@@ -174,11 +175,28 @@ def check_interface(cell: AbstractCell) -> None:
 
 
 def read_by_coefficients(cell: AbstractCell) -> list[bool]:
-    """Return for each parameter of a cell whether its coefficients are computed from it."""
+    """Return, for each parameter of a cell, whether the coefficients are computed from it."""
     jaxpr = jax.make_jaxpr(lambda cell: jax.tree.leaves(cell.coefficients()))(cell).jaxpr
     used = [v for equation in jaxpr.eqns for v in equation.invars] + list(jaxpr.outvars)
     read = {v for v in used if isinstance(v, jax.extend.core.Var)}
     return [v in read for v in jaxpr.invars]
+
+
+def marked(cell: Any, kind: str) -> set[str]:
+    """Return the paths of the parameters that a cell, and the cells in it, name as of a kind.
+
+    Args:
+        cell: the cell; anything else names nothing.
+        kind: `slow_parameters` or `module_readout`.
+    """
+    found = {f".{name}" for name in getattr(cell, kind, ())}
+    parts = jax.tree.leaves_with_path(
+        cell, is_leaf=lambda node: node is not cell and isinstance(node, AbstractCell)
+    )
+    for path, part in parts:
+        if isinstance(part, AbstractCell):
+            found |= {jax.tree_util.keystr(path) + name for name in marked(part, kind)}
+    return found
 
 
 def _readout(cell: AbstractCell) -> Array:
@@ -186,7 +204,7 @@ def _readout(cell: AbstractCell) -> Array:
 
 
 def _shapes(cell: AbstractCell) -> tuple[Any, Any, Any]:
-    """Return the shapes of coefficients, state and input. The cell itself may hold shapes only."""
+    """Return the shapes of coefficients, state and input. The cell may consist of shapes only."""
 
     def parts(cell: AbstractCell) -> tuple[Any, Any, Any]:
         return cell.coefficients(), cell.init_state(), jnp.zeros(cell.input_size)

@@ -1,4 +1,4 @@
-"""Element-wise LSTM: independent modules with a state of two dimensions."""
+"""Element-wise LSTM: independent modules with two state dimensions each."""
 
 import equinox as eqx
 import jax

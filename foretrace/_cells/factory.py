@@ -1,4 +1,4 @@
-"""What `Network(cell=...)` takes: a function that makes a cell."""
+"""The argument `cell` of a network: a function that makes a cell."""
 
 import inspect
 from collections.abc import Callable
@@ -19,8 +19,8 @@ def shapes_of(make_cell: Callable[..., AbstractCell], size: int, key: PRNGKeyArr
     """Return the shapes of the cell that a function makes.
 
     Raises:
-        TypeError: it is not a function `make(size, *, key)` that returns a cell, or the cell breaks
-            the contract of `check_interface`.
+        TypeError: `make_cell` is not a function `make(size, *, key)` that returns a cell, or the
+            cell breaks the contract of `check_interface`.
     """
     if isinstance(make_cell, eqx.Module):
         raise TypeError(
@@ -32,7 +32,7 @@ def shapes_of(make_cell: Callable[..., AbstractCell], size: int, key: PRNGKeyArr
     name = getattr(make_cell, "__name__", type(make_cell).__name__)
     try:
         signature = inspect.signature(make_cell)
-    except ValueError:  # of a function that does not tell
+    except ValueError:  # the signature of some functions cannot be read
         signature = None
     try:
         if signature is not None:

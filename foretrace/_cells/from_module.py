@@ -30,35 +30,36 @@ class FromModule(AbstractCell):
 
     `h_t = call(module, h_{t-1}, x_t)`.
 
-    The module is any tree whose leaves are real parameters: an Equinox module, or the variables of
-    a Flax module. Nothing in it is rewritten, and every law holds:
+    The module is any tree whose leaves are real parameters, such as an Equinox module or the
+    variables of a Flax module. The module is not rewritten, and every equality of the rules holds:
 
     - A module is *elementwise* if no unit's next state depends on another unit's state. Its units
-      are independent, and `ONLINE` is exact. Any other module is dense: `SNAP1` approximates, and
-      `RTRL` is exact.
-    - A parameter is *split* if along one axis (of length N, or of a multiple of N for stacked
-      gates) each entry acts on only one unit. Its sensitivity then has one element for each entry,
-      as in a cell written for foretrace. For any other parameter, each unit carries a sensitivity
-      to the whole parameter, N times as many elements: exact, but large.
+      are then independent, and `ONLINE` is exact. Any other module is dense: `SNAP1` approximates
+      its gradient, and `RTRL` is exact.
+    - A parameter is *split* if there is an axis along which each entry acts on only one unit. The
+      length of this axis is N, or a multiple of N if gates are stacked. The sensitivity then has
+      one element for each entry of the parameter, as in a cell written for foretrace. If a
+      parameter is not split, each unit carries a sensitivity to the whole parameter. This is exact,
+      but needs N times as many elements.
 
-    Both properties are found when the cell is made, from the exact zeros of the module's derivative
-    at three random points. A module whose structure depends on where it is evaluated can be
-    misjudged; `foretrace.testing.check_cell` shows it.
+    Both properties are determined when the cell is made, from the exact zeros of the module's
+    derivative at three random points. They may be wrong for a module that computes differently at
+    other points; `foretrace.testing.check_cell` then reports an error.
 
-    A dense module, and a module with parameters that are not split, is evaluated N times for each
-    step, once for every unit's own past. For large layers, write a cell class (docs/extending.md)
+    If a module is dense or has parameters that are not split, it is evaluated N times at each step,
+    once for the past of every unit. For large layers, write a cell class (docs/extending.md)
     instead of wrapping the module.
 
     Args:
-        module: recurrent module. Its arrays are the parameters; numbers and functions in it stay as
-            they are.
+        module: recurrent module. Its floating-point arrays are the parameters; numbers and
+            functions in the module are constants.
         call: function `call(module, h, x)` that returns the next state. Use the same function
             object for equal cells, because a new one is compiled again.
         input_size: number of inputs.
         state_size: number of units, N.
-        state_dims: number of state dimensions. 1 (default) means that the state is an array (N,); a
-            larger number, a tuple of such arrays, of which the first is the output. The state
-            begins at zero.
+        state_dims: number of state dimensions of a unit. If it is 1 (default), the state is an
+            array (N,). If it is larger, the state is a tuple of such arrays, and the first array is
+            the output. The state begins at zero.
         feedforward: parameters that do not act on the past, given as full names or as one
             dot-separated part of a name. Only `SPATIAL` and `TRUNCATED` use them. Default: none.
 
@@ -136,7 +137,7 @@ class FromModule(AbstractCell):
     def factory(cls, **options: Any) -> Callable[..., Self]:
         """Return `make(input_size, *, key)`.
 
-        The option `module` is a function `make_module(input_size, *, key)`.
+        The option `module` is a function `make_module(input_size, *, key)` that makes the module.
 
         >>> import equinox as eqx, foretrace as ft, jax
         >>> def make_gru(input_size, *, key):
@@ -153,7 +154,7 @@ class FromModule(AbstractCell):
     def coefficients(self) -> Coefficients:
         """Return the parameters with the unit axis in front.
 
-        Split parameters are unchanged; others are copied for each unit.
+        Split parameters are only reshaped; other parameters are copied for each unit.
         """
         axes, n = dict(self.axes), self.state_size
 
@@ -178,7 +179,7 @@ class FromModule(AbstractCell):
         return zeros if self.state_dims == 1 else (zeros,) * self.state_dims
 
     def step(self, theta: Coefficients, own: State, others: State, x: Float[Array, "I"]) -> State:
-        """Advance by one step; unit n uses its own coefficients and past, and the others' past."""
+        """Advance by one step; unit n reads its own coefficients and past, and the others' past."""
         axes, units = dict(self.axes), jnp.arange(self.state_size)
         theta_by_name = theta.recurrent | theta.feedforward
         copies = {name: leaf for name, leaf in theta_by_name.items() if name not in axes}
@@ -227,7 +228,7 @@ class FromModule(AbstractCell):
 
 
 def _state_and_input(cell: FromModule) -> tuple[Any, Any]:
-    """Return the shapes of state and input, in the precision of the parameters."""
+    """Return the shapes of state and input, with the dtype of the parameters."""
     h = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), cell.init_state())
     return h, jax.ShapeDtypeStruct((cell.input_size,), jax.tree.leaves(h)[0].dtype)
 
@@ -238,7 +239,7 @@ def _structure_of(cell: FromModule) -> tuple[bool, tuple[tuple[str, int], ...]]:
     state, x = _state_and_input(cell)
 
     def draw(leaf: Any) -> Array:
-        # Small values for any fan-in: a saturated tanh would have a derivative of exactly zero.
+        # Small values for any fan-in, because a saturated tanh has a derivative of exactly zero.
         return jnp.asarray(
             random.normal(size=(3, *leaf.shape)) / max((1, *leaf.shape)) ** 0.5, leaf.dtype
         )

@@ -10,7 +10,7 @@ from foretrace._types import Array, Float, PRNGKeyArray, State
 
 
 class GRU(AbstractCell):
-    r"""Gated recurrent unit in the form with the reset gate after the recurrent product.
+    r"""Gated recurrent unit whose reset gate is applied after the recurrent product.
 
         r = sigmoid(W_ir x + b_ir + W_hr h),  z = sigmoid(W_iz x + b_iz + W_hz h)
         n = tanh(W_in x + b_in + r * (W_hn h + b_hn))

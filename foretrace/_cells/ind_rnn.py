@@ -12,13 +12,13 @@ from foretrace._types import Array, Float, PRNGKeyArray, State
 
 
 class IndRNN(AbstractCell):
-    r"""Recurrent network of N independent units, each with one weight on its own past.
+    r"""Recurrent network of N independent units, each with one weight on its own previous state.
 
-        h_t = f(W x_t + u * h_{t-1} + b),  f a ReLU or tanh
+       h_t = f(W x_t + u * h_{t-1} + b),  f is a ReLU or tanh
 
     The output is the state. u is sampled uniformly from (0, 1), W from N(0, 1/fan-in), and b is
-    zero. With a ReLU, a unit whose u has grown beyond one may grow without bound; a unit with u in
-    [0, 1] cannot.
+    zero. With a ReLU, the state of a unit can grow without bound if its u has grown beyond one. It
+    cannot if u is in [0, 1].
 
     Args:
         input_size: number of input features, H.

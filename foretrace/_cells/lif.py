@@ -39,14 +39,16 @@ class LIF(AbstractCell):
     differentiated, so the sensitivity of v to W is the leaky sum of the inputs. That is the true
     derivative wherever no infinitesimal change adds or removes a spike. Only the derivative of the
     spike itself, in the readout, is a surrogate: a triangle of height `dampening / threshold`
-    around the threshold. alpha is trained, unlike in the cited paper. W is sampled from N(0,
+    around the threshold. Unlike in the cited paper, alpha is trained. W is sampled from N(0,
     1/fan-in).
 
     Args:
         input_size: number of input features, H.
         state_size: number of modules, N. Default: the input size.
-        threshold: value of v above which a unit spikes; a spike also subtracts it from v.
-        dampening: height of the surrogate derivative, times the threshold.
+        threshold: value of v above which a unit spikes. The threshold is also subtracted from v
+            after a spike.
+            dampening: height of the surrogate derivative, multiplied by the threshold.
+        dampening: height of the surrogate derivative, multiplied by the threshold.
         timescales: shortest and longest time constant of the leak, in steps. The time constants of
             the modules are log-uniform in this range.
         key: PRNG key for the initial values.

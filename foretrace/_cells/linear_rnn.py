@@ -1,4 +1,4 @@
-"""Dense linear recurrent layer, optionally with a tanh."""
+"""Dense recurrent layer, linear or with a tanh."""
 
 from typing import ClassVar
 
@@ -12,13 +12,13 @@ from foretrace._types import Array, Float, PRNGKeyArray, State
 
 
 class LinearRNN(AbstractCell):
-    r"""Densely connected recurrent layer; linear, or the classical RNN with a tanh.
+    r"""Dense recurrent layer, linear or with a tanh (the classical RNN).
 
-        h_t = f(A h_{t-1} + B x_t),  f the identity or tanh
+       h_t = f(A h_{t-1} + B x_t),  f is the identity or tanh
         y_t = C h_t + D * x_t
 
     Module n is row n of A and B. A is sampled from a truncated normal distribution, divided by
-    sqrt(N); B and C from N(0, 1/fan-in); D from N(0, 1).
+    sqrt(N). B and C are sampled from N(0, 1/fan-in), and D from N(0, 1).
 
     Args:
         input_size: number of features of input and output, H.

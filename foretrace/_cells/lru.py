@@ -20,16 +20,17 @@ from foretrace._types import Array, Complex, Float, Pair, PRNGKeyArray
 
 
 class LRU(AbstractDiagonalCell):
-    r"""Linear recurrent unit: complex, diagonal, linear; N independent modules.
+    r"""Linear recurrent unit: N independent modules with complex states and a diagonal recurrence.
 
         lam = exp(-exp(nu_log) + i exp(theta_log)),  gamma = exp(gamma_log)
         h_t = lam * h_{t-1} + gamma * (B x_t)    (Eq. 8)
         y_t = Re[C h_t] + D * x_t    (Eq. 9)
 
-    The coefficients are `lam` (recurrent) and `gamma B` (feedforward). |lam| is sampled uniformly
-    in area from the ring [r_min, r_max], and its phase uniformly from (0, max_phase]. gamma begins
-    at sqrt(1 - |lam|^2), so that the states of all modules have a comparable magnitude. B ~ N(0,
-    1/2H) and C ~ N(0, 1/N) per real and imaginary part, D ~ N(0, 1).
+    The coefficients are `lam` (recurrent) and `gamma B` (feedforward). lam is sampled uniformly in
+    area from the ring r_min <= |lam| <= r_max, with a phase that is uniform in (0, max_phase].
+    gamma begins at sqrt(1 - |lam|^2), so that the states of all modules have a comparable
+    magnitude. The real and imaginary parts of B are sampled from N(0, 1/2H) and those of C from
+    N(0, 1/N). D is sampled from N(0, 1).
 
     Args:
         input_size: number of features of input and output, H.
@@ -37,8 +38,8 @@ class LRU(AbstractDiagonalCell):
         r_min: inner radius of the ring, 0 <= r_min < r_max.
         r_max: outer radius of the ring, r_min < r_max <= 1.
         max_phase: largest phase, in radians.
-        timescales: shortest and longest time constant -1 / log |lam|, in steps. The time constants
-            are then log-uniform in this range, and replace the ring. Default: the ring.
+        timescales: shortest and longest time constant -1 / log |lam|, in steps. If given, the time
+            constants are log-uniform in this range, and the ring is not used. Default: the ring.
         key: PRNG key for the initial values.
 
     Raises:
@@ -110,7 +111,7 @@ class LRU(AbstractDiagonalCell):
         return jnp.zeros_like(lax.complex(self.nu_log, self.nu_log))
 
     def decay_and_drive(self, theta: Coefficients, x: Float[Array, "H"]) -> Pair:
-        """Return lam and gamma B x, computed as one real product."""
+        """Return lam and gamma B x. The complex product is computed as one real product."""
         return theta.recurrent["lam"], complex_product(theta.feedforward["B"], x)
 
     def readout(self, h: Complex[Array, "N"], x: Float[Array, "H"]) -> Float[Array, "H"]:

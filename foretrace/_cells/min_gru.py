@@ -10,21 +10,21 @@ from foretrace._types import Array, Float, Pair, PRNGKeyArray
 
 
 class MinGRU(AbstractDiagonalCell):
-    r"""Gated recurrent unit whose gate and candidate read only the input: linear in the state.
+    r"""Gated recurrent unit that is linear in the state, because its gate reads only the input.
 
         z_t = sigmoid(W_z x_t + b_z)
         h_t = (1 - z_t) * h_{t-1} + z_t * (W x_t + b)
 
     The coefficients are the stored parameters. W_z and b_z count as recurrent, because they
-    decide the decay. The output is the state. Kernels are sampled from N(0, 1/fan-in), and biases
-    are zero.
+    determine the decay. The output is the state. Kernels are sampled from N(0, 1/fan-in), and
+    biases are zero.
 
     Args:
         input_size: number of input features, H.
         state_size: number of modules, N. Default: the input size.
-        timescales: shortest and longest time constant at zero input, in steps. b_z then makes the
-            time constants of the modules log-uniform in this range. Default: 1.4 steps for all
-            modules.
+        timescales: shortest and longest time constant at zero input, in steps. If given, b_z is set
+            such that the time constants of the modules are log-uniform in this range. Default: 1.4
+            steps for all modules.
         key: PRNG key for the initial values.
 
     Raises:

@@ -10,15 +10,16 @@ from foretrace._types import Array, Float, Pair, PRNGKeyArray
 
 
 class MinLSTM(AbstractDiagonalCell):
-    r"""Long short-term memory whose gates read only the input: linear in the state.
+    r"""Long short-term memory that is linear in the state, because its gates read only the input.
 
         f_t = sigmoid(W_f x_t + b_f),  i_t = sigmoid(W_i x_t + b_i)
         h_t = f_t / (f_t + i_t) * h_{t-1} + i_t / (f_t + i_t) * (W x_t + b)
 
-    The gates are normalised to a sum of one, computed as `sigmoid(log f - log i)`, which cannot be
-    0 / 0. The coefficients are the stored parameters. The coefficients of both gates count as
-    recurrent, because both gates decide the decay. The output is the state. Kernels are sampled
-    from N(0, 1/fan-in); biases are zero, except for the forget gate's, which begins at one.
+    The gates are normalised to a sum of one. The normalised gate is computed as `sigmoid(log f -
+    log i)`, so a division 0 / 0 cannot occur. The coefficients are the stored parameters. The
+    coefficients of both gates count as recurrent, because both gates determine the decay. The
+    output is the state. Kernels are sampled from N(0, 1/fan-in). Biases are zero, except for the
+    bias of the forget gate, which begins at one.
 
     Args:
         input_size: number of input features, H.

@@ -1,4 +1,4 @@
-"""Parts that several cells share: initial values, time constants, products."""
+"""Functions that several cells share: initial values, time constants, products, checks."""
 
 import math
 from collections.abc import Sequence
@@ -19,9 +19,10 @@ def decay_rates(
     """Return 1 / tau, with tau sampled log-uniformly from the range `timescales`.
 
     tau is the number of steps in which a memory fades to 1/e, so the decay of its module is |a| =
-    exp(-1 / tau). Log-uniform means as many modules between 1 and 10 steps as between 100 and 1000.
-    (|a| uniform in area on the unit disk puts 2 % of the modules above 100 steps.) Use it if the
-    task's distances in time span orders of magnitude or are not known.
+    exp(-1 / tau). Under a log-uniform distribution, as many modules lie between 1 and 10 steps as
+    between 100 and 1000. (If a is uniform in area on the unit disk, 2 % of the modules lie above
+    100 steps.) Use this function if the distances in time of a task span orders of magnitude or are
+    not known.
 
     Args:
         owner: name of the cell, for the error message.
@@ -43,12 +44,12 @@ def decay_rates(
 def spaced_timescales(owner: str, timescales: tuple[float, float], size: int) -> np.ndarray:
     """Return time constants evenly spaced on a logarithmic scale, from the shortest to the longest.
 
-    Unlike samples (`decay_rates`), they cover the range with few modules.
+    Few evenly spaced time constants cover the range better than few samples (`decay_rates`).
 
     Args:
         owner: name of the cell, for the error message.
         timescales: shortest and longest time constant, in steps.
-        size: number of time constants; a single time constant is the geometric mean of both.
+        size: number of time constants. If it is one, the result is the geometric mean of both ends.
 
     Raises:
         ValueError: the timescales are not 0 < shortest <= longest < infinity.
@@ -79,7 +80,7 @@ def check_sizes(owner: str, **sizes: int) -> None:
 
 
 def check_numbers(owner: str, *, allow_zero: bool = False, **numbers: Any) -> None:
-    """Raise a ValueError that names the first number that is not finite or not above zero."""
+    """Raise a ValueError that names the first number that is infinite, NaN or not above zero."""
     for name, value in numbers.items():
         if not (0 < value < math.inf or (allow_zero and value == 0)):
             bound = "of at least 0" if allow_zero else "above 0"
@@ -87,14 +88,14 @@ def check_numbers(owner: str, *, allow_zero: bool = False, **numbers: Any) -> No
 
 
 def checked_sizes(owner: str, input_size: int, state_size: int | None) -> tuple[int, int]:
-    """Return both sizes of a cell. By default it has as many modules as inputs."""
+    """Return both sizes of a cell. Default of the state size: the input size."""
     state_size = input_size if state_size is None else state_size
     check_sizes(owner, input_size=input_size, state_size=state_size)
     return input_size, state_size
 
 
 def check_key(owner: str, key: Any) -> None:
-    """Raise a TypeError unless `key` is one PRNG key, new or raw. Traced keys are accepted."""
+    """Raise a TypeError unless `key` is one PRNG key. Raw and traced keys are accepted."""
     is_array = isinstance(key, jax.Array)
     new = is_array and is_key(key) and key.ndim == 0
     raw = is_array and key.dtype == jnp.uint32 and key.ndim == 1
@@ -108,12 +109,12 @@ def check_key(owner: str, key: Any) -> None:
 
 
 def is_key(array: Any) -> bool:
-    """Return whether an array holds PRNG keys of the new kind."""
+    """Return whether an array holds typed PRNG keys, as `jax.random.key` makes them."""
     return jnp.issubdtype(array.dtype, jax.dtypes.prng_key)
 
 
 def wrapped_key(owner: str, key: Any) -> PRNGKeyArray:
-    """Return a PRNG key of the new kind; raise a TypeError for other values."""
+    """Return a typed PRNG key; raise a TypeError if the value is no PRNG key."""
     check_key(owner, key)
     return key if is_key(key) else jax.random.wrap_key_data(key)
 
@@ -126,9 +127,9 @@ def normal(key: PRNGKeyArray, shape: tuple[int, ...], fan_in: int) -> Float[Arra
 def unit_gain(log_decay: Float[Array, "N"]) -> Float[Array, "N"]:
     """Return `sqrt(1 - a^2)` for a decay `a = exp(log_decay)`.
 
-    White input, scaled by it, gives a state with the variance of the input. At a = 1 the derivative
-    of the root would be infinite; there the result is the root of the smallest normal number, and
-    its derivative is zero.
+    If white input is multiplied by this factor, the state has the variance of the input. At a = 1
+    the derivative of the root would be infinite. There the result is the root of the smallest
+    normal number, and its derivative is zero.
     """
     return jnp.sqrt(jnp.maximum(-jnp.expm1(2 * log_decay), jnp.finfo(log_decay.dtype).tiny))
 
@@ -138,7 +139,7 @@ def disk_squares(
 ) -> Float[Array, "N"]:
     """Return |a|^2 of poles a that are uniform in area on the ring from r_min to r_max.
 
-    Neither |a| = 0 nor |a| = 1 is drawn, whose rates -log |a| would be infinite or zero.
+    The values |a| = 0 and |a| = 1 cannot occur: their rates -log |a| would be infinite or zero.
     """
     area = 1.0 - jax.random.uniform(key, (size,))
     tiny = float(jnp.finfo(area.dtype).eps)
@@ -156,9 +157,9 @@ def turned(
 
 
 def mixing(keys: Array, input_size: int, state_size: int) -> tuple[Array, ...]:
-    """Return B and C, each as its real and its imaginary part, and D, of modules with poles.
+    """Return the parameters B and C (real and imaginary parts) and D of modules with poles.
 
-    B ~ N(0, 1/2H) and C ~ N(0, 1/N) for each part, D ~ N(0, 1).
+    Each part of B is sampled from N(0, 1/2H), each part of C from N(0, 1/N), and D from N(0, 1).
 
     Args:
         keys: five PRNG keys.
@@ -173,16 +174,16 @@ def mixing(keys: Array, input_size: int, state_size: int) -> tuple[Array, ...]:
 def by_gate(
     weights: Float[Array, "N G ..."], names: Sequence[str]
 ) -> dict[str, Float[Array, "N ..."]]:
-    """Return the weights of each gate as an array of its own, under the name of the gate.
+    """Return the weights of each gate as a separate array under the name of the gate.
 
-    One joint array would be split at every step, and the derivative of a split pads arrays:
-    two to three times the time of a layer on a CPU (dev/log/2026-11.md).
+    A joint array would be split at every step, and the derivative of a split pads arrays. On a CPU,
+    a layer would then take two to three times as long (dev/log/2026-11.md).
     """
     return {name: weights[:, gate] for gate, name in enumerate(names)}
 
 
 def complex_product(B: Complex[Array, "N H"], x: Float[Array, "H"]) -> Complex[Array, "N"]:
-    """Return `B x`, computed as one real product, which is faster than a complex one."""
+    """Return `B x`, computed as one real product, which is faster than a complex product."""
     re, im = jnp.split(jnp.inner(x, jnp.concatenate([B.real, B.imag])), 2)
     return lax.complex(re, im)
 

@@ -1,6 +1,7 @@
 """All recurrent cells.
 
-A new cell is a file and a name here: package, command line and saved networks read this list.
+To add a cell, write its file and name it here. The package, the command line and saved networks
+read this list.
 """
 
 import re
@@ -39,7 +40,7 @@ __all__ = [
 ]
 
 CELLS: dict[str, type[AbstractCell]] = {name: globals()[name] for name in __all__}
-"""The cells by the names of their classes, in the order in which the command line shows them."""
+"""The cells by their class names, in the order of the command line's help."""
 
 
 def command_name(cell: type) -> str:

@@ -15,7 +15,7 @@ SHARPNESS = 8.0
 
 
 class RGLRU(AbstractDiagonalCell):
-    r"""Real-gated linear recurrent unit: as many independent modules as there are inputs.
+    r"""Real-gated linear recurrent unit with as many independent modules as inputs.
 
         r_t = sigmoid(W_a x_t + b_a)    (Eq. 1)
         i_t = sigmoid(W_x x_t + b_x)    (Eq. 2)
@@ -23,9 +23,9 @@ class RGLRU(AbstractDiagonalCell):
         h_t = a_t * h_{t-1} + sqrt(1 - a_t^2) * (i_t * x_t)    (Eq. 4)
 
     The coefficients are the stored parameters. a_logit, W_a and b_a count as recurrent, because
-    they decide the decay. The output is the state. a^8 is sampled uniformly from [a_min, a_max],
-    kernels from N(0, 1/fan-in); biases are zero. The gates are full matrices, as in the paper's
-    equations.
+    they determine the decay. The output is the state. a^8 is sampled uniformly from [a_min, a_max].
+    Kernels are sampled from N(0, 1/fan-in), and biases are zero. The gates are full matrices, as in
+    the paper's equations.
 
     Args:
         input_size: number of input features and of modules, H.

@@ -1,4 +1,4 @@
-"""Rotation: a vector in the plane that the input turns, shortens and pushes."""
+"""Rotation: vectors in the plane that the input rotates, shortens and shifts."""
 
 import equinox as eqx
 import jax
@@ -10,16 +10,16 @@ from foretrace._types import Array, Float, Pair, PRNGKeyArray
 
 
 class Rotation(AbstractCell):
-    r"""Rotation: N independent vectors z = u + i v, which the input turns, shortens and pushes.
+    r"""Rotation: N independent vectors z = u + i v that the input rotates, shortens and shifts.
 
         m = exp(-softplus(W_a x_t + a)),  phi = W_p x_t + p
         z_t = m exp(i phi) z_{t-1} + sqrt(1 - m^2) (tanh(W_u x_t + b_u) + i tanh(W_v x_t + b_v))
         y_t = [u_t, v_t]
 
-    Decay and angle depend on the input; in `LRU` and `RTU` they do not. An event can rotate the
-    vector by a fraction of a full circle, so that its angle counts events modulo an integer.
-    Between events the vector stays unchanged if m is near one. The arithmetic is real, and both
-    state dimensions of a module depend on all of its coefficients.
+    Decay and angle depend on the input, unlike in `LRU` and `RTU`. An event can rotate the vector
+    by a fraction of a full circle, so that the angle counts events modulo an integer. Between
+    events the vector stays unchanged if m is near one. The arithmetic is real, and both state
+    dimensions of a module depend on all of its coefficients.
 
     At zero input, the parameter `a` gives each module its time constant 1 / softplus(a). The
     weights are sampled from normal distributions with mean zero. The standard deviations are
@@ -27,9 +27,8 @@ class Rotation(AbstractCell):
     at 0.3 and b_v at zero.
 
     Args:
-        input_size: number of input features, H.
-        state_size: number of modules, N. Default: H / 2 rounded up, which makes the output as wide
-            as the input. For odd H, the last v is not an output.
+        state_size: number of modules, N. Default: H / 2 rounded up, so that the output is as wide
+            as the input. If H is odd, the v of the last module is not an output.
         timescales: shortest and longest time constant at zero input, in steps. The time constants
             of the modules are evenly spaced in this range on a logarithmic scale.
         key: PRNG key for the initial values.
@@ -79,7 +78,7 @@ class Rotation(AbstractCell):
 
     @property
     def output_size(self) -> int:
-        """Number of features of the readout: two for each module."""
+        """Number of features of the readout: two for each module, unless the last v is left out."""
         return self.num_outputs
 
     def coefficients(self) -> Coefficients:

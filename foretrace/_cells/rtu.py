@@ -15,22 +15,22 @@ class RTU(AbstractCell):
     r"""Recurrent trace unit: N independent modules, each a pair of states that rotates and decays.
 
         r = exp(-exp(nu_log)),  g = r cos(exp(theta_log)),  phi = r sin(exp(theta_log))
-        u' = f(g * u - phi * v + gamma * (B_u x)),  gamma = sqrt(1 - r^2),  f the identity or tanh
+       u' = f(g * u - phi * v + gamma * (B_u x)),  gamma = sqrt(1 - r^2),  f is the identity or tanh
         v' = f(g * v + phi * u + gamma * (B_v x))
         y = C_u u + C_v v + D * x
 
-    This is the complex rotation of a linear recurrent unit in real arithmetic, which allows f after
-    it: a tanh of the real and the imaginary part is not holomorphic. gamma is not a parameter,
-    unlike the LRU's. The coefficients are g and phi (recurrent) and gamma B_u and gamma B_v
-    (feedforward); both state dimensions of a module depend on all four. r, the angle and the
-    readout begin as in the LRU.
+    This is the complex rotation of a linear recurrent unit, written in real arithmetic. Real
+    arithmetic is needed for a nonlinear f, because a tanh of the real and the imaginary part is not
+    holomorphic. Unlike in the LRU, gamma is not a parameter. The coefficients are g and phi
+    (recurrent) and gamma B_u and gamma B_v (feedforward). Both state dimensions of a module depend
+    on all four coefficients. r, the angle and the readout begin as in the LRU.
 
     Args:
         input_size: number of features of input and output, H.
         state_size: number of modules, N.
-        tanh: whether to apply a tanh to the state, as in the nonlinear unit of the cited paper.
-        timescales: shortest and longest time constant -1 / log r, in steps. The time constants are
-            then log-uniform in this range. Default: r uniform in area on the unit disk.
+        tanh: whether f is a tanh, as in the nonlinear unit of the cited paper.
+        timescales: shortest and longest time constant -1 / log r, in steps. If given, the time
+            constants are log-uniform in this range. Default: r is uniform in area on the unit disk.
         key: PRNG key for the initial values.
 
     Raises:

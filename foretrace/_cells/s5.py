@@ -13,18 +13,19 @@ from foretrace._types import Array, Complex, Float, Pair, PRNGKeyArray
 
 
 class S5(AbstractDiagonalCell):
-    r"""Complex diagonal state space model, discretised by a zero-order hold: N independent modules.
+    r"""Complex diagonal state space model with a zero-order hold and N independent modules.
 
         dh/dt = lam * h + B x,  lam = -exp(A_log) + i A_im,  step = exp(step_log)
         h_t = exp(lam * step) * h_{t-1} + (exp(lam * step) - 1) / lam * (B x_t)
         y_t = Re[C h_t] + D * x_t
 
-    The coefficients are the discretised ones, exp(lam * step) (recurrent) and (exp(lam * step) - 1)
-    / lam * B (feedforward), so the sensitivity is as small as the LRU's. All inputs drive all
-    modules, as in S5. The eigenvalues begin as in S4D-Lin, `lam = -1/2 + i pi n` for `n = 0 … N -
-    1`, and each module has its own step size. With `Re lam = -1/2`, a time constant of tau steps
-    has the step size `2 / tau`. B and C are sampled as in the LRU. Each module stands for a
-    conjugate pair; C learns the factor of 2.
+    The coefficients are exp(lam * step) (recurrent) and (exp(lam * step) - 1) / lam * B
+    (feedforward). Because these discretised values are the coefficients, the sensitivity is as
+    small as the LRU's. As in S5, all inputs drive all modules. The eigenvalues begin as in S4D-Lin,
+    `lam = -1/2 + i pi n` for `n = 0 … N - 1`, and each module has its own step size. With `Re lam =
+    -1/2`, a time constant of tau steps has the step size `2 / tau`. B and C are sampled as in the
+    LRU. A module represents a conjugate pair of eigenvalues, which contributes 2 Re[C h] to the
+    output. The factor of 2 is part of the trained C.
 
     Args:
         input_size: number of features of input and output, H.
@@ -77,7 +78,7 @@ class S5(AbstractDiagonalCell):
         self.B_re, self.B_im, self.C_re, self.C_im, self.D = parts
 
     def coefficients(self) -> Coefficients:
-        """Return the discretised decay (N,) and B (N, H), both complex."""
+        """Return the discretised decay (N,) and the discretised B (N, H), both complex."""
         lam = lax.complex(-jnp.exp(self.A_log), self.A_im)
         grown = lam * jnp.exp(self.step_log).astype(lam.dtype)
         held = jnp.expm1(grown) / lam

@@ -19,26 +19,27 @@ class SelectiveSSM(AbstractDiagonalCell):
                     + (exp(step_t[d] A[d, k]) - 1) / A[d, k] * (W_B[k] x_t) * x_t[d]
         y_t[d] = sum_k (W_C[k] x_t) * h_t[d, k] + D[d] * x_t[d]
 
-    A module is one state element, h[d, k], so there are N = H K independent modules. Their
-    coefficients are A_log[d, k], b_step[d] and W_step[d] (recurrent: they decide the decay) and
-    W_B[k] (feedforward). Parameters that several modules share are broadcast to each. The gradient
-    of all of them is exact through time, also of the projections W_step and W_B. W_C and D act on
-    only the output and need no sensitivity. So the sensitivity has N (2 H + 2) elements. With
-    channels as modules of K state dimensions it would have N (K H + H + K + 1), because each
-    element would carry the coefficients of all K.
+    A module is one state element, h[d, k], so there are N = H K independent modules. The
+    coefficients of a module are A_log[d, k], b_step[d] and W_step[d] (recurrent, because they
+    determine the decay) and W_B[k] (feedforward). Parameters that several modules share are
+    broadcast to each module. The gradient of all these parameters, also of the projections W_step
+    and W_B, is exact through time. W_C and D act only on the output and need no sensitivity. The
+    sensitivity therefore has N (2 H + 2) elements. If a module were a channel with K state
+    dimensions, it would have N (K H + H + K + 1) elements, because each state element would carry
+    the coefficients of all K elements of the channel.
 
-    This cell is larger than an LRU because of its state: per state element, the sensitivity and the
-    products with the input have the same size within a factor of two. `W_step` is a full matrix
-    where Mamba's code uses a low-rank one; with a factor shared by all channels, each module would
-    carry a sensitivity to the whole factor. Mamba's short convolution and the gate around its
-    recurrence are not part of this cell.
+    This cell needs more memory than an LRU because its state is larger. For each state element, the
+    sensitivity has about the same size in both cells, within a factor of two, and so have the
+    products with the input. `W_step` is a full matrix, while Mamba's code uses a low-rank matrix:
+    if all channels shared a factor of it, each module would carry a sensitivity to the whole
+    factor. Mamba's short convolution and the gate around its recurrence are not part of this cell.
 
     A begins as -(k + 1) in every channel (S4D-Real), and the step sizes at zero input are
     log-uniform. Kernels are sampled from N(0, 1/fan-in), and D is one.
 
     Args:
         input_size: number of channels, H.
-        states_per_channel: number of state elements of a channel, K.
+        states_per_channel: number of state elements in each channel, K.
         step_min: smallest step size at zero input.
         step_max: largest step size at zero input.
         key: PRNG key for the initial values.
@@ -93,7 +94,7 @@ class SelectiveSSM(AbstractDiagonalCell):
         self.D = jnp.ones(input_size)
 
     def coefficients(self) -> Coefficients:
-        """Return the coefficients of each state element: A_log, b_step (N,), W_step, W_B (N, H)."""
+        """Return the coefficients of each module: A_log and b_step (N,), W_step and W_B (N, H)."""
         k = self.A_log.shape[1]
         recurrent = {
             "A_log": self.A_log.ravel(),

@@ -1,4 +1,4 @@
-"""Set/reset unit: a latch whose set and reset conditions are conjunctions of the input."""
+"""Set/reset unit: a latch whose set and reset conditions are conjunctions of two gates."""
 
 from typing import ClassVar
 
@@ -21,21 +21,22 @@ class SetReset(AbstractDiagonalCell):
         h_t = (1 - s) (1 - r) * h_{t-1} + s - r
         y_t = [c h_t, c h_t * tanh(W_o x_t + b_o)]
 
-    The state lies in [-1, 1]: s sets it to 1, r resets it to -1, and without both it is kept. A
-    product of two gates opens where two conditions hold together, which one gate cannot express.
-    The second output multiplies the state by a function of the present input. At zero input b gives
-    each module its time constant tau = 1 / (s + r). The gain c = min(sqrt(tau), 10) is constant: it
-    makes the outputs of slow modules, whose states change little at first, as large as the outputs
-    of fast modules.
+    The state lies in [-1, 1]: s sets it to 1, r resets it to -1, and if both are zero, the state is
+    kept. The product of two gates opens only if two conditions hold together, which one gate cannot
+    express. The second output multiplies the state by a function of the present input. At zero
+    input, b gives each module its time constant tau = 1 / (s + r). The gain c = min(sqrt(tau), 10)
+    is constant. It makes the outputs of slow modules, whose states change little at first, as large
+    as the outputs of fast modules.
 
-    The coefficients are the stored parameters of the gates, all recurrent, because all of them
-    decide the decay. W is sampled from N(0, 1/H), W_o from N(0, 1.5^2/H) and b_o from N(0, 1/4).
+    The coefficients are W and b, the parameters of the gates. Both count as recurrent, because they
+    determine the decay. W is sampled from N(0, 1/H), W_o from N(0, 1.5^2/H) and b_o from N(0, 1/4).
 
     Args:
         input_size: number of input features, H.
-        state_size: number of modules, N. Default: as many as make the output as wide as the input:
-            H without products, else H / 2 rounded up; of an odd H the last product is left out.
-        products: whether there is a second output.
+        state_size: number of modules, N. By default the output is as wide as the input: N is H
+            without the second output, and H / 2 rounded up with it. If H is odd, the last product
+            is left out.
+        products: whether there is a second output, the product of state and input.
         timescales: shortest and longest time constant at zero input, in steps. The time constants
             of the modules are evenly spaced in this range on a logarithmic scale.
         key: PRNG key for the initial values.
@@ -87,7 +88,7 @@ class SetReset(AbstractDiagonalCell):
         self.shortest, self.longest = map(float, timescales)
         gates, out, bias = jax.random.split(key, 3)
         self.W = normal(gates, (state_size, 4, input_size), input_size)
-        # s = r = 1 / (2 tau), and each is a product of two equal gates.
+        # s = r = 1 / (2 tau), and each of them is a product of two equal gates.
         self.b = jnp.broadcast_to(
             -jnp.log(jnp.sqrt(2 * jnp.asarray(tau)) - 1)[:, None], (state_size, 4)
         )
@@ -96,12 +97,12 @@ class SetReset(AbstractDiagonalCell):
 
     @property
     def output_size(self) -> int:
-        """Number of features of the readout: two for each module, or one without products."""
+        """Number of features of the readout: one for each module, or two with products."""
         return self.num_outputs
 
     @property
     def gain(self) -> np.ndarray:
-        """Gain c of each module, a constant."""
+        """Constant gain c of each module."""
         tau = spaced_timescales("SetReset", (self.shortest, self.longest), self.state_size)
         return np.minimum(np.sqrt(tau), _LARGEST_GAIN)
 

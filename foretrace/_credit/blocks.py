@@ -1,12 +1,13 @@
-"""Advance the sensitivities to lower layers over a chunk, in place.
+"""Update in place of the sensitivities to lower layers, over a chunk.
 
-    e'[m][j]  =  (dh'/dh) e[m][j]  +  derivative of the chunk's last state by group j
+   e'[m][j]  =  (dh'/dh) e[m][j]  +  derivative of the chunk's last state by group j
 
-The derivative on the right is as large as the sensitivity itself. Made in one piece, as
-vector-Jacobian products of all modules, it is written to memory and read again. On a CPU half of
-the time goes to the pages of that memory (dev/log/2026-11.md). So large ones are made for a block
-of modules at a time: the products of a block stay in the cache, are added to the rest of its past,
-and replace it.
+The derivative on the right is as large as the sensitivity itself. If it were computed for all
+modules at once, as vector-Jacobian products, it would be written to memory and read again. On a
+CPU, half of the time would be spent on the pages of that memory (dev/log/2026-11.md). Large
+derivatives are therefore computed for a block of modules at a time. The products of a block stay in
+the cache, the decayed sensitivity of its modules is added to them, and the sum replaces the old
+sensitivity.
 """
 
 from collections.abc import Callable, Iterator
@@ -24,14 +25,14 @@ from foretrace._rule import LearningRule
 from foretrace._types import Array, Bool, Int, Sensitivity, State
 
 AT_ONCE = 4 * 2**20
-"""Bytes of derivatives that are made at once on a CPU: they are to stay in its cache."""
+"""Bytes of derivatives that are computed at once on a CPU, so that they stay in its cache."""
 
 ERRORS = 4
-"""Number of error arrays of a chunk, C x H, counted with the derivative made from them."""
+"""Number of arrays C x H that a chunk's errors need, with the derivatives computed from them."""
 
 
 def windows(m: int, depth: int, rule: LearningRule, groups: Groups) -> Iterator[range]:
-    """Yield the groups whose sensitivities recurrence m carries, grouped by window."""
+    """Yield the groups whose sensitivities recurrence m carries, one range for each window."""
     reach, credited = min(depth_of(rule).depth, depth), num_credited_groups(groups, rule)
     for j in range(max(m - reach, 0), min(m, depth - reach, credited)):
         yield range(j, j + 1)
@@ -44,8 +45,8 @@ def in_place(network: Network, rule: LearningRule, steps: int) -> bool:
     """Return whether sensitivities are overwritten block by block after they are read.
 
     Args:
-        network: the network, or its shapes.
-        rule: rule with credit in depth.
+        network: the network, or a network of shapes.
+        rule: rule with a credit depth.
         steps: length of the chunk.
     """
     cell, depth = network.block(0).cell, network.depth
@@ -78,11 +79,12 @@ def advanced(
     Args:
         function: last state of the chunk as a function of the parameters.
         parameters: trees of real parameters.
-        e: sensitivities to each of them before the chunk.
-        diagonal: derivative of modules' last states by their own first: for each leaf of the one,
-            the other's; None if the function contains the past before the chunk.
+        e: sensitivities to each of these trees before the chunk.
+        diagonal: derivative of each module's last state with respect to its first state,
+            `diagonal[i][k]` for leaf i of the last state and leaf k of the first. None if
+            `function` already contains the past before the chunk.
         modules: modules that carry sensitivities; None for all.
-        features: number of features of a chunk, C x H.
+        features: number of features in a chunk, C x H.
         accepted: True for the new sensitivities, False for the old ones.
     """
     value, pull = jax.vjp(function, parameters)
@@ -135,11 +137,11 @@ def advanced(
 def _block_size(parameters: Any, state: Any, carried: int, features: int) -> int:
     """Return the number of modules in a block, a divisor, so that all blocks have one shape.
 
-    `parameters` and `state` may be arrays, or only their shapes.
+    `parameters` and `state` may be arrays or only shapes.
     """
     if jax.default_backend() != "cpu":
         return carried
-    # The parameters, and the errors that pass the window.
+    # The parameters, and the errors that pass through the window.
     leaves = jax.tree.leaves(parameters)
     numbers = sum(
         2 if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else 1
@@ -149,7 +151,7 @@ def _block_size(parameters: Any, state: Any, carried: int, features: int) -> int
         numbers * leaves[0].dtype.itemsize * (sum(leaf.size for leaf in leaves) + ERRORS * features)
     )
     if carried * each <= 2 * AT_ONCE:
-        # A loop gains nothing yet.
+        # A loop would gain nothing.
         return carried
     fitting = [
         size for size in range(1, carried + 1) if carried % size == 0 and size * each <= AT_ONCE
@@ -159,7 +161,7 @@ def _block_size(parameters: Any, state: Any, carried: int, features: int) -> int
 
 def _decayed(diagonal: list[State], e: Sensitivity) -> Sensitivity:
     """Return `sum_k diagonal[i][k] * e[k]` for each leaf i of the state."""
-    # Leaf i of the state after the chunk, leaf k before: an LSTM's cell and output, for instance.
+    # Leaf i of the state after the chunk, leaf k before it: an LSTM's cell and output, for example.
     structure = jax.tree.structure(diagonal[0])
     parts = structure.flatten_up_to(e)
 

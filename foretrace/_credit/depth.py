@@ -1,26 +1,27 @@
-"""Multi-layer RTRL truncated at d layers: errors also pass through the next d recurrences above.
+"""Multi-layer RTRL truncated at d layers: errors also pass through d higher recurrences.
 
-For the parameters of group j (see `foretrace._credit.groups`), recurrences j … j + d are open
-through time and those above only at the present step. The outputs of block j + d are written as a
-function of only these parameters, a *window*:
+For the parameters of group j (see `foretrace._credit.groups`), gradients pass through time in the
+recurrences j … j + d. Through the recurrences above, they pass only at the present step. The
+outputs of block j + d are written as a function of only these parameters, a *window*:
 
-    x[j + d]  =  window_j(parameters of group j)
-    h[m]      =  attach(h[m], e[m][j], parameters of group j) in it
+   x[j + d]  =  window_j(parameters of group j)
+   h[m]      =  attach(h[m], e[m][j], parameters of group j)  inside the window
 
-and its derivative is added to the derivative of the spatial pass, so that plain autodiff of the
-loss gives the gradient of all groups at once. The d + 1 groups nearest to the output share one
-window, because everything above them is open. With d equal to the number of recurrences, that
-window is the whole network and costs as much as backpropagation through time. After a chunk,
-`e[m][j]` is the derivative of the window's own last states.
+The derivative of the window is added to the derivative of the spatial pass, so that automatic
+differentiation of the loss gives the gradient of all groups at once. The d + 1 groups nearest to
+the output share one window, because gradients pass through time in all recurrences above them. If d
+equals the number of recurrences, this window is the whole network and costs as much as
+backpropagation through time. After a chunk, `e[m][j]` is the derivative of the last states inside
+the window.
 
-Where only the first groups have this credit, the others stay open in the spatial pass and learn
-there as without it.
+If only the first groups have a credit depth, the other groups learn in the spatial pass, as under a
+rule without credit depth.
 
-Groups are looped over in Python: the program, and the time to compile it, grow with depth.
+Python loops over the groups, so the size of the program and its compile time grow with the depth.
 
-Where only some modules carry sensitivities (`foretrace._credit.modules`), the others let no error
-of the past through, and these count the more for it. So e[m][j] at a lag above one is made of some
-modules in between, and unbiased.
+If only some modules carry sensitivities (`foretrace._credit.modules`), no error of the past passes
+through the other modules. The sampled modules are weighted to make up for them, so e[m][j] is
+unbiased also at a lag above one, where errors pass only through the sampled modules in between.
 
 Source: Meert and Ludik, A multilayer real-time recurrent learning algorithm, 1997; Irie et al.,
     Exploring the promise and limits of real-time recurrent learning, 2024.
@@ -56,16 +57,15 @@ from foretrace._types import Array, Bool, Float, Sensitivity, State, States, UIn
 
 
 class Passage(NamedTuple):
-    """Inputs of a chunk and the intermediate values of each recurrence; not differentiated.
+    """Inputs of a chunk, and intermediate values of each recurrence that are not differentiated.
 
     Args:
-        rule: rule with credit in depth.
+        rule: rule with a credit depth.
         chunk: inputs, resets and dropout masks.
-        e: sensitivities before the chunk; None if nothing is attached.
-        modules: modules of each recurrence that carry sensitivities to the layers below; None for
-            all.
+        e: sensitivities before the chunk; None if no sensitivity is attached.
+        modules: modules of each recurrence that carry sensitivities to lower layers; None for all.
         h: states before the chunk.
-        inputs: inputs of each block and of its recurrence.
+        inputs: inputs of each block, and inputs of its recurrence.
         hs: states of each recurrence.
     """
 
@@ -97,16 +97,16 @@ def run_in_depth(
     return_carry: bool,
     accepted: bool | Bool[Array, ""] = True,
 ) -> tuple[Float[Array, "C H"], Carry | None]:
-    """Run encoder and blocks over a chunk of one stream, with credit in depth.
+    """Run encoder and blocks over a chunk of one stream, under a rule with a credit depth.
 
     Args:
         network: the network.
         carry: states, sensitivities and key before the chunk.
         chunk: inputs, resets and dropout masks.
-        rule: rule with credit in depth.
-        starts: nothing came before, so no sensitivity is attached.
-        return_carry: False spares the sensitivities after the chunk.
-        accepted: False to leave the sensitivities as they were; an array to choose.
+        rule: rule with a credit depth.
+        starts: whether the chunk starts the stream, so that no sensitivity is attached.
+        return_carry: whether the carry after the chunk is computed.
+        accepted: whether the sensitivities are updated; may be a traced array.
 
     Returns:
         The outputs of the last block, and the carry after the chunk (None if not returned).
@@ -132,13 +132,13 @@ def run_in_depth(
 
 
 NEXT_EPISODE = 0x6E657874
-"""Folded into a key for the next episode. Small numbers are what `jax.random.split` folds in."""
+"""Number folded into a key for the next episode; `jax.random.split` folds in small numbers."""
 
 
 def _sampled_after(
     network: Network, rule: LearningRule, carry: Carry, reset: Bool[Array, "C"] | None
 ) -> tuple[UInt32[Array, "1 K"] | None, Modules | None]:
-    """Return key and modules after a chunk; both are new if a sequence began in it."""
+    """Return key and modules after a chunk; both are new if a sequence began in the chunk."""
     if carry.key is None or reset is None:
         return carry.key, carry.modules
     key = jax.random.fold_in(jax.random.wrap_key_data(carry.key[0]), NEXT_EPISODE)
@@ -147,11 +147,11 @@ def _sampled_after(
 
 
 def _features(groups: Groups, passage: Passage) -> tuple[Float[Array, "C H"], Passage]:
-    """Return the features, differentiable in every window, and the chunk's passage."""
+    """Return the features, differentiable in every window, and the intermediate values."""
     rule, chunk = passage.rule, passage.chunk
     depth, credited = len(groups) - 1, num_credited_groups(groups, rule)
     reach = min(depth_of(rule).depth, depth)
-    # The groups without credit in depth learn in the spatial pass, by the rule itself.
+    # The groups without a credit depth learn in the spatial pass, by the rule itself.
     spatial = [*lax.stop_gradient(groups[:credited]), *groups[credited:]]
     x, z = spatial[0].enter(chunk.xs)
     for m in range(1, depth + 1):
@@ -162,7 +162,7 @@ def _features(groups: Groups, passage: Passage) -> tuple[Float[Array, "C H"], Pa
         inputs, closed = lax.stop_gradient(((x, z), hs))
         passage = passage._replace(inputs=passage.inputs | {m: inputs}, hs=passage.hs | {m: closed})
         x = spatial[m].leave(x, z, emitted, passage.dropout_masks(m))
-        # Windows that end at block m: group m - d, and at the last block all groups that are left.
+        # Windows that end at block m: group m - d, and at the last block all remaining groups.
         opened = range(m - reach, min(credited, depth + 1 if m == depth else m - reach + 1))
         if m >= reach and opened:
             x = straight_through(x, _outputs(_only(groups, opened), opened, m, passage))
@@ -186,7 +186,7 @@ def _inputs(
 ) -> tuple[Float[Array, "C H"], Float[Array, "C H"]]:
     """Return inputs of block m and of its recurrence, differentiable in groups of the window."""
     if m <= opened.start:
-        # Below the window nothing is open: the values that the chunk went through.
+        # Below the window nothing is differentiated: these are the values computed for the chunk.
         return passage.inputs[m]
     if m == 1:
         return groups[0].enter(passage.chunk.xs)
@@ -197,7 +197,10 @@ def _inputs(
 def _through(
     groups: Groups, attached: range, m: int, z: Float[Array, "C H"], passage: Passage
 ) -> States:
-    """Return the states of recurrence m, differentiable in its inputs and attached groups."""
+    """Return the states of recurrence m, with sensitivities to the groups `attached`.
+
+    The states are differentiable in the inputs of the recurrence and in these groups.
+    """
     cell, h = groups[m].block.cell, passage.h[m]
     theta = cell.coefficients()
     if passage.e is not None:
@@ -208,7 +211,7 @@ def _through(
                 h = attach(h, passage.e.to(m, m), theta)
             else:
                 h = attach_subset(h, passage.e.to(m, j), groups[j], passage.modules_of(m))
-    # Inside the window errors pass from a recurrence to its inputs at all steps of the chunk.
+    # Inside the window, errors pass from a recurrence to its inputs at all steps of the chunk.
     through = dataclasses.replace(passage.rule, inputs=True)
     return states(cell, theta, h, z, through, passage.chunk.reset, known=passage.hs[m])
 
@@ -255,8 +258,8 @@ def _last_state(
 ) -> State:
     """Return the last state of recurrence m as a function of the differentiated groups.
 
-    Where modules see only themselves, without what goes through the state that the chunk began with
-    (see `_state_jacobian_diagonal`).
+    In a layer of independent modules, the result is without the part that passes through the state
+    before the chunk (see `_state_jacobian_diagonal`).
     """
     # A dense layer mixes its modules, so the past must pass through the same product as the rest.
     attached = opened if is_full(groups[m].block.cell, passage.rule) else range(0)
@@ -268,7 +271,8 @@ def _last_state(
 def _state_jacobian_diagonal(groups: Groups, m: int, passage: Passage) -> list[State]:
     """Return the derivative of each module's last state with respect to its own first one.
 
-    Sensitivities then pass a recurrence entry by entry, not by a product of N x N with N x |group|.
+    Sensitivities then pass the recurrence in a product of their entries, instead of a product of N
+    x N with N x |group|.
     """
     cell, z = groups[m].block.cell, passage.inputs[m][1]
 

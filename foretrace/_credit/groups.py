@@ -1,7 +1,7 @@
-"""Groups of parameters that share the recurrences above them, and the sensitivities to them.
+"""Groups of parameters between the recurrent layers, and the sensitivities to these groups.
 
-Recurrences are numbered 1 to D. Group 0 acts before the first; group j is recurrence j with all
-that acts between it and recurrence j + 1.
+The recurrences are numbered from 1 to D. Group 0 contains all parameters in front of recurrence 1.
+Group j contains recurrence j and all parameters between it and recurrence j + 1.
 """
 
 from functools import partial
@@ -21,7 +21,7 @@ from foretrace._types import Array, Float, Sensitivity, Stack, State, States
 
 
 class InputGroup(NamedTuple):
-    """Group 0: the encoder, and the norm of the first block if it stands before the recurrence."""
+    """Group 0: the encoder, and the norm of the first block if it precedes the recurrence."""
 
     encoder: Linear
     norm: LayerNorm | None
@@ -33,7 +33,7 @@ class InputGroup(NamedTuple):
 
 
 class BlockGroup(NamedTuple):
-    """Group j: block j without the norm before its recurrence, and that norm of block j + 1."""
+    """Group j: block j without the norm before its recurrence, and the same norm of block j + 1."""
 
     block: Block
     norm: LayerNorm | None
@@ -59,19 +59,20 @@ Groups = list[Any]
 
 
 class DeepSensitivity(NamedTuple):
-    """Sensitivities of every recurrence to itself and to the groups of the d recurrences below.
+    """Sensitivities of every recurrence to itself and to the groups of d recurrences below.
 
-    Each leaf of a state stands for a group whose leaves have the module axis in front: (N,
-    *parameter), real parameters, complex where the state is. To the groups below, N is the number
-    of modules that carry sensitivities to them. Every pair of a recurrence and a group has arrays
-    of its own: out of a stack of all pairs, each would be copied before every product.
+    For each leaf of a state there is a copy of the group, whose leaves have the module axis in
+    front: (N, *parameter). The sensitivities are to real parameters, and they are complex if the
+    state is. For the groups below, N is the number of modules that carry sensitivities to them.
+    Each pair of a recurrence and a group has separate arrays. If the pairs were stacked, each would
+    be copied before every product.
 
     Args:
-        own: sensitivities to a recurrence's own coefficients, as without depth, stacked: row m - 1
-            is recurrence m.
-        below: sensitivities to group 0: entry `m - 1` is recurrence `m`, `1 <= m <= d`.
-        between: for each lag `k = 1 … d`, sensitivities of recurrence `j + k` to group `j`: entry
-            `j - 1`, `j >= 1`; of the groups that have credit in depth.
+        own: sensitivities to a recurrence's own coefficients, as under a rule without credit depth.
+            They are stacked: row m - 1 belongs to recurrence m.
+        below: sensitivities to group 0. Entry `m - 1` belongs to recurrence `m`, `1 <= m <= d`.
+        between: sensitivities of recurrence `j + k` to group `j`, for each lag `k = 1 … d`. Entry
+            `j - 1` belongs to group `j >= 1`, and only groups with a credit depth have an entry.
     """
 
     own: Sensitivity
@@ -79,13 +80,13 @@ class DeepSensitivity(NamedTuple):
     between: tuple[tuple[Sensitivity, ...], ...]
 
     def to(self, m: int, j: int) -> Sensitivity:
-        """Return the sensitivity of recurrence m to group j; to its own coefficients if j is m."""
+        """Return the sensitivity of recurrence m to group j; if j is m, to its own coefficients."""
         if j == m:
             return row(self.own, m - 1)
         return self.below[m - 1] if j == 0 else self.between[m - j - 1][j - 1]
 
     def moved_from_below(self, h: Stack, change: Network) -> Stack:
-        """Return states of all recurrences, moved by a change of the groups below them."""
+        """Return the states of all recurrences after a change of the groups below them."""
         groups = split(change, ONLINE)
         pairs = [(m, 0) for m in range(1, len(self.below) + 1)]
         for k, lag in enumerate(self.between, 1):
@@ -98,8 +99,8 @@ class DeepSensitivity(NamedTuple):
 
 
 def split(network: Network, rule: LearningRule) -> Groups:
-    """Return the parameters of a network without its decoder, group by group."""
-    # A norm in front of recurrence j + 1 acts behind recurrence j, so it belongs to group j.
+    """Return the parameters of a network, without its decoder, as a list of groups."""
+    # A norm in front of recurrence j + 1 acts after recurrence j, so it belongs to group j.
     blocks, norms = network.blocks, None
     if not rule.trains_cells:
         blocks = eqx.tree_at(lambda b: b.cell, blocks, lax.stop_gradient(blocks.cell))
@@ -114,7 +115,7 @@ def split(network: Network, rule: LearningRule) -> Groups:
 
 
 def depth_of(rule: LearningRule) -> Depth:
-    """Return the credit in depth of a rule that has it."""
+    """Return the options of a rule's credit depth. The rule must have one."""
     assert rule.credit is not None
     return rule.credit
 
@@ -122,11 +123,11 @@ def depth_of(rule: LearningRule) -> Depth:
 def init_deep_sensitivity(
     network: Network, rule: LearningRule, own: Sensitivity
 ) -> DeepSensitivity:
-    """Return zero sensitivities to lower groups, with the given ones to own coefficients.
+    """Return zero sensitivities to lower groups, beside the given ones to own coefficients.
 
     Raises:
-        ValueError: modules are sampled in a dense cell, under a rule that carries each module's
-            derivative by all coefficients.
+        ValueError: the rule samples modules, but also carries each module's derivative with respect
+            to all coefficients of a dense cell.
     """
     check_samples(network, rule)
     credit, depth = depth_of(rule), network.depth
@@ -134,15 +135,15 @@ def init_deep_sensitivity(
     state = jax.eval_shape(network.block(0).cell.init_state)
 
     def zeros(group: Any, pairs: int) -> tuple[Sensitivity, ...]:
-        # For each leaf of a state a copy of the group, with the modules that carry it in front.
+        # For each leaf of a state, a copy of the group with the axis of carrying modules in front.
         def like(leaf: jax.ShapeDtypeStruct) -> Any:
             carried = min(credit.modules or leaf.size, leaf.size)
             return jax.tree.map(lambda p: jnp.zeros((carried, *p.shape), leaf.dtype), group)
 
         return tuple(jax.tree.map(like, state) for _ in range(pairs))
 
-    # Recurrence j + k and group j: D - k pairs of lag k, of which the first groups' pairs are
-    # carried.
+    # Recurrence j + k and group j: there are D - k pairs with lag k, and the pairs of the first
+    # groups are carried.
     credited = num_credited_groups(groups, rule)
     lags = range(1, min(credit.depth, depth - 1) + 1 if credited > 1 else 1)
     between = tuple(zeros(groups[1], min(depth - k, credited - 1)) for k in lags)
@@ -150,7 +151,7 @@ def init_deep_sensitivity(
 
 
 def check_samples(network: Network, rule: LearningRule) -> None:
-    """Raise a ValueError if modules of a dense layer are sampled."""
+    """Raise a ValueError if the rule samples modules of a dense layer."""
     if rule.samples and is_full(network.block(0).cell, rule):
         raise ValueError(
             f"{rule}: only a cell of independent modules can sample modules; set modules=0"
@@ -158,7 +159,7 @@ def check_samples(network: Network, rule: LearningRule) -> None:
 
 
 def num_credited_groups(groups: Groups, rule: LearningRule) -> int:
-    """Return how many groups, counted from the input, have credit in depth."""
+    """Return the number of groups, counted from the input, that have a credit depth."""
     return depth_of(rule).groups or len(groups)
 
 
@@ -167,7 +168,7 @@ def attach_subset(h: State, e: Sensitivity, theta: Any, modules: Modules | None)
     if modules is None:
         return attach(h, e, theta)
     some = row(h, modules.chosen)
-    # Only parts attached here are weighted, not parts that the state holds already.
+    # Only the derivatives attached here are weighted, not those that the state already has.
     attached = attach(lax.stop_gradient(some), e, theta)
     weighted = jax.tree.map(lambda leaf: leaf * modules.weight.astype(leaf.dtype), attached)
     return jax.tree.map(
@@ -179,8 +180,8 @@ def gather(own: list[Sensitivity], found: dict[tuple[int, int], Sensitivity]) ->
     """Return all sensitivities in one structure.
 
     Args:
-        own: sensitivities of each recurrent layer to its own coefficients.
-        found: sensitivities of recurrent layer m to the parameters of group j, by (m, j).
+        own: sensitivities of each recurrence to its own coefficients.
+        found: sensitivities of recurrence m to the parameters of group j, by (m, j).
     """
     depth, reach = len(own), max(m - j for m, j in found)
 
@@ -194,7 +195,7 @@ def gather(own: list[Sensitivity], found: dict[tuple[int, int], Sensitivity]) ->
 
 
 def row(tree: Any, i: Any) -> Any:
-    """Return entry i of every leaf, or the entries i."""
+    """Return every leaf of a tree, indexed by i (an integer or an array of integers)."""
     return jax.tree.map(lambda leaf: leaf[i], tree)
 
 

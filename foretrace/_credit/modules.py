@@ -1,14 +1,14 @@
 """Sampling of the modules that carry sensitivities to the layers below.
 
-M of N modules are sampled for each sequence, and the part of the gradient that module n brings
-counts 1 / p_n times, where p_n is the probability that it is sampled. So the gradient is unbiased
-for all probabilities:
+M of N modules are sampled for each sequence. The contribution of module n to the gradient is
+multiplied by 1 / p_n, where p_n is the probability that the module is sampled. The gradient is
+therefore unbiased for all probabilities:
 
     E[sum_{n sampled} g_n / p_n] = sum_n g_n
 
-A module's contribution from the past lasts as long as its memory. So probabilities in proportion to
-the memory, the time constant 1 / (1 - |a|) of a module, leave less noise in the gradient than equal
-ones (`results/credit.md`).
+A module's contribution from the past lasts as long as its memory. Probabilities in proportion to
+the memory, the time constant 1 / (1 - |a|) of a module, therefore leave less noise in the gradient
+than equal probabilities (`results/credit.md`).
 """
 
 import jax
@@ -24,21 +24,21 @@ from foretrace._rule import LearningRule
 from foretrace._types import Array, Float, Int, PRNGKeyArray
 
 LONGEST = 1e4
-"""Longest time constant, in steps, so that a module that never forgets leaves others a chance."""
+"""Longest time constant, in steps: also beside a module that never forgets, others are sampled."""
 
 
 def sample_modules(network: Network, rule: LearningRule, key: PRNGKeyArray) -> Modules | None:
     """Sample modules of each recurrent layer for a sequence. None if all carry sensitivities.
 
     Args:
-        network: the network, whose modules have the memory that its parameters now give them.
-        rule: rule with credit in depth.
+        network: the network. Its present parameters determine the memory of the modules.
+        rule: rule with a credit depth.
         key: PRNG key of the sequence.
     """
     credit = depth_of(rule)
     if not 0 < credit.modules < network.block(0).cell.state_size:
         return None
-    # The recorded runs sampled from this half of the key.
+    # Samples come from this half of the key, as in the recorded runs.
     key = jax.random.split(key)[1]
     found = []
     for m in range(1, network.depth + 1):
@@ -56,15 +56,15 @@ def sample_modules(network: Network, rule: LearningRule, key: PRNGKeyArray) -> M
 def memory(cell: AbstractCell) -> Float[Array, "N"]:
     """Return each module's time constant in steps, 1 / (1 - |a|) with a the state's derivative.
 
-    The derivative is taken at the initial state and without input. Of several state dimensions the
-    longest counts.
+    The derivative is taken at the initial state and at zero input. If a module has several state
+    dimensions, the longest time constant counts.
     """
     theta, h = cell.coefficients(), cell.init_state()
     x = jnp.zeros(cell.input_size, jax.tree.leaves(cell)[0].dtype)
-    # The states that other modules read are constants: `own` is each module's own alone.
+    # The states that other modules read are constants, so `own` is only each module's own state.
     slopes = own_derivatives(lambda own: cell.step(theta, own, lax.stop_gradient(h), x), h)
     a = jnp.stack([abs(leaf) for leaf in jax.tree.leaves(slopes)]).max(axis=0)
-    # A slope that is no number says nothing, and must not become a weight.
+    # A slope that is not finite must not become a weight.
     a = jnp.where(jnp.isfinite(a), a, 1.0)
     return 1 / jnp.maximum(1 - a, 1 / LONGEST)
 
@@ -78,8 +78,8 @@ def inclusion_probabilities(weights: Float[Array, "N"], number: int) -> Float[Ar
     """
     largest_first = -jnp.sort(-weights)
     certain = jnp.arange(number, dtype=weights.dtype)
-    # c if the k heaviest are certain; the first c that makes no further one more than certain is
-    # right.
+    # Entry k is c if the k heaviest modules are certain. The right c is the first one with which no
+    # further probability exceeds one.
     rest = jnp.cumsum(largest_first[::-1])[::-1][:number]
     c = (number - certain) / rest
     return jnp.minimum(1.0, c[jnp.argmax(c * largest_first[:number] <= 1)] * weights)
@@ -88,13 +88,14 @@ def inclusion_probabilities(weights: Float[Array, "N"], number: int) -> Float[Ar
 def systematic_sample(p: Float[Array, "N"], number: int, key: PRNGKeyArray) -> Int[Array, "M"]:
     """Return `number` different modules, module n among them with probability p_n.
 
-    The probabilities lie on a line one after another, in random order, and a grid of step 1 with a
-    random start picks the modules that its points hit. Source: Madow, Annals of Mathematical
-    Statistics, 1949.
+    The probabilities lie on a line, one after another, in random order. The points of a grid of
+    step 1 with a random start fall into the intervals of the chosen modules.
+
+    Source: Madow, Annals of Mathematical Statistics, 1949.
     """
     for_order, for_start = jax.random.split(key)
     order = jax.random.permutation(for_order, p.size)
     ends = jnp.cumsum(p[order])
     points = jnp.arange(number, dtype=p.dtype) + jax.random.uniform(for_start, dtype=p.dtype)
-    # The last end is `number` up to rounding.
+    # The last end equals `number` only up to rounding.
     return order[jnp.minimum(jnp.searchsorted(ends, points, side="right"), p.size - 1)]

@@ -1,4 +1,4 @@
-"""Requirements of a rule's credit on network, carry and learner."""
+"""Requirements that a rule's credit places on the network, the carry and the learner."""
 
 from typing import Any
 
@@ -10,14 +10,14 @@ from foretrace._types import Array, PyTree, Stack
 
 
 def check_rule(network: AbstractNetwork, rule: LearningRule, *, whole_sequences: bool) -> None:
-    """Raise a ValueError if a rule does not fit a network or how it is run.
+    """Raise a ValueError if a rule does not fit a network or the way it is run.
 
     Args:
         network: the network.
         rule: learning rule.
         whole_sequences: whether each call is a sequence of its own, so that nothing is carried.
     """
-    # Sampled modules thin out the carry from before the chunk.
+    # Modules are sampled only for the carry from before the chunk.
     if whole_sequences and rule.samples:
         raise ValueError(
             f"under {rule} on whole sequences nothing is carried, so no modules can be sampled; "
@@ -33,7 +33,7 @@ def advances_in_place(network: AbstractNetwork, rule: LearningRule, steps: int) 
 
 
 def with_blocks(network: AbstractNetwork, rule: LearningRule) -> Network:
-    """Return the network if its layers can receive credit; raise an error otherwise.
+    """Return the network if its layers can receive credit from higher layers.
 
     Raises:
         ValueError: the network has no blocks.
@@ -52,22 +52,21 @@ def own_sensitivity(e: PyTree[Array]) -> PyTree[Array]:
 
 
 def moved_from_below(moved: Stack, e: PyTree[Array], change: Any) -> Stack:
-    """Return changes of states, plus the changes that lower layers cause where a stream has them.
+    """Return changes of states, plus the changes that lower layers cause if they are known.
 
     Args:
-        moved: changes of the states of one stream, by each layer's own coefficients.
-        e: the numbers that the stream carries in addition to its states.
-        change: tree like the network, added to its parameters.
+        moved: changes of the states of one stream that each layer's own coefficients cause.
+        e: sensitivities of the stream.
+        change: change of the network's parameters, a tree like the network.
     """
     return e.moved_from_below(moved, change) if isinstance(e, DeepSensitivity) else moved
 
 
 def reaches_encoder(rule: LearningRule, depth: int, steps: int) -> bool:
-    """Return whether encoder and first norms get the errors of later steps.
+    """Return whether encoder and first norms receive the errors of later steps.
 
-    Without these errors their gradient contains only the present step. It then counts only the
-    effect of the present input on the present output, and so makes the encoder suppress inputs that
-    are needed later.
+    Without these errors, their gradient contains only the effect of the present input on the
+    present output. The encoder then learns to suppress inputs that are needed later.
 
     Args:
         rule: learning rule.

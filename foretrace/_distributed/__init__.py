@@ -1,1 +1,1 @@
-"""Several devices, several processes."""
+"""Training on several devices and in several processes."""

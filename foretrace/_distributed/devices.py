@@ -1,11 +1,11 @@
 """Training on several devices and processes: sharded batches, replicated parameters.
 
-    batch    (B, T, ...)   B / devices sequences on each device, with states and sensitivities
-    network, optimiser     a copy on each device; gradients are averaged once an update
+   batch    (B, T, ...)   B / devices sequences on each device, with their states and sensitivities
+   network, optimiser     a copy on each device; gradients are averaged once an update
 
-A learner with the mesh of the devices computes the gradient of each device's sequences on that
-device, and averages the gradients in one exchange. The result equals a single device's up to
-rounding.
+If a learner has the mesh of the devices, it computes the gradient of each device's sequences on
+that device, and averages the gradients in one exchange. Up to rounding, the result equals the
+result of a single device.
 """
 
 from collections.abc import Callable
@@ -30,10 +30,11 @@ class Devices:
 
     Args:
         batch_size: number of sequences of a batch.
-        number: number of devices. Default: as many as divide the batch size.
+        number: number of devices. Default: the largest number that divides the batch size; all
+            devices if there are several processes.
 
     Raises:
-        ValueError: there are fewer devices than asked for, or the batch size is not a multiple of
+        ValueError: there are fewer than `number` devices, or the batch size is not a multiple of
             their number.
     """
 
@@ -65,11 +66,11 @@ class Devices:
 
     @property
     def mesh(self) -> Mesh | None:
-        """One-dimensional device mesh, for `Learner`; None for a single device."""
+        """One-dimensional device mesh for `Learner`; None for a single device."""
         return None if self.number == 1 else self._mesh
 
     def shard(self, batch: Batch) -> Batch:
-        """Shard the sequences of a batch that is made in a compiled program."""
+        """Shard the sequences of a batch that a compiled program makes."""
         if self.number == 1:
             return batch
         return jax.lax.with_sharding_constraint(
@@ -77,7 +78,7 @@ class Devices:
         )
 
     def compile(self, function: Callable, **options: Any) -> Callable:
-        """Return a function compiled for the devices; its results are replicated."""
+        """Return a function compiled for the devices, with replicated results."""
         return (
             jax.jit(function, **options)
             if self.number == 1
@@ -85,13 +86,13 @@ class Devices:
         )
 
     def replicate(self, tree: Any) -> Any:
-        """Copy arrays, which are equal in all processes, to every device."""
+        """Copy arrays that are equal in all processes to every device."""
         if self.number == 1:
             return jax.tree.map(jnp.copy, tree)
         return jax.tree.map(self._copy_to_all, tree)
 
     def unreplicate(self, tree: Any) -> Any:
-        """Return the first addressable shard of replicated arrays."""
+        """Return the first shard of replicated arrays that this process can read."""
         return tree if self.number == 1 else jax.tree.map(_of_first, tree)
 
     def gather_flags(self, value: bool) -> Bool[Array, "devices"]:
@@ -100,7 +101,7 @@ class Devices:
         return jax.make_array_from_callback((self.number,), place, lambda _: mine)
 
     def check_agreed(self, what: str, value: int) -> None:
-        """Wait for all processes and check that all have the same value.
+        """Wait for all processes and check that they have the same value.
 
         Args:
             what: name of the value, for the error.
@@ -123,7 +124,8 @@ class Devices:
         if is_key(leaf):
             data = self._copy_to_all(jax.random.key_data(leaf))
             return jax.random.wrap_key_data(data, impl=jax.random.key_impl(leaf))
-        # Through the host: a device of this process cannot write to another process's device.
+        # Through the host, because a device of this process cannot write to another process's
+        # device.
         return jax.device_put(np.asarray(leaf), self._same)
 
 
@@ -131,9 +133,9 @@ class Steps:
     """A compiled training step that stops all processes at the same step.
 
     Args:
-        devices: devices that it runs on.
-        function: `(state, at) -> (state, row of numbers)`; the state that is passed in is
-            donated.
+        devices: devices on which the step runs.
+        function: `(state, at) -> (state, row of numbers)`. The buffers of the state that is passed
+            in are donated.
         stop: stop request of this process.
     """
 
@@ -144,13 +146,13 @@ class Steps:
         )
 
     def __call__(self, state: Any, at: Any) -> tuple[Any, Array]:
-        """Return the state after a step, and the row of the function for `look`."""
+        """Return the state after a step, and the function's row, which `look` reads."""
         if not self._devices.several:
             return self._program(state, at)
         return self._program(state, at, self._devices.gather_flags(self._stop.asked))
 
     def look(self, row: Array) -> np.ndarray:
-        """Return the row as NumPy values."""
+        """Return the row of a step as NumPy values."""
         values = np.asarray(row)
         if not self._devices.several:
             return values
@@ -159,7 +161,7 @@ class Steps:
 
     @property
     def stopped(self) -> bool:
-        """Whether to stop; with several processes, according to the last row that `look` read."""
+        """Whether to stop. With several processes, the last row that `look` read decides."""
         return self._agreed if self._devices.several else self._stop.asked
 
 
@@ -168,8 +170,8 @@ def agreeing(function: Callable) -> Callable:
 
     def step(state: Any, step: Array, asked: Array) -> tuple[Any, Array]:
         state, row = function(state, step)
-        # A sum of the row's type travels with the gradient, where another would be an exchange of
-        # its own.
+        # A sum of the row's type is sent with the gradient; another type would need a separate
+        # exchange.
         return state, jnp.append(row, asked.astype(row.dtype).sum())
 
     return step

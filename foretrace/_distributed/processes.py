@@ -1,7 +1,7 @@
-"""Several processes for one run, as the scheduler of a cluster starts them.
+"""Several processes of one run, as the scheduler of a cluster starts them.
 
-Each process runs the same command. The other processes connect to the first process, and only the
-first writes.
+Each process runs the same command. The first process writes all files, and the others connect to
+it.
 """
 
 import contextlib
@@ -15,7 +15,7 @@ class LostProcessError(ConnectionError):
 
 
 def join() -> None:
-    """Connect to the other processes of Slurm or Open MPI before anything is computed.
+    """Connect to the other processes of Slurm or Open MPI, before any computation.
 
     Raises:
         ValueError: no known cluster was found, or the other processes did not connect.
@@ -31,10 +31,10 @@ def join() -> None:
 
 @contextlib.contextmanager
 def loss_explained() -> Iterator[None]:
-    """Explain why an exchange with other processes failed.
+    """Explain a failed exchange with other processes.
 
     Raises:
-        LostProcessError: another process of this run is gone.
+        LostProcessError: another process of this run has ended.
     """
     try:
         yield
@@ -48,5 +48,5 @@ def loss_explained() -> Iterator[None]:
 
 
 def is_first() -> bool:
-    """Say whether this is the first process of its run, or the only one."""
+    """Return whether this is the first process of its run, or the only one."""
     return jax.process_index() == 0

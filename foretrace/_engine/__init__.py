@@ -1,1 +1,1 @@
-"""The gradient of a network: carry in; loss, gradient and carry out."""
+"""The gradient of a network: a carry goes in; loss, gradient and the next carry come out."""

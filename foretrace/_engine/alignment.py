@@ -1,4 +1,4 @@
-"""Cosine and norm ratio of a rule's gradient with backpropagation through time."""
+"""Cosine and norm ratio of a rule's gradient and the gradient of backpropagation through time."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -18,16 +18,18 @@ from foretrace._types import Array, Mask
 
 
 class Alignment(NamedTuple):
-    """A gradient compared with backpropagation through time.
+    """Comparison of a gradient with the gradient of backpropagation through time (BPTT).
 
     Args:
-        cosine: for each parameter, by name; one number for each block, a float outside the blocks.
-        norm_ratio: norm of the gradient over the norm of BPTT's, in the same form.
-        layer_cosine: array (D,): for each recurrent layer, the cosine over all its coefficients,
-            taken as one vector (the parameters that `cell.coefficients` reads).
+        cosine: cosine for each parameter, by name: one number for each block, or one float for a
+            parameter outside the blocks.
+        norm_ratio: norm of the gradient, divided by the norm of BPTT's gradient, in the same form.
+        layer_cosine: array (D,), the cosine of each recurrent layer. All parameters that
+            `cell.coefficients` reads count as one vector.
         total: cosine of the whole gradient.
 
-    A cosine is NaN where BPTT's gradient is exactly zero, and zero where only the rule's is.
+    A cosine is NaN if BPTT's gradient is exactly zero, and zero if only the rule's gradient is
+    zero.
     """
 
     cosine: dict[str, Any]
@@ -55,16 +57,16 @@ def alignment(
     Args:
         network: network to differentiate.
         xs: inputs, (T, I) or (B, T, I).
-        ys: targets, the same axes in front.
+        ys: targets, with the same axes in front.
         rule: learning rule or its name.
         loss: loss of one step.
-        mask: booleans or weights that say which steps count.
-        reset: booleans that say which steps start an episode.
-        chunk: length of the chunks the rule runs in, which matters for HYBRID and BPTT; the whole
-            sequence if not given.
+        mask: booleans or weights, one for each step, that say whether the step counts.
+        reset: booleans, one for each step, that say whether the step starts an episode.
+        chunk: number of steps in the chunks in which the rule runs, which matters for HYBRID and
+            BPTT. Default: the whole sequence.
 
     Raises:
-        ValueError: as in `gradient`, or a chunk below 1.
+        ValueError: as in `gradient`, or the chunk is below 1.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp
     >>> network = ft.Network(
@@ -126,7 +128,7 @@ def _whole_gradient(
     loss: Loss,
     chunk: int | None,
 ) -> Network:
-    """Return the gradient of whole sequences, run in chunks and summed."""
+    """Return the gradient of whole sequences, as the sum over their chunks."""
     run = partial(jitted_evaluate, network, rule=rule, loss=loss)
     if chunk is None:
         return run(None, Data(xs, ys, mask, reset), return_carry=False).grads
@@ -146,7 +148,7 @@ def _whole_gradient(
 
 
 def _coefficient_names(network: Network) -> set[str]:
-    """Name the parameters that the coefficients are computed from, read from the trace."""
+    """Return the names of the parameters from which the coefficients are computed."""
     cell = network.block(0).cell
 
     names = [
@@ -166,7 +168,7 @@ def _join(pairs: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.nd
 
 
 def _scaled(g: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    # Squares of tiny gradients would underflow: norms are taken relative to the largest entry.
+    # Squares of tiny gradients would underflow, so norms are relative to the largest entry.
     largest = np.abs(g).max(axis=1, keepdims=True)
     return g / np.where(largest == 0, 1, largest), largest[:, 0]
 

@@ -1,4 +1,4 @@
-"""The carry of a stream: its initial value, its size, whether it is finite, how it is cleared."""
+"""The carry of a stream: its initial value, its size, and functions that check or clear it."""
 
 from functools import partial
 
@@ -28,11 +28,11 @@ def init_carry(
 
     Args:
         network: network that will run.
-        rule: rule of its training, which decides which sensitivity is carried.
-        batch_size: number of independent streams, the second axis of every leaf; None for one
-            stream without this axis.
-        key: PRNG key of a rule that samples, split over the streams; `jax.random.key(0)` if not
-            given. Give each sequence another key.
+        rule: rule of the training, which determines the sensitivities in the carry.
+        batch_size: number of independent streams, the second axis of every leaf. None (default)
+            means one stream without this axis.
+        key: PRNG key for a rule that samples, split over the streams. Use a different key for each
+            sequence. Default: `jax.random.key(0)`.
 
     Raises:
         TypeError: `network` is no network, or `key` is no PRNG key.
@@ -59,16 +59,16 @@ def init_carry(
         e = init_deep_sensitivity(with_blocks(network, rule), rule, e)
     carry = Carry(h, e)
     if batch_size is not None:
-        # Layers stay in front, because they are scanned; streams come second.
+        # Layers stay in front, because they are scanned; streams are the second axis.
         carry = jax.tree.map(lambda leaf: jnp.repeat(leaf[:, None], batch_size, axis=1), carry)
     if not rule.samples:
         return carry
     default = jax.random.key(0)
     key = default if key is None else key
     if jax.random.key_impl(key) != jax.random.key_impl(default):
-        # Carried as raw data, which are wrapped by the default implementation.
+        # Carried as raw data, which the default implementation wraps.
         key = jax.random.key(jax.random.bits(key, (), jnp.uint32))
-    # Streams of a batch sample independently, so that their noise averages out.
+    # The streams of a batch sample independently, so that their noise averages out.
     keys = key if batch_size is None else jax.random.split(key, batch_size)
     sample = partial(sample_modules, with_blocks(network, rule), rule)
     modules = sample(keys) if batch_size is None else jax.vmap(sample, out_axes=1)(keys)
@@ -76,10 +76,10 @@ def init_carry(
 
 
 def carry_size(network: AbstractNetwork, rule: LearningRule | str) -> int:
-    """Return how many real numbers one stream carries between chunks; a complex one is two.
+    """Return the number of real numbers that a stream carries; a complex number counts twice.
 
     Args:
-        network: network, or its shapes.
+        network: network, or a network of shapes.
         rule: rule or its name.
 
     Raises:
@@ -100,12 +100,12 @@ def carry_size(network: AbstractNetwork, rule: LearningRule | str) -> int:
 
 
 def cleared(carry: Carry) -> Carry:
-    """Return a carry with a sensitivity of zero; the key is unchanged."""
+    """Return the carry with all sensitivities set to zero."""
     return carry._replace(e=jax.tree.map(jnp.zeros_like, carry.e))
 
 
 def is_finite(tree: PyTree[Array], *, of_streams: bool = False) -> Bool[Array, "*B"]:
-    """Return whether all floats of a tree are finite, optionally for each stream of a carry."""
+    """Return whether all floats of a tree are finite, or with `of_streams` those of each stream."""
     found = jnp.array(True)
     for leaf in jax.tree.leaves(tree):
         if jnp.issubdtype(leaf.dtype, jnp.inexact):
@@ -115,7 +115,7 @@ def is_finite(tree: PyTree[Array], *, of_streams: bool = False) -> Bool[Array, "
 
 
 def choose_carry(accepted: Bool[Array, "*B"], after: Carry, before: Carry) -> Carry:
-    """Return one of two carries; a condition with one entry per stream chooses stream by stream."""
+    """Return the carry `after` where `accepted` is true, else `before`, for each stream."""
 
     def chosen(new: Array, old: Array) -> Array:
         return jnp.where(
@@ -128,7 +128,7 @@ def choose_carry(accepted: Bool[Array, "*B"], after: Carry, before: Carry) -> Ca
 
 
 def real_numbers(shapes: PyTree[jax.ShapeDtypeStruct]) -> int:
-    """Return the number of real numbers in arrays of these shapes; a complex one counts twice."""
+    """Return the number of real numbers in arrays; a complex number counts twice."""
     leaves = jax.tree.leaves(shapes)
     return sum(
         leaf.size * (2 if jnp.issubdtype(leaf.dtype, jnp.complexfloating) else 1) for leaf in leaves

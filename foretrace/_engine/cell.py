@@ -1,4 +1,4 @@
-"""Run one cell over a chunk of one stream, with its sensitivity attached and advanced."""
+"""Run one cell over a chunk of one stream, and update its sensitivity."""
 
 import jax
 from jax import lax
@@ -27,12 +27,12 @@ def run_cell(
     Args:
         cell: the recurrence.
         theta: coefficients of the cell.
-        carry: state and sensitivity before the chunk; None to begin with nothing.
+        carry: state and sensitivity before the chunk; None starts a sequence.
         zs: inputs of the cell.
         reset: steps that start an episode.
         rule: learning rule, which says which paths are differentiated.
-        return_carry: False spares the sensitivity after the chunk.
-        differentiate_carry: True leaves the states before and after the chunk open.
+        return_carry: whether the carry after the chunk is computed.
+        differentiate_carry: whether the states before and after the chunk are differentiated.
     """
     h, e = (cell.init_state(), None) if carry is None else (carry.h, carry.e)
     h = h if differentiate_carry else lax.stop_gradient(h)
@@ -43,9 +43,9 @@ def run_cell(
         return emitted, None
     last = jax.tree.map(lambda leaf: leaf[-1], hs)
     if differentiate_carry:
-        # The next part of the sequence differentiates through this state.
+        # The next part of the sequence is differentiated through this state.
         return emitted, Carry(last, None)
-    # A sequence that starts here has a sensitivity of zero, which is advanced but was not attached.
+    # A sequence that starts here has a sensitivity of zero, which is updated but was not attached.
     e = init_sensitivity(cell, rule) if e is None else e
     after = None if e is None else advance(cell, theta, h, e, zs, hs, rule, reset)
     return emitted, Carry(lax.stop_gradient(last), lax.stop_gradient(after))

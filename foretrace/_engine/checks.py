@@ -83,7 +83,9 @@ def check_loss(loss: Any) -> None:
 def check_labels(
     network: AbstractNetwork, loss: Any, xs: Any, ys: Any, mask: Any = None, *, last: bool = False
 ) -> None:
-    """Call the loss's method `check`, if any, on the targets that count. Traced arrays pass.
+    """Check the targets that count with the loss's method `check`, if there is one.
+
+    Traced arrays are not checked.
 
     Raises:
         ValueError: the loss refuses a target, such as a label outside the classes.
@@ -103,7 +105,7 @@ def check_carry(network: AbstractNetwork, rule: LearningRule, carry: Carry | Non
     """Raise an error if a carry does not fit the network, rule and number of streams."""
     if carry is None:
         return
-    # Shapes say it all, and are found once: tracing would take longer than the call.
+    # Shapes suffice, and they are computed once: tracing would take longer than the call.
     batch = np.shape(xs)[0] if np.ndim(xs) == 3 else None
     leaves, structure = jax.tree.flatten(network)
     shapes = tuple(jax.ShapeDtypeStruct(jnp.shape(leaf), jnp.result_type(leaf)) for leaf in leaves)
@@ -126,10 +128,10 @@ def _carry_shapes(
 
 
 def check_finite(name: str, value: Any) -> None:
-    """Raise a ValueError that says where `value` holds NaN or infinity; traced arrays pass."""
+    """Raise a ValueError with the place of a NaN or infinity in `value`; traced arrays pass."""
     if value is None or isinstance(value, jax.core.Tracer) or not _is_floating(value):
         return
-    # In float64, since NumPy does not know of every narrow type.
+    # In float64, because NumPy does not know every narrow type.
     finite = np.isfinite(np.asarray(value, dtype=np.float64))
     if not finite.all():
         where = tuple(int(i) for i in np.argwhere(~finite)[0])
@@ -140,7 +142,7 @@ def check_finite(name: str, value: Any) -> None:
 
 
 def _is_floating(value: Any) -> bool:
-    # NumPy does not know of bfloat16 and narrower types, and JAX takes longer to ask.
+    # NumPy does not know bfloat16 and narrower types, and JAX takes longer to answer.
     dtype = _dtype(value)
     return np.issubdtype(dtype, np.floating) or jnp.issubdtype(dtype, jnp.floating)
 

@@ -19,17 +19,17 @@ from foretrace._types import Array, Sensitivity, Stack, State
 def corrected(
     network: AbstractNetwork, change: Any, carry: Carry, limit: float, *, batched: bool
 ) -> Carry:
-    """Return the carry with `h + clip(e * d_theta, limit)`, d_theta the change of the parameters.
+    """Return the carry with states `h + clip(e * d_theta, limit)` for a change d_theta.
 
-    All sensitivities are used that the rule carries: to the coefficients of a layer, and, with
-    credit in depth, to the layers below. Under a rule that carries none the states stay as they
-    are.
+    d_theta is the change of the parameters. All sensitivities of the carry are used: to a layer's
+    own coefficients and, under a rule with a credit depth, to the layers below. If the rule carries
+    no sensitivities, the states are unchanged.
 
     Args:
         network: network before the change.
-        change: tree like the network, added to its parameters.
+        change: change of the parameters, a tree like the network.
         carry: states and sensitivities.
-        limit: largest change of a state; of real and imaginary part each.
+        limit: largest change of a state; for a complex state, of each of its two parts.
         batched: whether the carry has an axis of streams.
     """
     if carry.e is None:
@@ -41,12 +41,12 @@ def corrected(
 
 
 class Kept(NamedTuple):
-    """A carry of one stream that is learned from once the parameters have changed.
+    """A carry that is stored, and learned from after the parameters have changed.
 
     Args:
-        carry: states and sensitivities.
-        linear: e * theta in float64, the states to first order up to a constant; None under a rule
-            that carries no sensitivities.
+        carry: states and sensitivities of one stream.
+        linear: e * theta in float64, which equals the states to first order up to a constant. None
+            under a rule that carries no sensitivities.
     """
 
     carry: Carry
@@ -54,11 +54,11 @@ class Kept(NamedTuple):
 
     @classmethod
     def of(cls, network: AbstractNetwork, carry: Carry) -> "Kept":
-        """Return a carry to keep, of the network as it is."""
+        """Return a carry to store, together with the present parameters of the network."""
         return cls(carry, None if carry.e is None else _linear(network, carry))
 
     def now(self, network: AbstractNetwork, limit: float) -> Carry:
-        """Return the carry as this network would have left it, to first order.
+        """Return the carry, to first order, as if these parameters had computed it.
 
         The change of the coefficients is exact. Each state changes by at most `limit`.
         """
@@ -95,11 +95,11 @@ def _widened(leaf: Array) -> Array:
 def _moved(
     cell: AbstractCell, change: AbstractCell, h: Stack, e: Sensitivity, *, batched: bool
 ) -> Stack:
-    """Return how the states of a layer change when its own coefficients change."""
+    """Return the change of a layer's states that a change of its own coefficients causes."""
     theta, d_theta = jax.jvp(lambda cell: cell.coefficients(), (cell,), (change,))
 
     def move(h: State, e: Sensitivity) -> State:
-        # The linearisation that stands for the past, read forwards.
+        # The linearisation that stands for the past, applied in the forward direction.
         return jax.jvp(lambda theta: attach(h, e, theta), (theta,), (d_theta,))[1]
 
     return each_stream(move, batched)(h, e)

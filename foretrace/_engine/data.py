@@ -12,10 +12,10 @@ class Data(NamedTuple):
 
     Args:
         xs: inputs.
-        ys: targets; not needed to run forward.
-        mask: which steps count; all if None.
-        reset: steps that start an episode; none if None.
-        key: PRNG key of the dropout masks, or one for each stream; no dropout if None.
+        ys: targets; not needed for a forward pass.
+        mask: weight of each step, or whether the step counts; None if all count.
+        reset: whether each step starts an episode; None if no step does.
+        key: PRNG key of the dropout masks, or a key for each stream; None for no dropout.
     """
 
     xs: Float[Array, "*B C I"]
@@ -29,10 +29,10 @@ def weighted(data: Data, *, mean_loss: bool, last: bool) -> Data:
     """Return the chunk with targets and weights of every step.
 
     Args:
-        data: chunk as the caller has it.
-        mean_loss: divide the weights of each stream by their sum.
-        last: the targets have no axis of time; each belongs to the last step of its stream that
-            counts.
+        data: chunk as given by the caller.
+        mean_loss: whether the weights of each stream are divided by their sum.
+        last: whether the targets have no axis of time. Each target then belongs to the last step of
+            its stream that counts.
     """
     if not (mean_loss or last):
         return data
@@ -57,6 +57,6 @@ def weighted(data: Data, *, mean_loss: bool, last: bool) -> Data:
 
 def counts_any(mask: Mask | None) -> Bool[Array, ""]:
     """Return whether a step of any stream counts."""
-    # A sum of floats: of a batch that is spread over devices, it travels in the one exchange of the
-    # gradient.
+    # A sum of floats: in a batch that is sharded over devices, it is part of the gradient's
+    # exchange.
     return jnp.array(True) if mask is None else jnp.asarray(mask).astype(bool).sum(dtype=float) > 0

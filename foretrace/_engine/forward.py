@@ -1,6 +1,6 @@
-"""A network over a chunk under a rule: carry in, outputs and carry out.
+"""A network over a chunk under a rule: outputs, and the carry after the chunk.
 
-How layers are looped is in `layers.py`.
+The loops over the layers are in `layers.py`.
 """
 
 from collections.abc import Callable
@@ -44,28 +44,30 @@ def forward(
     key: Keys | None = None,
     keep_carry: bool = True,
 ) -> tuple[Float[Array, "*B C O"], Carry | None]:
-    """Run a network over a chunk of one stream or a batch, compiled once for each shape and rule.
+    """Run a network over a chunk of one stream or of a batch of streams.
+
+    The program is compiled once for each shape and rule.
 
     Args:
         network: network to run.
-        carry: states and sensitivities from before the chunk, as `init_carry` makes them for the
-            rule; None starts a sequence, without sensitivities of an earlier past.
+        carry: states and sensitivities before the chunk, as `init_carry` makes them for the rule.
+            None starts a sequence.
         xs: inputs.
-        rule: learning rule or its name. It decides the carry and the derivative; the outputs do not
-            depend on it. Default: BPTT, which carries only states.
+        rule: learning rule or its name. It determines the carry and the derivative, but not the
+            outputs. Default: BPTT, which carries only states.
         reset: steps that start an episode.
-        key: PRNG key of the dropout masks, or one for each stream; no dropout without it.
-        keep_carry: False spares the sensitivity at the end of the chunk.
+        key: PRNG key of the dropout masks, or a key for each stream. Default: no dropout.
+        keep_carry: whether the carry after the chunk is returned. False saves its computation.
 
     Returns:
         The outputs, and the carry after the chunk (None if not kept).
 
     Raises:
-        TypeError: inputs that are not floating-point arrays, a reset that is not boolean, no
-            PRNG key.
+        TypeError: the inputs are not a floating-point array, the reset is not boolean, or the key
+            is no PRNG key.
         ValueError: a shape is wrong, the chunk is empty, xs contains NaN or infinity, the rule is
-            unknown, the carry does not fit, or a carry is given to a network that runs only on
-            whole sequences.
+            unknown, the carry does not fit, or the network runs only on whole sequences and a carry
+            is given.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp
     >>> network = ft.Network(
@@ -101,22 +103,21 @@ def run(
 
     Args:
         network: network to run.
-        carry: states and sensitivities from before the chunk; None starts a sequence, without
-            sensitivities of an earlier past.
-        data: inputs, resets and the key of dropout.
+        carry: states and sensitivities before the chunk. None starts a sequence.
+        data: inputs, resets and the key of the dropout masks.
         rule: learning rule, which says which paths are differentiated.
-        return_carry: False spares the sensitivity at the end of the chunk.
-        differentiate_carry: True if the chunk is a part of a sequence that is differentiated as a
-            whole, under a rule without credit. The states before and after it are then
+        return_carry: whether the carry after the chunk is computed.
+        differentiate_carry: whether the chunk is part of a sequence that is differentiated as a
+            whole, under a rule without credit depth. The states before and after the chunk are then
             differentiated as the rule says, without sensitivities.
-        flatten_batch: True for training: steps and streams are one axis where there is no state,
-            see `each_step_and_stream`.
-        accepted: where credit is advanced in place: False to leave the sensitivities as they were,
-            or an array to choose.
+        flatten_batch: whether steps and streams are one axis in layers without state, as in
+            training (see `each_step_and_stream`).
+        accepted: whether sensitivities that are updated in place are updated at all; may be a
+            traced array.
         readout: function of the features of one step, instead of the network's decoder.
 
     Raises:
-        ValueError: a carry is given to a network that runs only on whole sequences.
+        ValueError: a carry is given, and the network runs only on whole sequences.
     """
     if data.xs.ndim == 3 and data.xs.shape[0] == 1:
         of_stream = partial(
@@ -129,7 +130,7 @@ def run(
             readout=readout,
         )
         return batch_of_one(of_stream, carry, data)
-    # While a program is traced, so that a call pays nothing for it.
+    # While a program is traced, so that a call does not pay for it.
     check_network("run", network)
     batched = data.xs.ndim == 3
     chunk = _chunk(network, data)
@@ -139,8 +140,7 @@ def run(
         x, after = layers(network, carry, chunk, differentiate_carry=differentiate_carry)
     else:
         assert isinstance(network, Network)
-        # Shapes and keys are needed even where nothing is attached; unused zeros are dropped by the
-        # compiler.
+        # Shapes and keys are needed even if nothing is attached; the compiler removes unused zeros.
         before = (
             init_carry(network, rule, chunk.xs.shape[1] if batched else None)
             if carry is None
@@ -157,8 +157,8 @@ def run(
         x, after = each_stream(run_stream, batched, in_axes=1, out_axes=1)(before, chunk)
     if network.cumulative_mean:
         _check_whole(carry)
-        # The error of step t goes to the features of step t alone, so that the rule's own credit
-        # stays as it is.
+        # The error of step t goes only to the features of step t, so that the rule's own credit is
+        # unchanged.
         counts = jnp.arange(1, x.shape[0] + 1, dtype=x.dtype).reshape(-1, *[1] * (x.ndim - 1))
         x = straight_through(lax.stop_gradient(jnp.cumsum(x, axis=0) / counts), x)
     read = network.decoder if readout is None else readout
@@ -187,7 +187,7 @@ def _check_whole(carry: Carry | None) -> None:
 
 def _chunk(network: AbstractNetwork, data: Data) -> Chunk:
     """Return a chunk with the axis of time in front of the axis of streams, as scans need it."""
-    # Inputs of another width, such as bfloat16, are computed with as the parameters are.
+    # Inputs of another precision, such as bfloat16, are cast to the precision of the parameters.
     xs, reset, key = data.xs.astype(network.dtype), data.reset, data.key
     batched = xs.ndim == 3
     if batched:
@@ -195,8 +195,8 @@ def _chunk(network: AbstractNetwork, data: Data) -> Chunk:
         reset = None if reset is None else jnp.swapaxes(reset, 0, 1)
     if key is None:
         return Chunk(xs, reset, None)
-    # Sampled here for all blocks: within a block the random bits would be made again wherever the
-    # masks are used.
+    # Masks are sampled here for all blocks: inside a block, the random bits would be computed again
+    # wherever the masks are used.
     streams = jax.random.split(key, xs.shape[1]) if batched and key.ndim == 0 else key
     return Chunk(xs, reset, each_stream(network.dropout_masks, batched, out_axes=1)(streams))
 
@@ -211,7 +211,7 @@ def _run_layers(
     differentiate_carry: bool,
     flatten_batch: bool,
 ) -> tuple[Float[Array, "C *B H"], Carry | None]:
-    """Run encoder and blocks."""
+    """Run the encoder and the blocks."""
 
     def layer(
         block: Block, carry: Carry | None, xs: Array, masks: Array | None
@@ -229,8 +229,8 @@ def _run_layers(
         )
         each = partial(each_step_and_stream, batched=batched, flatten_batch=flatten_batch)
         zs = each(block.before)(xs)
-        # Streams are batched here alone: each has its own state and sensitivity, all share the
-        # coefficients.
+        # Only here is there an axis of streams: each has its own state and sensitivity, and all
+        # share the coefficients.
         emitted, after = each_stream(recur, batched, in_axes=(0, 1, 1), out_axes=(1, 0))(
             carry, zs, chunk.reset
         )

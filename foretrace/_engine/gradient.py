@@ -44,39 +44,40 @@ def gradient(
 
         value = sum_t mask_t * loss(output_t, y_t)
 
-    The gradient of a sequence is the sum over its chunks, whatever their lengths (for `HYBRID` and
-    `BPTT` the chunk is part of the rule). With a batch axis in front, value and gradient are the
-    means over the streams. They are exact if the parameters stay as they are until the
-    sequence ends. After an update in between, sensitivities belong to past parameters and are
-    stale, as always in real-time recurrent learning.
+    The gradient of a sequence is the sum over its chunks. It does not depend on their lengths,
+    except under `HYBRID` and `BPTT`. With a batch axis in front, value and gradient are means over
+    the streams. The sum is exact if the parameters do not change before the sequence ends. After an
+    update within the sequence, the sensitivities belong to earlier parameters and are stale, as
+    always in real-time recurrent learning.
 
     Args:
         network: network to differentiate.
-        carry: carry from `init_carry` or the previous call; None starts a sequence. Under a rule
-            that samples, `init_carry(key=…)` gives each sequence a sample of its own.
+        carry: carry from `init_carry` or from the previous call. None starts a sequence. Under a
+            rule that samples modules, call `init_carry(key=…)` with a new key for each sequence.
         xs: inputs, (C, I) or (B, C, I).
         ys: targets with the same axes in front.
         rule: learning rule or its name.
         loss: loss of one step.
-        mask: booleans or weights that say which steps count, (C,) or (B, C).
-        reset: booleans that say which steps start an episode, of the same shape: state, sensitivity
-            and errors are cut before them.
-        key: PRNG key for dropout; no dropout without it.
-        mean_loss: True to divide the loss of each stream by the sum of its weights, so that value
-            and gradient are means over the steps that count. The gradients of the chunks of a
-            sequence then no longer add up to the gradient of the sequence.
-        last: True for one target for each sequence, (…) or (B, …), with which the output of its
-            last step that counts is compared; on whole sequences.
+        mask: booleans or weights, (C,) or (B, C), that say whether each step counts.
+        reset: booleans of the same shape that say whether each step starts an episode. State,
+            sensitivity and errors do not pass from the step before into an episode.
+        key: PRNG key for dropout. Default: no dropout.
+        mean_loss: whether the loss of each stream is divided by the sum of its weights. Value and
+            gradient are then means over the steps that count, and the gradients of the chunks do
+            not add up to the gradient of the sequence.
+        last: whether each sequence has only one target. ys then has the shape (…) or (B, …), and
+            each target is compared with the output of the sequence's last step that counts. Only
+            for whole sequences.
 
     Returns:
         `(value, grads, carry)`; grads has the structure of the network.
 
     Raises:
-        TypeError: inputs that are not floating-point arrays, a reset that is not boolean, no
-            loss, no PRNG key.
+        TypeError: the inputs are not a floating-point array, the reset is not boolean, the loss is
+            not callable, or the key is no PRNG key.
         ValueError: a shape is wrong, the chunk is empty, xs contains NaN or infinity, a label is
-            not one of the classes, the loss is not one number for each step, or the rule is
-            unknown.
+            not one of the classes, the loss does not return one number for each step, or the rule
+            is unknown.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp
     >>> network = ft.Network(
@@ -113,7 +114,7 @@ class Evaluation(NamedTuple):
     """Results of a chunk.
 
     Args:
-        loss: mean over streams of `sum_t mask_t * loss_t`.
+        loss: mean over the streams of `sum_t mask_t * loss_t`.
         grads: gradient of the loss under the rule.
         carry: carry after the chunk; None if it is not returned.
         outputs: outputs of the network.
@@ -136,21 +137,22 @@ def evaluate(
     segment: int | None = None,
     advance: bool = True,
 ) -> Evaluation:
-    """Compute the results of `gradient`, and the outputs, without checks, inside a larger program.
+    """Compute the results of `gradient` and the outputs, without checks, inside a larger program.
 
-    With `segment`, a whole sequence (carry None, none returned) goes by parts of that many steps:
-    the same gradient in the memory of one part, see `segmented_loss`.
+    If `segment` is given, a whole sequence is differentiated in parts of that many steps. This
+    gives the same gradient in the memory of one part (see `segmented_loss`). The carry must then be
+    None, and none is returned.
 
-    Where sensitivities are advanced in place (`advances_in_place`), that is done after the gradient
-    has read them. Without `advance` they are returned as they were, and `advance_in_place` is the
-    caller's.
+    If sensitivities are updated in place (`advances_in_place`), this happens after the gradient has
+    read them. With `advance=False`, they are returned unchanged, and the caller calls
+    `advance_in_place`.
     """
     late = (
         return_carry and carry is not None and advances_in_place(network, rule, data.xs.shape[-2])
     )
 
-    # Plain autodiff of the chunk's loss: the rule has stopped the other gradients, and the past is
-    # attached.
+    # Plain automatic differentiation of the chunk's loss: the rule has stopped the other gradients,
+    # and the past is attached.
     def total(network: AbstractNetwork) -> tuple[Array, tuple[Array, Carry | None]]:
         if segment is not None and segment < data.xs.shape[-2]:
             return segmented_loss(network, data, rule=rule, loss=loss, segment=segment)
@@ -175,15 +177,15 @@ def advance_in_place(
 ) -> Carry:
     """Return the carry after a chunk, with sensitivities overwritten block by block.
 
-    The chunk is run once more, which costs little compared with moving such sensitivities.
+    The chunk is run a second time, which costs little compared with copying such sensitivities.
 
     Args:
         network: network.
         carry: carry before the chunk.
         data: the chunk.
         rule: learning rule.
-        accepted: whether sensitivities are to move on. It has to depend on the gradient: XLA then
-            knows that the old sensitivities are not read again. Otherwise it copies them.
+        accepted: whether the sensitivities are updated. It must depend on the gradient, so that XLA
+            knows that the old sensitivities are not read again; otherwise it copies them.
     """
     after = run(network, carry, data, rule=rule, flatten_batch=True, accepted=accepted)[1]
     assert after is not None
@@ -198,16 +200,16 @@ def advance_late(
     rule: LearningRule,
     accepted: Bool[Array, ""],
 ) -> tuple[PyTree[Array], Bool[Array, ""]]:
-    """Return the sensitivities after a chunk, advanced in place, and whether they are finite.
+    """Return the sensitivities after a chunk, updated in place, and whether they are finite.
 
-    Overwritten sensitivities cannot be restored: sensitivities that overflow are set to zero.
+    Sensitivities that overflow are set to zero, because the overwritten ones cannot be restored.
 
     Args:
         network: network.
         carry: carry before the chunk.
         data: the chunk.
         rule: learning rule.
-        accepted: as for `advance_in_place`.
+        accepted: as in `advance_in_place`.
     """
     e = advance_in_place(network, carry, data, rule=rule, accepted=accepted).e
     fine = is_finite(e)
@@ -217,7 +219,7 @@ def advance_late(
 def _true_after(tree: PyTree[Array]) -> Bool[Array, ""]:
     """Return True, computed from all leaves of a tree so that XLA cannot simplify it."""
     total = sum(jnp.sum(leaf).astype(jnp.float32) for leaf in jax.tree.leaves(tree))
-    # The sign of the sum, moved out at the right.
+    # The sign of the sum, shifted out at the right.
     sign = lax.shift_right_logical(lax.bitcast_convert_type(total, jnp.uint32), jnp.uint32(31))
     return lax.shift_right_logical(sign, jnp.uint32(1)) == 0
 
@@ -233,7 +235,7 @@ def chunk_loss(
     differentiate_carry: bool = False,
     accepted: bool = True,
 ) -> tuple[Float[Array, ""], tuple[Float[Array, "*B C O"], Carry | None]]:
-    """Return the mean over streams of `sum_t mask_t * loss_t`, and outputs and carry."""
+    """Return the mean over streams of `sum_t mask_t * loss_t`, the outputs and the carry."""
     out = run(
         network,
         carry,
@@ -249,8 +251,8 @@ def chunk_loss(
     losses_of = jax.vmap(loss) if outputs.ndim == 2 else jax.vmap(jax.vmap(loss))
     if mask is None:
         return _checked(losses_of(outputs, ys), outputs).sum(axis=-1).mean(), out
-    # Not a product, neither forth nor back: the loss of a step that does not count may be anything,
-    # even NaN.
+    # Not a product, neither forwards nor backwards, because the loss of a step that does not count
+    # may be NaN.
     counts = mask.astype(bool)
     losses = _checked(
         losses_of(jnp.where(counts[..., None], outputs, lax.stop_gradient(outputs)), ys), outputs
@@ -260,7 +262,7 @@ def chunk_loss(
 
 
 def _checked(losses: Array, outputs: Array) -> Array:
-    """Return losses after checking that each step has one real number."""
+    """Return losses after a check that each step has one real number."""
     front = outputs.shape[:-1]
     if jnp.shape(losses) != front or not jnp.issubdtype(losses.dtype, jnp.floating):
         raise ValueError(
@@ -275,15 +277,16 @@ def segmented_loss(
 ) -> tuple[Float[Array, ""], tuple[Float[Array, "*B C O"], None]]:
     """Return the result of `chunk_loss` for a whole sequence, differentiated in segments.
 
-    The derivative passes from part to part by the states at their borders, as the rule says. Only
-    these are kept; the backward pass computes each part again, for one forward pass more in all.
+    The derivative passes from segment to segment through the states at their borders, as the rule
+    says. Only these states are stored. The backward pass computes each segment again, which costs
+    one more forward pass in total.
     """
     batched, length = data.xs.ndim == 3, data.xs.shape[-2]
 
     def swapped(tree: PyTree[Array]) -> PyTree[Array]:
         return jax.tree.map(lambda leaf: jnp.swapaxes(leaf, 0, 1), tree) if batched else tree
 
-    # One dropout mask for the whole sequence: its key does not go through the scan.
+    # One dropout mask for the whole sequence, so its key is not scanned.
     in_time = swapped(data._replace(key=None))
     loss_of = partial(chunk_loss, rule=rule, loss=loss, return_carry=True, differentiate_carry=True)
 
@@ -295,7 +298,8 @@ def segmented_loss(
         assert after is not None
         return after.h, (value, swapped(outputs))
 
-    # Equal parts in a scan, so that one program does for all; the remainder is a part of its own.
+    # Equal segments are scanned, so that one program serves all; the remainder is a separate
+    # segment.
     count = length // segment
     split = jax.tree.map(
         lambda leaf: leaf[: count * segment].reshape(count, segment, *leaf.shape[1:]), in_time
@@ -313,6 +317,6 @@ def segmented_loss(
 jitted_evaluate = jax.jit(
     evaluate, static_argnames=("rule", "loss", "return_carry", "segment", "advance")
 )
-"""`evaluate` as a program of its own: one compilation for each shape, rule and loss."""
+"""`evaluate` as a separate program, compiled once for each shape, rule and loss."""
 
 _jitted_weighted = jax.jit(weighted, static_argnames=("mean_loss", "last"))

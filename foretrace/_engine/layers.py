@@ -1,6 +1,6 @@
-"""Loops over layers, steps and streams. One block's computation is in `forward.py`.
+"""Loops over layers, steps and streams. The computation of a block is in `forward.py`.
 
-Each loop below gives the same numbers as a plain one. They differ in how well XLA compiles them
+Each loop below gives the same numbers as a plain loop, but XLA compiles it to a faster program
 (dev/log/2026-11.md).
 """
 
@@ -31,14 +31,14 @@ Layer = Callable[
 
 
 def each_step_and_stream(function: Callable, batched: bool, flatten_batch: bool) -> Callable:
-    """Apply a function of one step to all steps and, in a batch, to all streams.
+    """Return a function of one step that is applied to all steps and, in a batch, to all streams.
 
     Args:
         function: function of arrays without these axes.
         batched: whether there is an axis of streams after the axis of time.
-        flatten_batch: take both as one axis. Gradients of weights are products of two matrices
-            then, without transposed copies: a tenth of a training step on a CPU. A compiler cannot
-            shard the streams over devices after such an axis.
+        flatten_batch: whether both axes are joined into one. Gradients of weights are then products
+            of two matrices without transposed copies, which saves a tenth of a training step on a
+            CPU. After such an axis, a compiler cannot shard the streams over devices.
     """
     if not batched:
         return jax.vmap(function)
@@ -56,7 +56,7 @@ def each_step_and_stream(function: Callable, batched: bool, flatten_batch: bool)
 
 
 def each_stream(function: Callable, batched: bool, in_axes: Any = 0, out_axes: Any = 0) -> Callable:
-    """Apply a function of one stream to all streams."""
+    """Return a function of one stream that is applied to all streams."""
     return jax.vmap(function, in_axes, out_axes) if batched else function
 
 
@@ -67,7 +67,8 @@ def batch_of_one(
 ) -> tuple[Float[Array, "1 C O"], Carry | None]:
     """Run a batch of one stream without the batch axis, then restore the axis.
 
-    Axes of one element in the middle keep XLA on a CPU from its fast sums: nearly half of a step.
+    With an axis of one element in the middle, XLA on a CPU does not use its fast sums, and a step
+    takes nearly twice as long.
     """
     key = data.key
     if key is not None and key.ndim == 0:
@@ -89,13 +90,13 @@ def over_layers(
     Args:
         layer: function of one block.
         network: network whose blocks are run.
-        carry: states and sensitivities before the chunk; None to begin with nothing.
+        carry: states and sensitivities before the chunk; None starts a sequence.
         x: inputs of the first block.
         dropout_masks: masks of each block.
     """
     if x.shape[0] == 1:
-        # A loop would copy weights and sensitivities out of their stack and back: a third of a step
-        # of one row.
+        # A loop would copy weights and sensitivities out of their stack and back, a third of the
+        # time of a one-row step.
 
         def step(
             x: Array, now: tuple[Block, Carry | None, Array | None]
@@ -103,16 +104,16 @@ def over_layers(
             return layer(now[0], now[1], x, now[2])
 
         return lax.scan(step, x, (network.blocks, carry, dropout_masks), unroll=4)
-    # Vectors come by a product with a row of the identity: sliced, they are fused into the loops
-    # over features that use them, where XLA on a CPU then reads them through the layer's number and
-    # does not vectorise (7 % of a step).
+    # Vectors are selected by a product with a row of the identity. If they were sliced, XLA on a
+    # CPU would fuse the slice into the loops over features, read the vectors through the layer's
+    # index and not vectorise these loops (7 % of a step).
     vectors, others = eqx.partition(
         network.blocks, lambda leaf: eqx.is_inexact_array(leaf) and leaf.ndim == 2
     )
 
-    # The backward pass computes a block again instead of storing its insides, but for the states of
-    # linear scans and the readout: more operations and much less memory traffic, which is what
-    # limits a CPU here (dev/log/2026-11.md).
+    # The backward pass stores only the states of linear scans and the readout of a block, and
+    # computes the rest again. This needs more operations and much less memory traffic, which is the
+    # limit on a CPU (dev/log/2026-11.md).
     @partial(
         jax.checkpoint,
         prevent_cse=False,

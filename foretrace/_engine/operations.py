@@ -15,7 +15,7 @@ from foretrace._network import AbstractNetwork
 from foretrace._rule import LearningRule
 from foretrace.losses import squared_error
 
-# These move or rename numbers. Everything else counts one operation for each number that it makes.
+# These move or rename numbers. Every other operation counts once for each number that it makes.
 _MOVES = {
     *(
         "bitcast_convert_type",
@@ -49,7 +49,7 @@ _MOVES = {
 }
 
 
-# Real operations in one on complex numbers; two for any other.
+# Real operations in one operation on complex numbers; two for an operation not named here.
 _COMPLEX = {"mul": 6, "square": 6, "integer_pow": 6, "reduce_prod": 6, "div": 11, "exp": 4}
 
 
@@ -60,19 +60,20 @@ def operation_count(
     *,
     whole_sequences: bool = False,
 ) -> float:
-    """Count the arithmetic operations of one stream's time step, including its gradient.
+    """Count the arithmetic operations of one time step of a stream, including its gradient.
 
-    Real operations, a multiplication and an addition being two; of complex numbers a product is six
-    and a sum is two. Matrix products and elementwise functions count, also where they are repeated
-    to save memory. Data movement and operations on integers are not counted. The count leaves out
-    dropout and the optimiser, which works once for each update on every parameter, and it has the
-    squared error in place of the task's own loss. It depends on the device's scan by about 1 %.
+    The operations are real: a multiplication and an addition are two operations, a product of
+    complex numbers is six, and a sum of complex numbers is two. Matrix products and elementwise
+    functions count, also if they are repeated to save memory. Data movement and operations on
+    integers do not count. Dropout and the optimiser, which runs once per update, are left out, and
+    the task's loss is replaced by the squared error. The count depends by about 1 % on the method
+    of the linear scan, which differs between devices.
 
     Args:
-        network: network, or its shapes.
+        network: network, or a network of shapes.
         rule: learning rule or its name.
-        length: number of steps of a chunk, or of the sequence.
-        whole_sequences: True if the chunk is a whole sequence, so that no sensitivity is carried
+        length: number of steps in a chunk, or in a whole sequence.
+        whole_sequences: whether the chunk is a whole sequence, so that no sensitivity is carried
             into it or out of it.
 
     Raises:
@@ -106,10 +107,10 @@ def operation_count(
 
 
 def operations(function: Any, *arguments: Any) -> int:
-    """Return the number of arithmetic operations of a function; unused ones are not counted.
+    """Return the number of arithmetic operations that a function needs for its results.
 
     Raises:
-        ValueError: it holds a loop whose number of turns is not known.
+        ValueError: the function has a loop of unknown length.
     """
     traced = jax.make_jaxpr(function)(*arguments)
     used, _ = partial_eval.dce_jaxpr(traced.jaxpr, [True] * len(traced.jaxpr.outvars))
@@ -137,11 +138,11 @@ def _of(equation: Any) -> int:
     if name in ("while", "pallas_call"):
         raise ValueError(f"operations of {name} cannot be counted: how often it turns is not known")
     if name == "cond":
-        # The dearest branch: an upper bound.
+        # The most expensive branch, which is an upper bound.
         return max(_count(branch.jaxpr) for branch in _branches(**options))
     inside = [p for p in options.values() if isinstance(p, core.Jaxpr | core.ClosedJaxpr)]
     if inside and not name.startswith("scatter"):
-        # A loop counts its body once for each turn.
+        # A loop counts its body once for each iteration.
         turns = options["length"] if name == "scan" else 1
         return turns * sum(_count(getattr(part, "jaxpr", part)) for part in inside)
     out = equation.outvars[0].aval
@@ -156,7 +157,7 @@ def _of(equation: Any) -> int:
             (8 if is_complex else 2) * out.size * math.prod(read.shape[axis] for axis in contracted)
         )
     size = out.size
-    if name.startswith("scatter"):  # the added part
+    if name.startswith("scatter"):  # the addition
         size = equation.invars[2].aval.size
     elif name.startswith("reduce_"):
         size = read.size

@@ -1,8 +1,8 @@
-"""Gradient of a batch sharded over devices: one exchange adds the parts.
+"""Gradient of a batch sharded over devices, whose parts are added in one exchange.
 
-Left to the compiler, every parameter of every layer is exchanged on its own, in the middle of the
-backward pass. Each exchange waits for the slowest device: between two processes on one machine they
-took twice as long as the step.
+Without this file, the compiler would exchange each parameter of each layer separately, in the
+middle of the backward pass. Each exchange waits for the slowest device. Between two processes on
+one machine, these exchanges took twice as long as the step.
 """
 
 from typing import Any
@@ -21,14 +21,14 @@ from foretrace._recurrence.chunk import Carry
 def evaluate_sharded(
     mesh: Mesh, network: AbstractNetwork, carry: Carry | None, data: Data, **options: Any
 ) -> Evaluation:
-    """Return the result of `evaluate` for a sharded batch; the two differ only by rounding.
+    """Return the result of `evaluate` for a sharded batch, up to rounding.
 
     Args:
-        mesh: one-dimensional device mesh; its size divides the batch.
-        network: network, replicated.
-        carry: carry, sharded over its second axis, as is the carry that is returned.
-        data: chunk, sharded over its first axis, as are the outputs; it has one key, not a key for
-            each stream.
+        mesh: one-dimensional device mesh whose size divides the batch size.
+        network: replicated network.
+        carry: carry, sharded over its second axis. The returned carry is sharded likewise.
+        data: chunk, sharded over its first axis, with one key for all streams. The outputs are
+            sharded likewise.
         options: rule, loss and other options of `evaluate`.
     """
     (axis,) = mesh.axis_names
@@ -36,7 +36,7 @@ def evaluate_sharded(
 
     def own(network: AbstractNetwork, carry: Carry | None, data: Data) -> Evaluation:
         found = evaluate(network, carry, data, **options)
-        # One vector, so that there is one exchange.
+        # One vector, so that there is only one exchange.
         vector, restore = ravel_pytree((found.loss, found.grads))
         value, grads = restore(lax.pmean(vector, axis))
         return Evaluation(value, grads, found.carry, found.outputs)
@@ -49,6 +49,6 @@ def evaluate_sharded(
         out_specs=Evaluation(*places),
         check_vma=False,
     )
-    # Each stream keeps the masks that it has on one device.
+    # Each stream has the same masks as on a single device.
     keys = None if data.key is None else jax.random.split(data.key, data.xs.shape[0])
     return run(network, carry, data._replace(key=keys))

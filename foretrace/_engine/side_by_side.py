@@ -1,4 +1,4 @@
-"""A network of modules over a chunk: layers of cells side by side, whose outputs are features."""
+"""A `ModuleNetwork` over a chunk: several cells in each layer, whose outputs are features."""
 
 from functools import partial
 from typing import Any
@@ -26,7 +26,7 @@ def run_modules(
     flatten_batch: bool,
     differentiate_carry: bool,
 ) -> tuple[Float[Array, "C *B F"], Carry | None]:
-    """Return the features of each step, inputs in front, and the carry after the chunk."""
+    """Return the features of each step (the inputs come first), and the carry after the chunk."""
     features = chunk.xs
     after: list[list[Carry | None]] = []
     for number, layer in enumerate(network.layers):
@@ -45,7 +45,7 @@ def run_modules(
             )
             emitted.append(ys)
             ends.append(end)
-        # Layers above read all that is below, and so does the decoder.
+        # Higher layers read all outputs below, and so does the decoder.
         features = jnp.concatenate(emitted, axis=-1)
         after.append(ends)
     return features, _gathered(after) if return_carry else None
@@ -77,13 +77,13 @@ def _run_one(
 
 
 def _of_cell(carry: Carry, layer: int, place: int) -> Carry:
-    """Return the carry of one cell without its leading axis."""
+    """Return the carry of one cell, without its leading axis."""
     e = None if carry.e is None else carry.e[layer][place]
     return jax.tree.map(lambda leaf: leaf[0], Carry(carry.h[layer][place], e))
 
 
 def _gathered(carries: list[list[Carry | None]]) -> Carry:
-    """Return the carry of all cells with a leading axis of size one."""
+    """Return the carry of all cells, with a leading axis of size one."""
 
     def each(name: str) -> Any:
         found = tuple(tuple(getattr(carry, name) for carry in layer) for layer in carries)

@@ -1,4 +1,4 @@
-"""Parameters that a rule cannot train, read from the trace of one layer."""
+"""Find the parameters that a rule cannot train, from the trace of one layer."""
 
 from functools import partial
 
@@ -16,9 +16,9 @@ from foretrace._rule import LearningRule, as_rule
 def untrained_parameters(network: AbstractNetwork, rule: LearningRule | str) -> list[str]:
     """Return the names of the parameters whose gradient is structurally zero under a rule.
 
-    Outside the recurrent layers every parameter gets at least the error of the present step, so
-    only cells are checked. A parameter is untrained if its gradient does not depend on the errors
-    of the layer's outputs.
+    Only cells are checked, because parameters outside the recurrent layers always receive at least
+    the error of the present step. A parameter is untrained if its gradient does not depend on the
+    errors of the layer's outputs.
 
     >>> import foretrace as ft, jax
     >>> network = ft.Network(
@@ -41,7 +41,7 @@ def untrained_parameters(network: AbstractNetwork, rule: LearningRule | str) -> 
 
 
 def _untrained_of(cell: AbstractCell, rule: LearningRule, place: str) -> list[str]:
-    # Two steps: the second has a past.
+    # Two steps, so that the second step has a past.
     xs = jnp.zeros((2, cell.input_size))
     errors = jnp.zeros((2, cell.output_size))
 

@@ -1,1 +1,1 @@
-"""A network, or its learning step, as a graph that runs without Python, JAX or foretrace."""
+"""Export of a network or its learning step as a graph that needs no Python, JAX or foretrace."""

@@ -1,4 +1,4 @@
-"""Write one step of a network or a learner as a graph, with initial state and header."""
+"""Write one step of a network or a learner as a graph, with its initial state and a header."""
 
 import importlib.metadata
 import json
@@ -47,7 +47,7 @@ class Exported(NamedTuple):
 
     @property
     def include(self) -> Path | None:
-        """The C header file of format "c"; None for the other formats."""
+        """The C header file for format "c"; None for the other formats."""
         return self.graph.with_suffix(".h") if self.graph.suffix == ".c" else None
 
 
@@ -62,31 +62,31 @@ def export(
 ) -> Exported:
     """Write one step as a plain graph that runs without Python, JAX or foretrace.
 
-    An exact online step has no loop over time, so the learning step is a graph like any other. All
+    An exact online step has no loop over time, so the learning step is a plain graph, too. All
     arrays are real: a complex state `h` is two inputs, `h.re` and `h.im`. A runtime calls the graph
-    once for each row and gives every output `next.NAME` back as the input `NAME`:
+    once for each row and passes each output `next.NAME` back as the input `NAME`:
 
         inference    state, x     -> outputs, next state                  parameters are constants
         learning     state, x, y  -> outputs, loss, accepted, next state  parameters are states
 
-    In C, parameters and optimiser are fields of a context, which the functions `NAME_init`,
-    `NAME_step`, `NAME_predict` and `NAME_reset` work on. NAME is the name of the file; if C already
-    uses this name, as in `exp.c`, `_model` is added.
+    In C, parameters and optimiser are fields of a context. The functions `NAME_init`, `NAME_step`,
+    `NAME_predict` and `NAME_reset` take this context as an argument. NAME is the name of the file.
+    If C already uses this name, as in `exp.c`, `_model` is added to it.
 
     Three files are written: the graph at `path`, and in the same folder the initial state
-    (`.state.safetensors`) and a header (`.header.json`). They hold data only; nothing is executed
-    when they are read.
+    (`.state.safetensors`) and a header (`.header.json`). They contain only data, and reading them
+    executes nothing.
 
     Args:
         model: network, or learner with its rule, optimiser and loss.
-        path: file of the graph, such as model.onnx; its folder must exist.
-        format: "stablehlo", portable StableHLO bytecode; "onnx", which needs the extra `export`; or
-            "c", a C99 program and its header file (`.h`), which need only <math.h> and <string.h>
-            and allocate nothing.
-        learn: True for the learning step of a learner, False for the inference step.
+        path: file of the graph, such as model.onnx. Its folder must exist.
+        format: "stablehlo" is portable StableHLO bytecode. "onnx" needs the extra `export`. "c" is
+            a C99 program with a header file (`.h`) that needs only <math.h> and <string.h> and
+            allocates no memory.
+        learn: whether to export the learning step of a learner, instead of the inference step.
         state: state of the learner, whose parameters are exported. Default: `model.init()`.
-        target: example of one target for learn=True; its shape and dtype are used. Default: a
-            number for each output or one integer class, as the loss takes it.
+        target: example of a target for learn=True, of which shape and dtype are used. Default:
+            whichever the loss takes, a number for each output or one integer class.
 
     Returns:
         The paths of the files.
@@ -128,13 +128,13 @@ def export_network(
     format: Format,
     inputs: Callable[[Array], Array] | None,
 ) -> Exported:
-    """Write the inference step of a network, as `export` does, behind a function of its inputs.
+    """Write the inference step of a network, as `export` does, with a function of its inputs.
 
     Args:
         network: network to export.
         path: file of the graph.
         format: format of the graph.
-        inputs: function of x that returns the network's inputs; None for x itself.
+        inputs: function of x that returns the network's inputs. Default: x itself.
 
     Raises:
         ValueError, ImportError, OSError: as for `export`.
@@ -153,14 +153,14 @@ def export_stream(
     notes: Sequence[str],
     about: dict[str, Any],
 ) -> Exported:
-    """Write the model of a stream as C.
+    """Write the model of a stream as a C program.
 
     Args:
         path: C file.
-        step: graph that learns from a row and the label that came with it.
+        step: graph that learns from a row and its label.
         predict: graph that returns the prediction of a row.
         notes: lines of the header file about rows, labels and outputs.
-        about: the same for the header.
+        about: entries of the JSON header with the same content.
 
     Raises:
         ValueError, OSError: as for `export`.
@@ -263,7 +263,7 @@ def _to_stablehlo(graph: Graph, header: str) -> bytes:
     shapes = [
         jax.ShapeDtypeStruct(var.aval.shape, var.aval.dtype) for var in graph.closed.jaxpr.invars
     ]
-    # An input that no output needs stays, so that names and places agree with the header.
+    # An input that no output needs is kept, so that names and positions agree with the header.
     found = jax_export.export(jax.jit(step, keep_unused=True), platforms=("cpu",))(*shapes)
     if "custom_call" in found.mlir_module():
         raise NotExportable(

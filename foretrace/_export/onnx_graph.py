@@ -1,4 +1,4 @@
-"""A real-valued function as an ONNX model: one node for each operation, all shapes known."""
+"""A real-valued function as an ONNX model: one node for each operation, with known shapes."""
 
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -22,10 +22,10 @@ def onnx_model(closed: Any, inputs: Sequence[str], outputs: Sequence[str], heade
     """Return a serialised ONNX model.
 
     Args:
-        closed: traced function, of real arrays and without loops.
+        closed: traced function of real arrays, without loops.
         inputs: name of each argument.
         outputs: name of each result.
-        header: text that is kept in the model under the key "foretrace".
+        header: text that is stored in the model under the key "foretrace".
 
     Raises:
         NotExportable: ONNX cannot express an operation or a dtype.
@@ -100,7 +100,7 @@ class _Graph:
         return self.values[atom]
 
     def _together(self, eqn: Any) -> list[_Value]:
-        """Return an elementwise operation's operands, repeated if broadcasting fails."""
+        """Return the operands of an elementwise operation, repeated if they do not broadcast."""
         operands = [self._value(atom) for atom in eqn.invars]
         whole = tuple(eqn.outvars[0].aval.shape)
         if np.broadcast_shapes(*(value.shape for value in operands)) != whole:
@@ -111,7 +111,7 @@ class _Graph:
         return operands
 
     def _repeatable(self, eqn: Any) -> _Value:
-        """Return an array with axes of size one where it is repeated."""
+        """Return an array with axes of size one where it would be repeated."""
         shape, axes = eqn.params["shape"], eqn.params["broadcast_dimensions"]
         known = self._value(eqn.invars[0])
         ones = [1] * len(shape)
@@ -123,6 +123,6 @@ class _Graph:
     def _constant(self, value: Any) -> _Value:
         array = np.asarray(value)
         if array.size > 1 and (array == array.flat[0]).all():
-            # Equal elements are stored once, with as many axes.
+            # Equal elements are stored once, with the same number of axes.
             array = array.reshape(-1)[:1].reshape((1,) * array.ndim)
         return _Value(self.nodes.constant(array), array.shape)

@@ -1,4 +1,4 @@
-"""Nodes of an ONNX graph under construction, without duplicates."""
+"""Nodes of an ONNX graph under construction, each stored once."""
 
 import importlib
 from typing import Any
@@ -8,14 +8,14 @@ import numpy as np
 from foretrace._graph.real_valued import NotExportable
 
 OPSET, IR_VERSION = 18, 9
-"""Versions of ONNX from early 2023, which every runtime of today reads."""
+"""Versions of ONNX from early 2023, which every present runtime reads."""
 
 
 def onnx_package() -> Any:
     """Return the package `onnx`.
 
     Raises:
-        ImportError: it is not installed; the message has the command that installs it.
+        ImportError: the package is not installed; the message has the command that installs it.
     """
     try:
         return importlib.import_module("onnx")
@@ -27,7 +27,7 @@ def onnx_package() -> Any:
 
 
 class Nodes:
-    """Nodes and constants in the order in which they are needed."""
+    """Nodes and constants, in the order in which they are needed."""
 
     def __init__(self) -> None:
         self.nodes: list[Any] = []
@@ -36,7 +36,7 @@ class Nodes:
         self._helper = onnx_package().helper
 
     def constant(self, value: Any) -> str:
-        """Return the name of a constant; equal ones are stored once."""
+        """Return the name of a constant. Equal constants are stored once."""
         array = np.asarray(value)
         key = (array.dtype.str, array.shape, array.tobytes())
         if key not in self._known:
@@ -49,7 +49,7 @@ class Nodes:
         return self.constant(np.array(tuple(values), np.int64))
 
     def add(self, operator: str, *inputs: str, **attributes: Any) -> str:
-        """Add a node, unless there is the same one; return the name of its output."""
+        """Return the name of a node's output; add the node unless there is an equal one."""
         key = (operator, inputs, str(attributes))
         if key not in self._known:
             self._known[key] = f"v{len(self.nodes)}"
@@ -61,7 +61,7 @@ class Nodes:
         """Return the number of a dtype in ONNX.
 
         Raises:
-            NotExportable: the format lacks the dtype.
+            NotExportable: ONNX does not have the dtype.
         """
         try:
             return self._helper.np_dtype_to_tensor_dtype(np.dtype(dtype))

@@ -1,4 +1,4 @@
-"""Table of JAX's operations in ONNX. Shapes are known, so they are constants of the graph."""
+"""Table of JAX's operations in ONNX. All shapes are known, so they are constants of the graph."""
 
 import math
 from collections.abc import Callable
@@ -19,14 +19,14 @@ def _like(eqn: Any, value: float) -> np.ndarray:
 
 
 def _expm1(nodes: Nodes, eqn: Any, x: str) -> str:
-    # tanh(x / 2) (exp(x) + 1), which does not cancel at small x.
+    # tanh(x / 2) (exp(x) + 1), which does not cancel for small x.
     half = nodes.add("Mul", x, nodes.constant(_like(eqn, 0.5)))
     grown = nodes.add("Add", nodes.add("Exp", x), nodes.constant(_like(eqn, 1)))
     return nodes.add("Mul", nodes.add("Tanh", half), grown)
 
 
 def _log1p(nodes: Nodes, eqn: Any, x: str) -> str:
-    # log(u) x / (u - 1) with u = 1 + x rounded, which corrects for that rounding (Kahan).
+    # log(u) x / (u - 1), where u is 1 + x rounded; this corrects the rounding error (Kahan).
     one = nodes.constant(_like(eqn, 1))
     u = nodes.add("Add", x, one)
     corrected = nodes.add("Mul", nodes.add("Log", u), nodes.add("Div", x, nodes.add("Sub", u, one)))
@@ -82,14 +82,14 @@ ELEMENTWISE: dict[str, Callable[..., str]] = {
     "select_n": _select,
     "square": lambda nodes, eqn, x: nodes.add("Mul", x, x),
 }
-"""Operations on each element; operands of fewer elements are repeated, as NumPy does it."""
+"""Operations on each element; smaller operands are broadcast as in NumPy."""
 
 
 def reshaped(nodes: Nodes, x: str, old: tuple[int, ...], new: tuple[int, ...]) -> str:
-    """Return an array in another shape; unchanged if the shape is equal."""
+    """Return an array in another shape, or the array itself if the shape is the same."""
     if tuple(old) == tuple(new):
         return x
-    # A size of zero would be taken for "as before"; credit in depth has arrays without elements.
+    # A size of zero would mean "as before"; under a credit depth there are arrays without elements.
     zero = {"allowzero": 1} if 0 in new else {}
     return nodes.add("Reshape", x, nodes.integers(new), **zero)
 
@@ -119,7 +119,7 @@ def _reverse(nodes: Nodes, eqn: Any, x: str) -> str:
 
 def _reduce(nodes: Nodes, eqn: Any, x: str) -> str:
     if not eqn.params["axes"]:
-        # ONNX takes no axes for all of them.
+        # In ONNX, an empty list of axes means all axes.
         return x
     axes = nodes.integers(eqn.params["axes"])
     return nodes.add(_REDUCTIONS[eqn.primitive.name], x, axes, keepdims=0)
@@ -198,7 +198,7 @@ def _gather(nodes: Nodes, eqn: Any, x: str, indices: str) -> str:
     pick, front = _picking(eqn)
     rows = _positions(nodes, eqn, indices, pick, front)
     found = nodes.add("GatherND", _transposed(nodes, x, [*front, *pick.whole]), rows)
-    # Picked axes are in front now; those that came along go where the result has them.
+    # Picked axes are in front here; the other axes go to their places in the result.
     return _transposed(nodes, found, np.argsort(_behind(eqn.outvars[0], pick)))
 
 
@@ -211,13 +211,13 @@ def _scatter_add(nodes: Nodes, eqn: Any, x: str, indices: str, updates: str) -> 
 
 
 def _behind(elements: Any, pick: Picking) -> list[int]:
-    """Return the axes of elements, with window axes last."""
+    """Return the axes of an array of elements, with the window axes last."""
     axes = range(len(elements.aval.shape))
     return [*(axis for axis in axes if axis not in pick.window), *pick.window]
 
 
 def _window(nodes: Nodes, eqn: Any, sizes: tuple[int, ...], starts: tuple[str, ...]) -> str:
-    """Return the positions of a slice that begins at a computed place, moved to lie inside."""
+    """Return the positions of a slice with a computed start, moved to lie inside the array."""
     shape = eqn.invars[0].aval.shape
     wide = [nodes.add("Cast", start, to=nodes.dtype(np.int64)) for start in starts]
     first = nodes.add(

@@ -20,7 +20,7 @@ class TorchFiles(NamedTuple):
 
     Args:
         source: Python file with the class `Network`.
-        weights: its parameters (safetensors).
+        weights: file with its parameters (safetensors).
     """
 
     source: Path
@@ -91,13 +91,13 @@ class Network(torch.nn.Module):
 def to_torch(network: Network, path: str | os.PathLike[str]) -> TorchFiles:
     """Write a network as a readable PyTorch file that needs only torch and safetensors.
 
-    The file has a class `Network` with `start`, `step` and `forward`. Its parameters are
-    `torch.nn.Parameter`s, so it can be trained on; dropout is left out.
+    The file has a class `Network` with `start`, `step` and `forward`. Its parameters are instances
+    of `torch.nn.Parameter`, so PyTorch can train the network. Dropout is not written.
 
     Args:
-        network: network over LRU, S5, MinGRU or GRU cells.
-        path: Python file to write, such as model.py; the parameters go into the same folder
-            (`.weights.safetensors`).
+        network: network of LRU, S5, MinGRU or GRU cells.
+        path: Python file to write, such as model.py. The parameters are written into the same
+            folder (`.weights.safetensors`).
 
     Returns:
         The paths of both files.

@@ -1,4 +1,4 @@
-"""Source text of each cell in PyTorch, for `to_torch`: `cell_start` and `cell_step`."""
+"""PyTorch source of each cell for `to_torch`: the functions `cell_start` and `cell_step`."""
 
 from foretrace._cells.abstract import AbstractCell
 from foretrace._cells.gru import GRU
@@ -70,4 +70,4 @@ def cell_step(p, h, x):
 '''
 
 CELLS: dict[type[AbstractCell], str] = {LRU: _LRU, S5: _S5, MinGRU: _MIN_GRU, GRU: _GRU}
-"""The cells that have a form in PyTorch."""
+"""The cells that can be written in PyTorch, with their source."""

@@ -1,1 +1,1 @@
-"""One step of a network or a learner as a plain graph of named real arrays, for every export."""
+"""One step of a network or a learner as a graph of named real arrays, for all exports."""

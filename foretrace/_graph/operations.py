@@ -1,9 +1,9 @@
-"""One table of the elementwise operations in C and ONNX."""
+"""Table of the elementwise operations in C and ONNX."""
 
 from typing import NamedTuple
 
 FUNCTION = 20
-"""Number of additions that a function of <math.h> takes."""
+"""Time of a function of <math.h>, in additions."""
 
 DIVISION = 5
 
@@ -12,11 +12,12 @@ class Operation(NamedTuple):
     """An operation on single elements.
 
     Args:
-        onnx: its operator in ONNX; empty if several are needed.
-        text: C text for floating-point numbers, whose functions end with `{f}`; `{1f}` is one.
-        cost: estimate of its time, in additions.
-        integer: C text for integers; empty if it has none.
-        boolean: C text for truth values.
+        onnx: name of the operator in ONNX; empty if several operators are needed.
+        text: C expression for floating-point numbers. `{f}` is the suffix of a function, and `{1f}`
+            is the number one.
+        cost: estimate of the time, in additions.
+        integer: C expression for integers; empty if there is none.
+        boolean: C expression for truth values.
     """
 
     onnx: str
@@ -36,7 +37,7 @@ def _function(name: str, onnx: str = "") -> Operation:
 
 
 _MATH = "acos acosh asin asinh atan atanh cos cosh erf exp log sin sinh tan tanh"
-"""Functions that have the same name everywhere."""
+"""Functions that have the same name in C, JAX and ONNX."""
 
 OPERATIONS = {
     **{name: _function(name, name.capitalize()) for name in _MATH.split()},

@@ -1,4 +1,4 @@
-"""The elements that a gather reads or a scatter writes."""
+"""Which elements a gather reads, or a scatter writes."""
 
 from typing import Any, NamedTuple
 
@@ -6,18 +6,18 @@ _OF_GATHER = "offset_dims collapsed_slice_dims start_indices_batching_dims start
 _OF_SCATTER = """
 update_window_dims inserted_window_dims scatter_indices_batching_dims scatter_dims_to_operand_dims
 """.split()
-"""What JAX calls the axes of the windows and of single elements, and those of the indices."""
+"""Names in JAX for the axes of windows, of single elements, and of the indices."""
 
 
 class Picking(NamedTuple):
-    """Axes of the array that is read from or written to, and of the elements.
+    """Axes of a gather or scatter: of the array that it reads or writes, and of the elements.
 
     Args:
-        window: axes of the elements that run along the array.
-        whole: axes of the array that they run along.
+        window: axes of the elements that correspond to whole axes of the array.
+        whole: these axes of the array.
         batching: axes of the array that the elements share with the indices.
         indices_batching: these axes of the indices.
-        index_map: axis of the array that each index is a place on.
+        index_map: axis of the array that each index refers to.
         sizes: size of a window along each axis of the array.
     """
 

@@ -1,8 +1,8 @@
 """Rewrite a traced function so that it has no complex numbers and no loops.
 
-Graph formats lack both. Automatic differentiation of the cell's one step was applied before; here
-each operation is only replaced by equivalent ones. A complex number becomes a pair of real numbers,
-and a loop of known length becomes its steps, one after the other.
+Graph formats have neither. The derivative of the cell's one step is already part of the function.
+Here, each operation is only replaced by equivalent operations: a complex number becomes a pair of
+real numbers, and a loop of known length becomes its steps, one after the other.
 """
 
 import operator
@@ -23,7 +23,7 @@ from foretrace._types import Array
 
 
 class Pair(NamedTuple):
-    """A complex array as its real and imaginary parts: a tree with two leaves."""
+    """A complex array as its real and imaginary parts, a tree with two leaves."""
 
     re: Array
     im: Array
@@ -36,15 +36,15 @@ class NotExportable(ValueError):
 def real_valued(
     function: Callable[..., list[Array]], shapes: Sequence[jax.ShapeDtypeStruct]
 ) -> Callable:
-    """Return the same function without complex numbers inside, with every loop unrolled.
+    """Return the function without complex numbers inside and with all loops unrolled.
 
     Args:
         function: function of real arrays that returns a list of real arrays.
-        shapes: shapes and dtypes of its arguments.
+        shapes: shapes and dtypes of the arguments.
 
     Raises:
-        NotExportable: the result is called, and an operation has no real-valued form, such as
-            sampling.
+        NotExportable: raised when the result is called, if an operation, such as sampling, has no
+            real-valued form.
     """
     closed = traced(function, shapes)
     return lambda *arguments: _evaluate(closed.jaxpr, closed.consts, arguments)
@@ -83,7 +83,7 @@ def _apply(eqn: Any, operands: list[Any]) -> list[Any]:
     if name == "platform_index":
         return [None]
     if name == "cond" and params.get("branches_platforms"):
-        # One branch for each platform: the one for all others is plain.
+        # There is one branch for each platform; the branch for all other platforms is plain.
         plain = params["branches"][params["branches_platforms"].index(None)]
         return _evaluate(plain.jaxpr, plain.consts, operands[1:])
     if name == "cond":
@@ -102,7 +102,7 @@ def _apply(eqn: Any, operands: list[Any]) -> list[Any]:
 
 def _bound(eqn: Any, operands: list[Any]) -> list[Any]:
     if not any(isinstance(value, jax.core.Tracer) for value in operands):
-        # What depends on constants alone is computed now.
+        # Values that depend only on constants are computed now.
         with jax.ensure_compile_time_eval():
             return _computed(eqn, operands)
     return _simplified(eqn, operands) or _computed(eqn, operands)
@@ -117,9 +117,9 @@ def _computed(eqn: Any, operands: list[Any]) -> list[Any]:
 
 
 def _simplified(eqn: Any, operands: list[Any]) -> list[Any] | None:
-    """Return the result of a sum with zeros or a product with zeros or ones, else None.
+    """Return the result if a sum has a zero term or a product a factor of zero or one, else None.
 
-    Most of these come from the imaginary part of a real number.
+    Most of these operands are the imaginary part of a real number.
     """
     name, aval = eqn.primitive.name, eqn.outvars[0].aval
     if name not in ("add", "add_any", "mul") or not jnp.issubdtype(aval.dtype, jnp.floating):
@@ -168,11 +168,11 @@ def _split(value: Array, sizes: Sequence[int], axis: int) -> list[Array]:
 
 
 def _padded(value: Array, filling: Array, padding_config: Sequence[tuple]) -> Array:
-    """Return a padded array as joined parts, one axis after another."""
+    """Return a padded array as a concatenation of parts, axis by axis."""
     for axis, (low, high, between) in enumerate(padding_config):
         size = value.shape[axis]
         if between and size > 1:
-            # The gap behind each element is an axis of its own; the last gap is cut off.
+            # The gap after each element is a separate axis; the last gap is removed.
             gaps = _lengthened(jnp.expand_dims(value, axis + 1), filling, axis + 1, 0, between)
             value = gaps.reshape(*value.shape[:axis], -1, *value.shape[axis + 1 :])
             size = (size - 1) * (between + 1) + 1
@@ -183,7 +183,7 @@ def _padded(value: Array, filling: Array, padding_config: Sequence[tuple]) -> Ar
 
 
 def _lengthened(value: Array, filling: Array, axis: int, low: int, high: int) -> Array:
-    """Return an array with equal elements added at both ends of an axis."""
+    """Return an array with the value `filling` added at both ends of an axis."""
     parts = [
         lax.broadcast(filling, (*value.shape[:axis], int(size), *value.shape[axis + 1 :]))
         for size in (low, high)
@@ -192,7 +192,7 @@ def _lengthened(value: Array, filling: Array, axis: int, low: int, high: int) ->
 
 
 def _all_branches(eqn: Any, which: Any, *operands: Any) -> list[Any]:
-    """Run every branch, and choose among their results."""
+    """Run every branch, and select among the results."""
     branches = eqn.params["branches"]
     if not isinstance(which, jax.core.Tracer):
         branches = [branches[int(np.clip(which, 0, len(branches) - 1))]]
@@ -229,7 +229,7 @@ def _unrolled(params: dict[str, Any], operands: list[Any]) -> list[Any]:
 
 
 def _scan_parts(params: dict[str, Any], operands: list[Any]) -> Sequence[list[Any]]:
-    """Return a scan's constant operands, its carried ones, and its sequences."""
+    """Return the constant operands of a scan, the carried ones, and its sequences."""
     if "ft_in" in params:  # from JAX 0.11 on
         return [list(part) for part in params["ft_in"].update(operands).unpack()]
     fixed, carried = params["num_consts"], params["num_carry"]
@@ -240,8 +240,8 @@ def _apply_to_pairs(eqn: Any, operands: list[Any]) -> list[Any]:
     """Return the results of an operation on complex numbers."""
     name, params = eqn.primitive.name, eqn.params
     if name in _EACH_PART:
-        # One operation on the real parts, and the same on the imaginary parts; indices and choices
-        # serve both.
+        # The same operation on the real parts and on the imaginary parts, with the same indices and
+        # conditions.
         sides = [[v[i] if isinstance(v, Pair) else v for v in operands] for i in range(2)]
         return [Pair(*both) for both in zip(*(_bound(eqn, side) for side in sides), strict=True)]
     if name == "dot_general":
@@ -310,7 +310,7 @@ _RULES: dict[str, Callable[..., Any]] = {
     "eq": lambda a, b: (a.re == b.re) & (a.im == b.im),
     "ne": lambda a, b: (a.re != b.re) | (a.im != b.im),
 }
-"""What an operation is on pairs."""
+"""For each operation, a function on pairs that replaces it."""
 
 _WRITTEN_OUT: dict[str, Callable[..., Any]] = {
     "cholesky": lambda a, **_: cholesky(a),
@@ -325,14 +325,14 @@ _WRITTEN_OUT: dict[str, Callable[..., Any]] = {
         lax.index_in_dim(x, i, axis, keepdims=False) for i in range(x.shape[axis])
     ],
 }
-"""Operations that no format needs, as other operations on real numbers."""
+"""Operations that are replaced by simpler real operations in every format."""
 
 _EACH_PART = """
 add add_any broadcast_in_dim concatenate copy cumsum dynamic_slice dynamic_update_slice expand_dims
 gather neg pad reduce_sum reshape rev scatter scatter-add select_n slice split squeeze stack sub
 tile transpose unstack
 """.split()
-"""Operations that are linear in the numbers they move or add: the same on either part."""
+"""Operations that are linear in their numbers, so that they apply to each part separately."""
 
 _PASSING = "copy copy_p name optimization_barrier sharding_constraint stop_gradient".split()
 """Operations that change no value."""
@@ -340,13 +340,13 @@ _PASSING = "copy copy_p name optimization_barrier sharding_constraint stop_gradi
 _CALLS = """
 checkpoint closed_call core_call custom_jvp_call custom_vjp_call jit pjit remat2
 """.split()
-"""Operations that do no more than call a function."""
+"""Operations that only call a function."""
 
 _IMPOSSIBLE = "while random_bits random_wrap threefry2x32 pure_callback io_callback".split()
 
 
 def _inner(name: str, params: dict[str, Any]) -> Any:
-    """Return the function that an operation calls, such as a compiled one. None if it has none."""
+    """Return the function that an operation calls, such as a compiled one, or None."""
     if name not in _CALLS:
         return None
     found = next(params[key] for key in ("jaxpr", "call_jaxpr", "fun_jaxpr") if key in params)

@@ -1,4 +1,4 @@
-"""One step of a network or a learner: named real arrays in, results and states out."""
+"""One step of a network or a learner as a function of named real arrays."""
 
 import contextlib
 from collections.abc import Callable
@@ -20,16 +20,16 @@ from foretrace._rule import BPTT
 from foretrace._types import Array, PyTree
 
 NEXT = "next."
-"""What the name of a state begins with where it comes out."""
+"""Prefix that a state's name has among the outputs."""
 
 
 class Graph(NamedTuple):
-    """One step, traced.
+    """One traced step.
 
     Args:
         closed: traced function of real arrays, without loops.
-        state: initial value of each state that goes in, by name, in order.
-        data: shape and dtype of what goes in after the states: x, and y if it learns.
+        state: initial value of each state, by name, in the order of the inputs.
+        data: shape and dtype of the inputs after the states: x, and y if the step learns.
         results: names of the outputs before the states.
     """
 
@@ -40,12 +40,12 @@ class Graph(NamedTuple):
 
     @property
     def inputs(self) -> list[str]:
-        """Names of the arguments."""
+        """Names of the inputs."""
         return [*self.state, *self.data]
 
     @property
     def outputs(self) -> list[str]:
-        """Names of the results; the next state's names have the prefix `NEXT`."""
+        """Names of the outputs; the names of the next states have the prefix `NEXT`."""
         return [*self.results, *(NEXT + name for name in self.state)]
 
 
@@ -54,7 +54,7 @@ def inference_graph(
     readout: Callable[[Array], Array] | None = None,
     inputs: Callable[[Array], Array] | None = None,
 ) -> Graph:
-    """Return the step `x, h -> outputs, h`; the parameters are constants in it.
+    """Return the step `x, h -> outputs, h`, with the parameters as constants.
 
     Args:
         network: network to export.
@@ -79,16 +79,16 @@ def inference_graph(
 
 
 def learning_graph(learner: Learner, state: LearnerState | None, target: Any) -> Graph:
-    """Return the step `x, y, state -> outputs, loss, accepted, state`, as `Learner.step` does it.
+    """Return the step `x, y, state -> outputs, loss, accepted, state` of `Learner.step`.
 
     Raises:
-        ValueError: the learner's step takes several streams or depends on random numbers.
+        ValueError: the learner takes several streams, or its step depends on random numbers.
     """
     check_learner(learner)
     start = without_key(learner.init() if state is None else state)
 
     def step(bare: Any, x: Array, y: Array) -> tuple[list[Array], Any]:
-        # The key is for dropout and for rules that sample; neither is exported.
+        # The key is used by dropout and by rules that sample, and neither can be exported.
         after, info = learner.step(bare._replace(key=jax.random.key(0)), x[None], y[None])
         return [info.outputs[0], info.loss, info.accepted], without_key(after)
 
@@ -98,7 +98,7 @@ def learning_graph(learner: Learner, state: LearnerState | None, target: Any) ->
 
 
 def without_key(state: Any) -> Any:
-    """Return a state without its PRNG key, which no exported step uses."""
+    """Return a state without its PRNG key, because no exported step uses a key."""
     return state._replace(key=None)
 
 
@@ -113,9 +113,9 @@ def traced_graph(
 
     Args:
         step: function of the state and the data that returns a list of results and the next state.
-        start: state to begin with.
-        prefix: beginning of the names of the states.
-        data: shape and dtype of each of the data.
+        start: initial state.
+        prefix: prefix of the names of the states.
+        data: name, shape and dtype of each data input.
         results: names of the results.
 
     Raises:
@@ -146,7 +146,7 @@ def traced_graph(
 
 
 def _real_arrays(name: str, leaf: Array) -> dict[str, Array]:
-    """Return an array under its name; a complex one as its two parts."""
+    """Return an array by its name, or a complex array as two parts."""
     is_complex = jnp.iscomplexobj(leaf)
     return {f"{name}.re": leaf.real, f"{name}.im": leaf.imag} if is_complex else {name: leaf}
 
@@ -157,7 +157,7 @@ def _shape_of(value: Any) -> jax.ShapeDtypeStruct:
 
 
 def _target(learner: Learner, dtype: Any) -> jax.ShapeDtypeStruct:
-    """Return the target's shape for the loss: one number for each output, or a class."""
+    """Return the shape of a target that the loss takes: a number for each output, or a class."""
     output = jax.ShapeDtypeStruct((learner.network.output_size,), dtype)
     for target in (output, jax.ShapeDtypeStruct((), jnp.int32)):
         with contextlib.suppress(TypeError, ValueError, AssertionError):
@@ -178,7 +178,7 @@ def _check_network(network: AbstractNetwork) -> None:
 
 
 def check_learner(learner: Learner) -> None:
-    """Raise a ValueError that names the reason why a learning step is no plain graph."""
+    """Raise a ValueError with the reason if the learning step cannot be a plain graph."""
     _check_network(learner.network)
     masks = jax.eval_shape(learner.network.dropout_masks, jax.random.key(0))
     for what, is_set in {

@@ -1,4 +1,4 @@
-"""Cholesky roots and triangular systems in products and sums: a plain graph calls no LAPACK."""
+"""Cholesky factors and triangular systems in sums and products, because a graph has no LAPACK."""
 
 from typing import Any
 
@@ -8,7 +8,7 @@ from foretrace._types import Array, Float
 
 
 def cholesky(a: Float[Array, "... n n"]) -> Float[Array, "... n n"]:
-    """Return L with `L L^T = a`, column by column; NaN where `a` is not positive definite.
+    """Return L with `L L^T = a`, column by column; NaN if `a` is not positive definite.
 
     Args:
         a: symmetric matrices.
@@ -32,13 +32,13 @@ def triangular_solve(
     unit_diagonal: bool,
     **_: Any,
 ) -> Float[Array, "... n m"]:
-    """Return x with `op(a) x = b`, or `x op(a) = b` for `left_side=False`, as `jax.lax` defines it.
+    """Return x with `op(a) x = b`, or with `x op(a) = b` if `left_side` is False.
 
     Args:
-        a: matrices of which one triangle counts.
-        b: right sides; `(..., m, n)` for `left_side=False`.
-        left_side: whether the matrix stands on the left.
-        lower: whether the lower triangle counts.
+        a: matrices of which one triangle is read.
+        b: right-hand sides; `(..., m, n)` if `left_side` is False.
+        left_side: whether the matrix is on the left.
+        lower: whether the lower triangle is read.
         transpose_a: whether the matrix is transposed.
         unit_diagonal: whether the diagonal counts as ones.
     """
@@ -47,7 +47,7 @@ def triangular_solve(
     if transpose_a == left_side:
         a, lower = jnp.matrix_transpose(a), not lower
     if not lower:
-        # Read backwards, an upper triangle is a lower one.
+        # In reversed order, an upper triangular matrix is lower triangular.
         a, b = a[..., ::-1, ::-1], b[..., ::-1, :]
     found = []
     for k in range(a.shape[-1]):

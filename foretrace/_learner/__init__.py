@@ -1,1 +1,1 @@
-"""Gradient, optimiser and carry as one state that a stream is fed to."""
+"""Learners: gradient, optimiser and carry as one state, which learns from a stream."""

@@ -65,7 +65,7 @@ def check_options(learner: Options) -> None:
 
 
 def warn_of_untrained(network: AbstractNetwork, rule: LearningRule) -> None:
-    """Warn of parameters that receive no gradient under a rule; names the caller's line."""
+    """Warn of parameters that receive no gradient under a rule, at the line of the caller."""
     if names := untrained_parameters(network, rule):
         warnings.warn(
             f"under {rule} the gradient of {', '.join(names)} is structurally zero: these "
@@ -76,7 +76,7 @@ def warn_of_untrained(network: AbstractNetwork, rule: LearningRule) -> None:
 
 
 def _check_rows(learner: Options) -> None:
-    """Raise a ValueError for an option that has no effect in learning row by row."""
+    """Raise a ValueError if an option has no effect in learning row by row."""
     owner = "ft.kalman" if isinstance(learner.optimizer, Kalman) else "a head by least squares"
     for name in ("accumulate", "whole_sequences", "mean_loss", "mesh"):
         if getattr(learner, name) not in (None, False):
@@ -143,7 +143,7 @@ def check_call(
 def check_state(own: LearnerState, given: LearnerState) -> None:
     """Raise a ValueError that names the first part of a state that does not fit the learner.
 
-    It is called while a program is traced, once for each shape, so that a call pays nothing for it.
+    This check runs while a program is traced, once for each shape, so a call does not pay for it.
     """
     ours, theirs = _kinds(own), _kinds(given)
     wrong = [

@@ -1,4 +1,4 @@
-"""Learning by an Optax optimiser: one gradient of all steps of a call."""
+"""Learning with an Optax optimiser: one gradient of all steps of a call."""
 
 from collections.abc import Callable
 from functools import partial
@@ -20,7 +20,7 @@ from foretrace.heads import HeadState
 
 
 class Chunks:
-    """Learning by the gradient of a chunk, or of the chunks of a sequence.
+    """Learning by the gradient of a chunk, or of all chunks of a sequence.
 
     Args:
         learner: learner with an Optax optimiser and the network's decoder.
@@ -43,9 +43,10 @@ class Chunks:
         """Learn from all steps of a call at once.
 
         Returns:
-            The state after the call, whatever it is; what may be looked at, `accepted` only for the
-            parts that it does not hold; and whether the sensitivities are still those before the
-            call, to be advanced in place once it is accepted.
+            Three results. The first is the state after the call, before it is accepted or refused.
+            The second is the measurements, whose `accepted` covers only the parts that the state
+            does not contain. The third says whether the sensitivities in the state are still those
+            before the call. If so, they are updated in place once the call is accepted.
         """
         learner, steps = self.learner, data.xs.shape[-2]
         return_carry = not learner.whole_sequences and not end
@@ -62,8 +63,8 @@ class Chunks:
         )
         after, grads, known = state._replace(carry=found.carry), found.grads, {"value": found.loss}
         if learner.accumulate:
-            # The loss of a sequence is not kept, and its last chunk's loss does not belong to the
-            # gradient.
+            # The loss of the whole sequence is not known, and the loss of the last chunk does not
+            # belong to the gradient.
             grads, known = jax.tree.map(jnp.add, state.grads, grads), {}
             after = after._replace(grads=grads)
         gradient_norm = norm(found.grads)
@@ -75,10 +76,10 @@ class Chunks:
             network, opt_state, update_norm = updated(
                 optimizer, state.network, state.opt_state, grads, **known
             )
-            # Within a sequence all chunks share one dropout mask, so its key may change only at the
+            # All chunks of a sequence share one dropout mask, so its key may change only at the
             # end.
             key = jax.random.split(state.key)[0]
             after = after._replace(network=network, opt_state=opt_state, key=key)
-        # Masked steps leave no trace in loss and gradient, so the carry is checked as well.
+        # Masked steps do not show in loss and gradient, so the carry is checked as well.
         kept = is_finite(found.carry)
         return after, Info(found.loss, found.outputs, gradient_norm, update_norm, kept), late

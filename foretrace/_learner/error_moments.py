@@ -1,4 +1,4 @@
-"""Moments of prediction errors: their size and their correlation from row to row."""
+"""Moments of prediction errors: their mean square, and their correlation from row to row."""
 
 from typing import Any, NamedTuple
 
@@ -7,16 +7,16 @@ import jax.numpy as jnp
 from foretrace._types import Array, Bool, Float
 
 WINDOW = 300
-"""Number of labels over which the size of errors is averaged."""
+"""Number of labels over which the mean square is averaged."""
 
 LARGEST = 3.0
-"""Largest error, in roots of the mean square."""
+"""Limit at which errors are clipped, in root mean squares of earlier errors."""
 
 FIRST = 10
-"""Number of labels before which no error is clipped."""
+"""Number of labels that must have arrived before errors are clipped."""
 
 _SMALLEST = 1e-6
-"""Smallest mean square: predictions that have been perfect must be able to become worse."""
+"""Lower limit of the mean square, so that errors can grow again after perfect predictions."""
 
 _MOST_REPEATED = 0.99
 
@@ -25,10 +25,10 @@ class Errors(NamedTuple):
     """Running moments of the errors.
 
     Args:
-        mean_square: mean square of the errors of the last labels, R.
-        lagged: mean product of an error and the previous error.
+        mean_square: running mean square of the errors, R.
+        lagged: running mean of the product of an error and the previous error.
         last: last error of each output.
-        num_labels: number of labels.
+        num_labels: number of labels so far.
     """
 
     mean_square: Float[Array, ""]
@@ -44,7 +44,7 @@ def init_errors(streams: int, outputs: int, dtype: Any = None) -> Errors:
 
 
 def clipped(errors: Errors, found: Float[Array, "B O"]) -> Float[Array, "B O"]:
-    """Return errors, clipped at three times the RMS of earlier errors."""
+    """Return errors, clipped at three times the root mean square (RMS) of earlier errors."""
     limit = jnp.where(errors.num_labels < FIRST, jnp.inf, LARGEST * jnp.sqrt(variance(errors)))
     return jnp.clip(found, -limit, limit)
 
@@ -53,9 +53,9 @@ def noted(errors: Errors, found: Float[Array, "B O"], known: Bool[Array, "B"]) -
     """Return the moments after the errors of a step.
 
     Args:
-        errors: moments before.
-        found: error of each stream.
-        known: streams that have a label; the others change nothing.
+        errors: moments before the step.
+        found: errors of each stream.
+        known: whether each stream has a label. Streams without a label do not change the moments.
     """
     taken = known.astype(found.dtype)
     labels = taken.sum()
@@ -73,12 +73,12 @@ def noted(errors: Errors, found: Float[Array, "B O"], known: Bool[Array, "B"]) -
 
 
 def variance(errors: Errors) -> Float[Array, ""]:
-    """Return R, the mean square of the errors, above zero."""
+    """Return R, the mean square of the errors, which is at least `_SMALLEST`."""
     return jnp.maximum(errors.mean_square, _SMALLEST)
 
 
 def repetition(mean_square: Float[Array, "*O"], lagged: Float[Array, "*O"]) -> Float[Array, "*O"]:
-    """Return `(1 + rho) / (1 - rho)`, the number of labels that equal one independent label.
+    """Return `(1 + rho) / (1 - rho)`, the number of labels that count as one independent label.
 
     rho is the correlation of an error with the previous error, in [0, 0.99].
 

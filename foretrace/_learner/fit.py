@@ -1,4 +1,4 @@
-"""Train a network on arrays, with shuffled batches, a validation share and early stopping."""
+"""Train a network on arrays, with shuffled batches, validation and early stopping."""
 
 import math
 import warnings
@@ -25,9 +25,9 @@ class Fit(NamedTuple):
     """Result of `fit`.
 
     Args:
-        network: network of the epoch with the lowest validation loss, or of the last epoch without
-            validation.
-        losses: mean training loss of the accepted updates of each epoch.
+        network: network after the epoch with the lowest validation loss; without validation, after
+            the last epoch.
+        losses: for each epoch, the mean training loss of the accepted updates.
         validation_losses: validation loss after each epoch; empty without validation.
     """
 
@@ -52,27 +52,27 @@ def fit(
     progress: bool = True,
     key: PRNGKeyArray,
 ) -> Fit:
-    """Train a network on sequences of one length; shorter ones are padded and masked.
+    """Train a network on sequences of equal length; pad and mask shorter sequences.
 
-    The loss of a sequence is the mean over the steps that count, so that it needs no weights.
+    The loss of a sequence is the mean over the steps that count, so no weights are needed.
 
     Args:
-        network: network to begin with.
+        network: initial network.
         xs: inputs of S sequences of T steps.
-        ys: targets of every step, (S, T, …), or one target for each sequence, (S, …), which is
+        ys: targets of every step, (S, T, …), or one target for each sequence, (S, …). One target is
             compared with the output of the last step that counts.
         loss: loss of one step, `loss(output, y)`.
-        rule: learning rule or its name. Default: backpropagation through time, which is exact and
-            costs as much as the online rule on whole sequences.
+        rule: learning rule or its name. Default: backpropagation through time. On whole sequences
+            it is exact and costs as much as the online rule.
         optimizer: Optax optimiser. Default: `adamw(1e-3)`.
-        mask: booleans that say which steps are there, (S, T). Default: all.
-        epochs: largest number of passes over the training sequences.
-        batch_size: number of sequences of one update.
-        validation: held-out share of the sequences, at least one sequence; 0 for none.
+        mask: booleans (S, T) that say whether each step counts. Default: all steps count.
+        epochs: maximum number of passes over the training sequences.
+        batch_size: number of sequences in one update.
+        validation: fraction of the sequences that is held out, at least one sequence; 0 for none.
         patience: number of epochs without a lower validation loss after which training stops.
-            Default: no early stop.
+            Default: no early stopping.
         progress: whether to show a progress bar.
-        key: PRNG key of the split, the order of the sequences and the dropout masks.
+        key: PRNG key of the split, of the order of the sequences and of the dropout masks.
 
     Raises:
         TypeError: xs are not floating-point numbers, or ys are not numbers.
@@ -80,8 +80,8 @@ def fit(
             validation, a validation loss is not finite, or every update of an epoch was refused.
 
     Warns:
-        RuntimeWarning: some updates of an epoch were refused, because loss, gradient or update was
-            not finite.
+        RuntimeWarning: some updates of an epoch were refused because loss, gradient or update was
+            NaN or infinite.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp
     >>> xs = jax.random.normal(jax.random.key(0), (20, 5, 1))
@@ -122,7 +122,7 @@ def fit(
     size = min(batch_size, len(train))
     for epoch in trange(epochs, desc="epochs", disable=not progress):
         mixed = np.asarray(jax.random.permutation(jax.random.fold_in(order, epoch), len(train)))
-        # The last batch is filled up from the first, so that all have one shape.
+        # The last batch is filled up from the first, so that all batches have the same shape.
         rows = np.resize(train[mixed], -(-len(train) // size) * size)
         infos = []
         for batch in np.split(rows, len(rows) // size):
@@ -148,7 +148,7 @@ def fit(
 
 
 def _mean_accepted(infos: list[tuple[Array, Array]], epoch: int) -> float:
-    """Return the mean loss of the updates of an epoch; warn of those that were refused."""
+    """Return the mean loss of an epoch's accepted updates; warn if updates were refused."""
     losses = [float(loss) for loss, accepted in jax.device_get(infos) if accepted]
     refused = (
         f"fit: {len(infos) - len(losses)} of {len(infos)} updates of epoch {epoch} were refused, "

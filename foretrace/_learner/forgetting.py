@@ -1,4 +1,4 @@
-"""Detection of forgetting: the loss of a stream stays above a level that it had held."""
+"""Detection of forgetting: the loss of a stream stays above an earlier, lasting level."""
 
 import math
 import warnings
@@ -10,10 +10,10 @@ import jax
 from foretrace._types import Array, Float
 
 BLOCK, HELD = 1000, 5
-"""Losses of a block, and blocks in a row that make a level: one that was held for 5,000 losses."""
+"""Losses in a block, and number of consecutive blocks that make a level, here 5,000 losses."""
 
 WORSE, LEAST = 0.5, 0.05
-"""Smallest rise that counts, as a share of the level held, and as a share of the loss at first."""
+"""Smallest rise that counts, as fractions of the level and of the initial loss."""
 
 
 class Forgetting(UserWarning):
@@ -21,17 +21,17 @@ class Forgetting(UserWarning):
 
 
 class LossWatch:
-    """Means of blocks of losses, and the lowest level of the loss that was held.
+    """Detector of a lasting rise of the loss, from means over blocks of losses.
 
-    A level is held once HELD means in a row lie below it. It is lost once HELD means in a row lie
-    clearly above it: by WORSE times the level, or by `least`. Single bad blocks and noise around a
-    level change nothing.
+    A level is reached when HELD consecutive means lie below it. It is lost when HELD consecutive
+    means lie clearly above it, that is, by more than WORSE times the level and by more than
+    `least`. Single bad blocks and noise around a level have no effect.
 
         held = min over time of max(the last HELD means)
         lost: min(the last HELD means - 2 standard errors) > held + max(WORSE |held|, least)
 
     Args:
-        least: smallest rise that counts; `LEAST` of the mean of the first block if None.
+        least: smallest rise that counts. Default: the fraction `LEAST` of the first block's mean.
 
     >>> watch = LossWatch(least=0.1)
     >>> found = [watch.add(loss) for loss in [0.2] * 5000 + [0.6] * 5000]
@@ -43,7 +43,7 @@ class LossWatch:
         self.restore([least, [], [], None, False, [0, 0.0, 0.0, 0.0]])
 
     def to_json(self) -> list[Any]:
-        """Return the state."""
+        """Return the state as JSON."""
         return [self.least, [*self.means], [*self.lows], self.held, self.told, self._block]
 
     def restore(self, state: list[Any]) -> None:
@@ -53,11 +53,11 @@ class LossWatch:
         self.lows: deque[float] = deque(lows, maxlen=HELD)
 
     def add(self, loss: float, weight: float = 1.0) -> tuple[float, float] | None:
-        """Count a loss. If a level has just been lost, return the last blocks' mean and the level.
+        """Add a loss; return the mean of the last blocks and the level if it has just been lost.
 
         Args:
-            loss: loss, or sum of losses; it is left out if it is not finite.
-            weight: number of losses in it, or the loss of a baseline; the mean of a block is
+            loss: a loss, or a sum of losses. It is ignored if it is NaN or infinite.
+            weight: number of losses in the sum, or the loss of a baseline. The mean of a block is
                 sum(loss) / sum(weight).
         """
         if not math.isfinite(loss + weight):
@@ -71,13 +71,13 @@ class LossWatch:
     def add_block(
         self, count: float, total: float, squares: float, weight: float
     ) -> tuple[float, float] | None:
-        """Count a block of losses, as `add` does.
+        """Add a block of losses, as `add` does.
 
         Args:
             count: number of losses.
-            total: their sum.
-            squares: sum of their squares.
-            weight: sum of their weights.
+            total: sum of the losses.
+            squares: sum of the squared losses.
+            weight: sum of the weights of the losses.
         """
         error = math.sqrt(max(squares - total**2 / count, 0.0))  # standard error of the sum
         if not weight or not math.isfinite(total + weight + error):
@@ -92,7 +92,7 @@ class LossWatch:
         self.held = highest if self.held is None else min(self.held, highest)
         limit = self.held + max(WORSE * abs(self.held), self.least)
         if highest <= limit:
-            self.told = False  # the level is held again
+            self.told = False  # the level is reached again
         if self.told or min(self.lows) <= limit:
             return None
         self.told = True
@@ -100,13 +100,13 @@ class LossWatch:
 
 
 def warn_if_forgotten(watch: LossWatch, losses: list[tuple[Float[Array, ""], int]]) -> None:
-    """Add losses to the watch; warn if the loss has lost an earlier, lower level.
+    """Add losses to the watch, and warn if the loss has risen above an earlier level for long.
 
-    The warning names the line that called the caller of this function.
+    The warning points at the line that called the caller of this function.
 
     Args:
         watch: watch of the stream.
-        losses: for each call, the loss summed over its rows, and the number of rows.
+        losses: for each call, the sum of the losses of its rows, and the number of rows.
     """
     for loss, rows in jax.device_get(losses):
         if (lost := watch.add(float(loss), rows)) is not None:

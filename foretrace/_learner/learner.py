@@ -1,4 +1,4 @@
-"""The learner: gradient, optimiser and carry as one state that a stream is fed to."""
+"""The learner: gradient, optimiser and carry as one state, which learns from a stream."""
 
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
@@ -31,49 +31,50 @@ from foretrace.heads import LeastSquares
 class Learner(Options):
     """Train a network on streams, chunk by chunk, under a learning rule.
 
-    The length of the input of `step` decides how it runs: one step (real-time recurrent learning),
-    a chunk, or a whole sequence. Memory does not depend on the length of the stream.
+    The number of steps in the input of `step` determines the mode: one step (real-time recurrent
+    learning), a chunk, or a whole sequence. Memory does not grow with the length of the stream.
 
-    By default every call updates the parameters. Sensitivities then belong to earlier parameters
-    and are stale, as always in real-time recurrent learning. The effect is small at small rates,
-    and large at large rates (docs/streaming.md has figures). With `accumulate=True`, the gradient
-    is summed until a call with `end=True`. There is then one update for each sequence, and the
-    gradient is exact (the paper's setting).
+    By default every call updates the parameters. The sensitivities then belong to earlier
+    parameters and are stale, as always in real-time recurrent learning. The effect is small at
+    small learning rates and large at large rates (docs/streaming.md has figures). With
+    `accumulate=True`, the gradient is summed until a call with `end=True`. There is then one update
+    for each sequence, and the gradient is exact (the paper's setting).
 
     Args:
-        network: network to begin with.
+        network: initial network.
         rule: learning rule or its name.
-        optimizer: Optax optimiser, e.g. `foretrace.adamw`, or the second-order step
+        optimizer: Optax optimiser such as `foretrace.adamw`, or the second-order step
             `foretrace.kalman`.
-        loss: loss of one step, `loss(output, y)`, e.g. `foretrace.losses.softmax_cross_entropy`. If
-            it has a method `check(output_size, ys)`, this method gets the targets before each step.
-        head: head that reads the features, such as `foretrace.heads.least_squares()`. Default: the
-            network's decoder. With a head or with `foretrace.kalman` every row is a step of its
-            own.
-        batch_size: number of streams trained side by side; None for one stream without a batch
-            axis.
-        accumulate: True for one update for each sequence, on the call with `end=True`; the next
+        loss: loss of one step, `loss(output, y)`, such as `foretrace.losses.softmax_cross_entropy`.
+            If it has a method `check(output_size, ys)`, the learner calls this method with the
+            targets before each step.
+        head: readout of the features, such as `foretrace.heads.least_squares()`. Default: the
+            network's decoder. With a head or with `foretrace.kalman`, every row is a separate step.
+        batch_size: number of streams that are trained side by side. Default: one stream, without a
+            batch axis.
+        accumulate: whether each sequence has only one update, in the call with `end=True`. The next
             call begins the next sequence.
-        whole_sequences: True if every call is a whole sequence. Nothing is carried, so a call costs
-            as much as backpropagation through time.
-        mean_loss: True to divide the loss by the sum of the weights, for each stream in each call,
-            so that the size of an update does not depend on how many steps count.
-        segment: number of steps of a whole sequence whose intermediate values are kept at a time;
-            the others are computed again. The gradient is the same, and memory hardly grows with
-            the sequence, but one more forward pass is needed. None keeps all.
+        whole_sequences: whether every call is a whole sequence. Nothing is then carried, and a call
+            costs as much as backpropagation through time.
+        mean_loss: whether the loss of each stream in a call is divided by the sum of its weights.
+            The size of an update then does not depend on the number of steps that count.
+        segment: number of steps of a whole sequence whose intermediate values are stored at a time.
+            The others are computed again, which costs one more forward pass. The gradient is the
+            same, and memory hardly grows with the length of the sequence. Default: all steps.
         train_encoder: whether the encoder and the norms in front of the recurrent layers are
-            trained. Default: yes, unless both hold: the learner updates at every call, and its rule
-            propagates no errors of later steps to these parameters (ONLINE, or HYBRID with one step
-            a call). Training them would then lose accuracy in long runs (docs/streaming.md).
-        mesh: one-dimensional device mesh that shares the streams of a batch; gradients are averaged
-            in one exchange.
-        warn: warning about parameters that can receive no gradient under the rule.
+            trained. By default they are not trained if two conditions hold: the learner updates at
+            every call, and its rule propagates no errors of later steps to these parameters
+            (ONLINE, or HYBRID with one step in each call). Training them would then lose accuracy
+            in long runs (docs/streaming.md).
+        mesh: one-dimensional device mesh over which the streams of a batch are sharded. Gradients
+            are averaged in one exchange.
+        warn: whether to warn of parameters that can receive no gradient under the rule.
 
     Raises:
-        TypeError: the network, the optimiser or the loss is of another type.
+        TypeError: the network, the optimiser or the loss has the wrong type.
         ValueError: the rule is unknown, batch_size or segment is below 1, a segment is given
-            without whole sequences, the mesh cannot share the batch, or accumulate is combined with
-            whole_sequences or mean_loss.
+            without whole_sequences, the streams cannot be sharded over the mesh, or accumulate is
+            combined with whole_sequences or mean_loss.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp, optax
     >>> network = ft.Network(
@@ -131,8 +132,8 @@ class Learner(Options):
         """Return the state before the first step. It shares no memory with the learner.
 
         Args:
-            key: PRNG key of the dropout masks and of a rule's samples; `jax.random.key(0)` if not
-                given. A raw key (`jax.random.PRNGKey`) is wrapped.
+            key: PRNG key of the dropout masks and of the modules that a rule samples. A raw key
+                (`jax.random.PRNGKey`) is wrapped. Default: `jax.random.key(0)`.
 
         Raises:
             TypeError: `key` is no PRNG key.
@@ -167,25 +168,26 @@ class Learner(Options):
         """Learn from the next chunk of the stream.
 
         Args:
-            state: state from `init` or the previous call; it is not changed.
+            state: state from `init` or from the previous call. It is not changed.
             x: inputs (C, I), or (B, C, I) for a batch of streams.
-            y: targets, the same axes in front.
-            mask: booleans or weights that say which steps count, (C,) or (B, C).
-            reset: booleans that say which steps start an episode, of the same shape.
-            end: True if the sequence ends with this chunk: the next call starts from the initial
+            y: targets, with the same axes in front.
+            mask: booleans or weights, (C,) or (B, C), that say whether each step counts.
+            reset: booleans of the same shape that say whether each step starts an episode.
+            end: whether the sequence ends with this chunk. The next call then begins in the initial
                 state, and an accumulated gradient is applied.
-            last: True if there is one target for each sequence, (…) or (B, …), which is compared
-                with the output of the last step that counts; only for whole_sequences=True.
+            last: whether each sequence has only one target, so that y has the shape (…) or (B, …).
+                It is compared with the output of the last step that counts. Only for
+                whole_sequences=True.
 
         Returns:
-            The next state, and measurements. If loss, gradient, update, states or sensitivities are
-            NaN or infinite, only `skipped` changes in the state, and `info.accepted` is False. With
-            end=True the sequence still ends, and its summed gradient is dropped. If no step counts,
-            parameters and optimiser do not change.
+            The next state, and measurements. The call is refused if loss, gradient, update, states
+            or sensitivities are NaN or infinite: then only `skipped` changes in the state, and
+            `info.accepted` is False. With end=True, a refused call still ends the sequence, and the
+            summed gradient is dropped. If no step counts, parameters and optimiser do not change.
 
         Raises:
             TypeError, ValueError: as in `gradient`, or the state belongs to another learner. The
-                state remains unchanged.
+                state is not changed.
         """
         check_call(self, state, x, y, mask, reset, last=last)
         return self._step(state, x, y, mask, reset, end=end, last=last)
@@ -197,14 +199,14 @@ class Learner(Options):
 
         Args:
             state: state from `init` or an earlier call.
-            stream: pairs (x, y) as `step` takes them, or single rows x (I,) with their targets.
+            stream: pairs (x, y) as in `step`, or single rows x (I,) with their targets.
 
         Yields:
             The state after each element, and measurements. Keep the last state to continue.
 
         Warns:
-            Forgetting: the loss of a row has stayed clearly above the level that learning had
-                reached; this is checked every 1,000 elements.
+            Forgetting: the loss of a row has stayed clearly above a level that learning had
+                reached. This is checked every 1,000 elements.
 
         Raises:
             TypeError, ValueError: as in `step`.
@@ -240,25 +242,25 @@ class Learner(Options):
         reset: Bool[Array, "*B C"] | None = None,
         sensitivity: bool = True,
     ) -> tuple[Float[Array, "*B C O"], LearnerState]:
-        """Return the outputs for the next chunk and the state after it, without learning.
+        """Return the outputs of the next chunk and the state after it, without learning.
 
-        Parts that do not change, such as the network, are shared by both states and not copied. If
-        a carry becomes NaN or infinite, the carry of its stream stays as it was, and `skipped`
-        counts the call.
+        Both states share the parts that do not change, such as the network. If the carry of a
+        stream becomes NaN or infinite, it is left unchanged, and `skipped` counts the call.
 
         Args:
             state: state from `init` or `step`.
             x: inputs of the chunk.
-            reset: booleans that say which steps start an episode.
-            sensitivity: True to advance the sensitivities too, so that gradients stay exact if
-                learning continues after this call. Without them a call costs only the forward pass;
-                later gradients then lack earlier steps.
+            reset: booleans that say whether each step starts an episode.
+            sensitivity: whether the sensitivities are updated too, so that gradients stay exact if
+                learning continues after this call. If not, a call costs only the forward pass, and
+                later gradients give no credit to earlier steps.
 
         Raises:
             TypeError, ValueError: as in `gradient`, or the state belongs to another learner.
         """
         check_call(self, state, x, None, None, reset)
-        # Unchanged parts are no results of the program: copying them takes as long as a row.
+        # Unchanged parts are not results of the program, because copying them takes as long as a
+        # row.
         outputs, changed = self._predict(state, x, reset, sensitivity=sensitivity)
         return outputs, state._replace(**changed)
 
@@ -270,20 +272,20 @@ class Learner(Options):
         """Return the carry before a sequence; None for a learner of whole sequences.
 
         Args:
-            network: network as it is now; modules may be sampled by their memory.
-            key: PRNG key of the learner's state; each sequence has a new one, and so new samples of
-                a rule.
+            network: network with its present parameters, from which modules may be sampled by their
+                memory.
+            key: PRNG key of the learner's state. Each sequence has a new key, and so new samples.
         """
         if self.whole_sequences:
             return None
-        # 1 is for the dropout masks, 2 for the rule's samples.
+        # 1 is for the dropout masks, 2 for the modules that the rule samples.
         own = jax.random.fold_in(key, 2) if self.rule.samples else None
         return self.init_carry(network, self.batch_size, own)
 
     def init_carry(
         self, network: AbstractNetwork, batch_size: int | None, key: PRNGKeyArray | None = None
     ) -> Carry:
-        """Return this learner's carry of a stream before its first step."""
+        """Return the carry of a stream before its first step, for this learner's rule."""
         return init_carry(network, self.rule, batch_size, key=key)
 
     def _traced_step(
@@ -315,8 +317,8 @@ class Learner(Options):
             carry = before.carry
             e, fine = advance_late(state.network, carry, data, rule=self.rule, accepted=accepted)
             accepted &= fine
-            # Chosen already, in place: to choose once more would keep a copy of the overwritten
-            # part.
+            # These are chosen already, in place. Choosing again would keep a copy of the
+            # overwritten part.
             after, before = (s._replace(carry=s.carry._replace(e=e)) for s in (after, before))
         chosen = choose(accepted, counted, after, before)
         return self._ended(chosen, after.key) if end else chosen, info._replace(
@@ -346,9 +348,9 @@ class Learner(Options):
         )
         assert after is not None
         if not sensitivity:
-            # The plain network: no sensitivities to advance, and a key that stays as it is.
+            # The network itself has no sensitivities to update, and its key is unchanged.
             after, before = (cleared(before._replace(h=h)) for h in (after.h, before.h))
-        # Streams do not mix here, so that one which overflows is no reason to hold up the others.
+        # Streams do not mix here, so a stream that overflows does not stop the others.
         accepted = is_finite(after, of_streams=x.ndim == 3 and not late)
         if late:
             e, fine = advance_late(state.network, before, data, rule=self.rule, accepted=accepted)

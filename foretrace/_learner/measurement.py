@@ -1,4 +1,4 @@
-"""Predictions of second-order steps and heads by least squares: numbers, or coded classes."""
+"""Predictions and targets in second-order steps and least-squares heads, for either loss."""
 
 from typing import Any
 
@@ -9,50 +9,50 @@ from foretrace.losses import SoftmaxCrossEntropy, squared_error
 
 
 class Numbers:
-    """Outputs that are the predictions, for `squared_error`."""
+    """Outputs for `squared_error`: numbers, which are the predictions themselves."""
 
     def targets(self, y: Array, like: Float[Array, "O"]) -> Float[Array, "O"]:
-        """Return the targets of a decoder."""
+        """Return the targets of the decoder's predictions."""
         return y.astype(like.dtype)
 
     def centred(self, y: Array, like: Float[Array, "O"]) -> Float[Array, "O"]:
-        """Return the targets of least squares."""
+        """Return the targets of a least-squares head."""
         return self.targets(y, like)
 
     def predictions(self, outputs: Float[Array, "O"], y: Array) -> Float[Array, "O"]:
-        """Return the predictions of a decoder's outputs."""
+        """Return the predictions that a decoder's outputs mean."""
         return outputs
 
     def outputs(self, scores: Float[Array, "*B O"], sharpness: float) -> Float[Array, "*B O"]:
-        """Return the outputs from the scores of least squares."""
+        """Return the outputs for the scores of a least-squares head."""
         return scores
 
 
 class Classes:
-    """Outputs that are logits, for `softmax_cross_entropy`: the targets are one-hot."""
+    """Outputs for `softmax_cross_entropy`: logits, whose targets are one-hot."""
 
     def targets(self, y: Array, like: Float[Array, "O"]) -> Float[Array, "O"]:
-        """Return one-hot targets, a class for each output of the network."""
+        """Return one-hot targets, in the shape of the network's outputs."""
         return jax.nn.one_hot(y, _classes(y, like), dtype=like.dtype).reshape(like.shape)
 
     def centred(self, y: Array, like: Float[Array, "O"]) -> Float[Array, "O"]:
-        """Return one-hot targets, whose mean over the classes is zero."""
+        """Return one-hot targets, shifted so that their mean over the classes is zero."""
         return self.targets(y, like) - 1 / _classes(y, like)
 
     def predictions(self, outputs: Float[Array, "O"], y: Array) -> Float[Array, "O"]:
-        """Return the probabilities that a decoder's logits stand for."""
+        """Return the probabilities that a decoder's logits mean."""
         return jax.nn.softmax(outputs.reshape(-1, _classes(y, outputs))).reshape(outputs.shape)
 
     def outputs(self, scores: Float[Array, "*B O"], sharpness: float) -> Float[Array, "*B O"]:
-        """Return the logits from the scores of least squares."""
+        """Return the logits for the scores of a least-squares head."""
         return sharpness * scores
 
 
 def measurement_of(loss: Any) -> Numbers | Classes:
-    """Return what a loss predicts: numbers or classes.
+    """Return how a loss is measured: `Numbers` or `Classes`.
 
     Raises:
-        ValueError: neither `ft.kalman` nor a head by least squares works with this loss.
+        ValueError: neither `ft.kalman` nor a least-squares head works with this loss.
     """
     if loss is squared_error:
         return Numbers()
@@ -66,5 +66,5 @@ def measurement_of(loss: Any) -> Numbers | Classes:
 
 
 def _classes(y: Array, outputs: Array) -> int:
-    """Return the number of classes of an output; the loss has checked the targets."""
+    """Return the number of classes of an output; the loss has already checked the targets."""
     return outputs.size // y.size

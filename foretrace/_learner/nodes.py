@@ -1,8 +1,8 @@
-"""Nodes of a network: the groups of parameters that share a covariance in a second-order step.
+"""Nodes of a network: groups of parameters that share a covariance in a second-order step.
 
-In a recurrent layer, a node is one module, with all parameters of its recurrence and of its own
-part of the readout. Elsewhere it is one unit: a row of a weight matrix with its bias. Nodes of
-equal shape lie one after another, so that all of them are updated at once.
+In a recurrent layer, a node is one module: all parameters of its recurrence, and the parameters of
+the readout that belong to it. In other layers, a node is one unit: a row of a weight matrix with
+its bias. Nodes of equal shape are stacked, so that all of them are updated at once.
 """
 
 import math
@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from foretrace._cells.abstract import AbstractCell, read_by_coefficients
+from foretrace._cells.abstract import AbstractCell, marked, read_by_coefficients
 from foretrace._types import Array, Float, PyTree
 
 
@@ -19,8 +19,8 @@ class NodeGroup(NamedTuple):
     """Nodes of equal shape.
 
     Args:
-        leaves: numbers of the leaves of the network that they are made of.
-        front: leading axes of these leaves, whose entries are the nodes.
+        leaves: indices of the network's leaves that contain the nodes.
+        front: leading axes of these leaves. Each entry along these axes is a node.
     """
 
     leaves: tuple[int, ...]
@@ -31,8 +31,8 @@ def node_groups(network: PyTree, held: PyTree[bool]) -> tuple[NodeGroup, ...]:
     """Return the nodes of a network, without its frozen parameters.
 
     Args:
-        network: network, or its shapes.
-        held: tree like the network, True for parameters that are not trained.
+        network: network, or a network of shapes.
+        held: tree like the network, True for parameters that are frozen.
     """
     found: dict[tuple[Any, ...], list[int]] = {}
     paths = jax.tree.leaves_with_path(network)
@@ -45,12 +45,12 @@ def node_groups(network: PyTree, held: PyTree[bool]) -> tuple[NodeGroup, ...]:
 def gathered(
     groups: tuple[NodeGroup, ...], tree: PyTree[Array], axes: int = 0
 ) -> list[Float[Array, "... M p"]]:
-    """Return the entries of each group as nodes times parameters.
+    """Return the entries of each group as arrays of nodes times parameters.
 
     Args:
-        groups: nodes.
-        tree: tree like the network, with `axes` more axes in front of every leaf.
-        axes: number of these axes, which stay in front.
+        groups: groups of nodes.
+        tree: tree like the network. Every leaf has `axes` additional axes in front.
+        axes: number of additional axes, which stay in front.
     """
     leaves = jax.tree.leaves(tree)
 
@@ -65,7 +65,7 @@ def gathered(
 def scattered(
     groups: tuple[NodeGroup, ...], vectors: list[Float[Array, "M p"]], like: PyTree[Array]
 ) -> Any:
-    """Undo `gathered`; parameters of no group are zero."""
+    """Undo `gathered`. Parameters that are in no group are zero."""
     leaves, structure = jax.tree.flatten(like)
     found = [jnp.zeros_like(leaf) for leaf in leaves]
     for group, rows in zip(groups, vectors, strict=True):
@@ -78,7 +78,7 @@ def scattered(
 
 
 def _node_of(network: PyTree, path: tuple, leaf: Any) -> tuple[Any, ...]:
-    """Return a key for the nodes that a leaf belongs to, and its order of axes."""
+    """Return a key for the nodes of a leaf (equal keys share nodes), with its order of axes."""
     # The blocks of a network are stacked.
     stacked = 1 if getattr(path[0], "name", None) == "blocks" else 0
     front = leaf.shape[: stacked + 1]
@@ -93,13 +93,13 @@ def _node_of(network: PyTree, path: tuple, leaf: Any) -> tuple[Any, ...]:
 
 
 def module_fields(cell: AbstractCell) -> set[str]:
-    """Return the paths of the parameters of a cell that belong to its modules."""
+    """Return the paths of a cell's parameters that belong to single modules."""
     paths = [path for path, _ in jax.tree.leaves_with_path(cell)]
     read = read_by_coefficients(cell)
     own = {jax.tree_util.keystr(path) for path, hit in zip(paths, read, strict=True) if hit}
-    return own | {f".{name}" for name in cell.module_readout}
+    return own | marked(cell, "module_readout")
 
 
 def _first(cell: AbstractCell) -> AbstractCell:
-    """Return the shapes of one cell of a stack."""
+    """Return one cell of a stack, as shapes."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), cell)

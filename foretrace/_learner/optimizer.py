@@ -7,14 +7,14 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from foretrace._cells.abstract import AbstractCell
+from foretrace._cells.abstract import AbstractCell, marked
 from foretrace._cells.parts import check_numbers
 from foretrace._learner.packing import Packing
 from foretrace._network import AbstractNetwork
 from foretrace._types import Array, Float, PyTree
 
 _SMALL = 8192
-"""Numbers of a leaf that is packed with others: 32 KiB, what a first-level cache holds."""
+"""Largest size of a leaf that is packed with others: 32 KiB, the size of a first-level cache."""
 
 
 def adamw(
@@ -29,20 +29,22 @@ def adamw(
     b2: float = 0.999,
     eps: float = 1e-8,
 ) -> optax.GradientTransformation:
-    """AdamW with a slow, undecayed group for the recurrence; linear warm-up, then cosine to zero.
+    """Return AdamW with a lower rate and no decay for the recurrence, and a learning-rate schedule.
 
-    The group holds the parameters that a cell names in `slow_parameters` (LRU: nu_log, theta_log,
-    gamma_log): it learns at `learning_rate * recurrent_factor` and is not decayed. Everything else
-    learns at `learning_rate` with decay.
+    The rate rises linearly during the warm-up, then falls to zero along a cosine. The parameters
+    that a cell names in `slow_parameters` (LRU: nu_log, theta_log, gamma_log) learn at
+    `learning_rate * recurrent_factor`, without weight decay. All other parameters learn at
+    `learning_rate`, with weight decay.
 
     Args:
-        learning_rate: largest rate.
-        steps: number of updates of the whole run, warm-up included: the rate is zero after them. A
-            constant rate (after the warm-up) if not given, as for a stream without end.
+        learning_rate: largest learning rate.
+        steps: number of updates in the whole run, including the warm-up. The rate is zero after
+            them. Default: a constant rate after the warm-up, as for a stream without end.
         warmup_steps: number of updates over which the rate rises from zero to `learning_rate`.
-        recurrent_factor: rate of the recurrence relative to the rate of the other parameters.
+        recurrent_factor: learning rate of the slow parameters, relative to the others.
         weight_decay: AdamW's weight decay of the other parameters.
-        clip: largest global norm of a gradient; None for no clipping.
+        clip: largest global norm of a gradient; larger gradients are scaled down. None for no
+            clipping.
         b1, b2: exponential decay rates of Adam's moments.
         eps: term added to the root of Adam's second moment.
 
@@ -50,7 +52,8 @@ def adamw(
         ValueError: a rate, factor or decay is negative, eps or clip is not positive, or the warm-up
             is not shorter than the run.
 
-    Source: Loshchilov and Hutter, ICLR 2019; the grouping is the paper's (appendix B).
+    Source: Loshchilov and Hutter, ICLR 2019; the two groups of parameters are the paper's (appendix
+        B).
 
     >>> import foretrace as ft
     >>> optimizer = ft.adamw(1e-3, steps=1000, warmup_steps=100)
@@ -72,12 +75,12 @@ def adamw(
 
 
 def adam(learning_rate: float) -> optax.GradientTransformation:
-    """Return Optax's Adam with packed moments: faster in a compiled step of a small network."""
+    """Return Optax's Adam with packed moments, faster in compiled steps of small networks."""
     return optax.chain(_packed(optax.scale_by_adam()), optax.scale_by_learning_rate(learning_rate))
 
 
 def norm(tree: PyTree[Array]) -> Float[Array, ""]:
-    """Return the norm of all leaves."""
+    """Return the global norm of a tree."""
     return optax.tree.norm(packing_of(tree).pack(tree))
 
 
@@ -88,14 +91,14 @@ def updated(
     grads: Any,
     **known: Array,
 ) -> tuple[Any, optax.OptState, Float[Array, ""]]:
-    """Return network and optimiser state after a gradient, and the norm of the update.
+    """Return network and optimiser state after an update, and the norm of the update.
 
     Args:
         optimizer: any Optax optimiser.
-        network: network before.
-        opt_state: state of the optimiser before.
+        network: network before the update.
+        opt_state: state of the optimiser before the update.
         grads: gradient.
-        known: what else the optimiser may ask for, such as `value`, the loss.
+        known: further arguments that the optimiser may read, such as `value`, the loss.
     """
     updates, opt_state = optax.with_extra_args_support(optimizer).update(
         grads, opt_state, network, **known
@@ -104,12 +107,12 @@ def updated(
 
 
 def packing_of(params: Any) -> Packing:
-    """Return the packing of the moments of parameters."""
+    """Return the packing of parameters, which the moments of the optimiser use."""
     return Packing(params, _SMALL)
 
 
 def _packed(inner: optax.GradientTransformation) -> optax.GradientTransformation:
-    """Apply a transformation that does not read the parameters to packed updates."""
+    """Apply a transformation to packed updates; it must not read the parameters."""
 
     def init(params: Any) -> Any:
         return inner.init(packing_of(params).pack(params))
@@ -157,17 +160,17 @@ def schedule(learning_rate: float, *, steps: int | None, warmup_steps: int = 0) 
 
 
 def is_slow(params: AbstractNetwork, wanted: bool = True) -> PyTree[bool]:
-    """Return for each parameter whether its cell marks it as slow.
+    """Return, for each parameter, whether its cell lists it in `slow_parameters`.
 
     Args:
         params: network, or a gradient of it.
-        wanted: result for slow parameters; its opposite for the others.
+        wanted: value for slow parameters; the other parameters get the opposite value.
     """
 
     def of_cell(cell: Any) -> PyTree[bool]:
-        slow = getattr(cell, "slow_parameters", ())
+        slow, name = marked(cell, "slow_parameters"), jax.tree_util.keystr
         return jax.tree.map_with_path(
-            lambda path, _: (bool(path) and path[0].name in slow) == wanted, cell
+            lambda path, _: slow.isdisjoint({name(path[:1]), name(path)}) != wanted, cell
         )
 
     return jax.tree.map(of_cell, params, is_leaf=lambda node: isinstance(node, AbstractCell))

@@ -1,4 +1,4 @@
-"""Options of a learner, shared by its parts."""
+"""Options of a learner, which its parts share."""
 
 from typing import Any
 
@@ -30,18 +30,18 @@ class Options:
 
     @property
     def learns_rows(self) -> bool:
-        """Whether the learner learns row by row."""
+        """Whether the learner learns from each row separately."""
         return self.head is not None or isinstance(self.optimizer, Kalman)
 
     def trains_encoder(self, steps: int) -> bool:
         """Return whether a call of `steps` steps trains the encoder and the first norms."""
         if self.train_encoder is not None:
             return self.train_encoder
-        # A sequence with one update ends with the exact gradient of its encoder, as far as the rule
-        # has it.
+        # With one update for each sequence, the encoder's gradient is exact, as far as the rule
+        # allows.
         of_sequence = self.accumulate or self.whole_sequences
         return of_sequence or reaches_encoder(self.rule, self.network.depth, steps)
 
     def advances_late(self, network: AbstractNetwork, steps: int) -> bool:
-        """Return whether sensitivities are advanced in place after a call is accepted."""
+        """Return whether sensitivities are updated in place, after a call is accepted."""
         return self.mesh is None and advances_in_place(network, self.rule, steps)

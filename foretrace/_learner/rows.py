@@ -1,7 +1,7 @@
-"""Learning row by row, for learners with a second-order step or a head by least squares.
+"""Learning row by row, for learners with a second-order step or a least-squares head.
 
-A row is a chunk of one step whose Jacobian is kept. A chunk is a scan over its rows: it gives the
-same result as its rows one by one.
+A row is a chunk of one step, for which the Jacobian of the predictions is computed. A chunk is a
+scan over its rows, so it gives the same result as its rows one by one.
 """
 
 from collections.abc import Callable
@@ -32,11 +32,11 @@ from foretrace.heads import HeadState
 
 
 class Seen(NamedTuple):
-    """Values of rows for inspection.
+    """Values of a row for inspection.
 
     Args:
-        loss: weighted loss, the mean over streams.
-        outputs: outputs before each row was learned.
+        loss: weighted loss, averaged over streams.
+        outputs: outputs before the row was learned.
         gradient: gradient of the loss. For a second-order step, it is the gradient of half the
             squared errors, stored separately for each node (`nodes.py`).
     """
@@ -47,11 +47,11 @@ class Seen(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """Intermediate values of a row, not differentiated.
+    """Intermediate values of a row, which are not differentiated.
 
     Args:
-        features: features that were read.
-        predictions: numbers or probabilities that they predicted, or the scores of least squares.
+        features: features that the head or decoder read.
+        predictions: predicted numbers or probabilities; with a least-squares head, its scores.
         targets: targets of the predictions.
         outputs: outputs of the network.
         y: label.
@@ -69,13 +69,14 @@ class Passed(NamedTuple):
 
 
 class Rows:
-    """Learning row by row: a second-order step, least squares, or both.
+    """Learning row by row, by a second-order step, a least-squares head, or both.
 
-    A row is a chunk of one step, whose mask holds weights: 0 without a label.
+    A row is a chunk of one step. Its mask holds its weight, which is 0 for a row without a label.
 
     Args:
-        learner: learner with a second-order step or a head by least squares.
-        steering: number of outputs, the first ones, whose errors train the network. Default: all.
+        learner: learner with a second-order step or a least-squares head.
+        steering: number of outputs, counted from the first, whose errors train the network.
+            Default: all.
     """
 
     def __init__(self, learner: Options, steering: int | None = None):
@@ -91,7 +92,7 @@ class Rows:
             self.optimizer = holding(self.optimizer, held)
 
     def init(self, network: AbstractNetwork) -> tuple[Any, HeadState | None, Errors]:
-        """Return the initial states of optimiser and head, and empty moments."""
+        """Return the initial states of optimiser and head, and zero moments of the errors."""
         sizes = network.feature_size, self.output_size, network.dtype
         head = None if self.head is None else self.head.init(*sizes)
         errors = init_errors(self.batch_size or 1, self.output_size, network.dtype)
@@ -107,12 +108,12 @@ class Rows:
     def learn(self, state: LearnerState, data: Data, *, end: bool) -> tuple[Any, Info, bool]:
         """Learn from the rows of a chunk in turn; return the results of `Chunks.learn`."""
         assert data.ys is not None, "rows are learned with their targets"
-        # Targets that do not fit are the loss's own error.
+        # For targets that do not fit, the loss itself raises the error.
         time, output = data.xs.ndim - 2, jax.ShapeDtypeStruct((self.output_size,), data.xs.dtype)
         target = jax.ShapeDtypeStruct(data.ys.shape[time + 1 :], data.ys.dtype)
         jax.eval_shape(self.loss, output, target)
         weights = jnp.ones(data.xs.shape[:-1]) if data.mask is None else data.mask
-        # No observation has a negative weight: it becomes NaN, by which the call is refused.
+        # A negative weight becomes NaN, so that the call is refused.
         weights = jnp.where(weights < 0, jnp.nan, weights.astype(data.xs.dtype))
         rows = jax.tree.map(
             lambda leaf: jnp.expand_dims(jnp.moveaxis(leaf, time, 0), time + 1),
@@ -123,25 +124,26 @@ class Rows:
             if data.mask is None:
                 after, seen = self.labelled_row(before[0], row)
             else:
-                # A branch, for a row without labels costs a fraction of one with labels.
+                # A branch, because a row without labels costs a fraction of a row with labels.
                 kinds = self.labelled_row, self.unlabelled_row
                 after, seen = lax.cond(jnp.any(row.mask != 0), *kinds, before[0], row)
             gradient = jax.tree.map(jnp.add, before[1], seen.gradient)
             return (after, gradient), (seen.loss, seen.outputs)
 
         none = jax.tree.map(jnp.zeros_like, self._parameters(state.network))
-        # What rows do not change stays out of loops and branches.
+        # Values that rows do not change are kept out of loops and branches.
         bare: Any = state
         start = (bare._replace(key=None, step=None, skipped=None), none)
         if rows.xs.shape[0] == 1:
-            # No loop in the program of a single row, which may be exported as a plain graph.
+            # A single row has no loop in its program, because the program may be exported as a
+            # plain graph.
             (after, gradient), seen = one(start, jax.tree.map(lambda leaf: leaf[0], rows))
             losses, outputs = jax.tree.map(lambda leaf: leaf[None], seen)
         else:
             (after, gradient), (losses, outputs) = lax.scan(one, start, rows)
         moved = jax.tree.map(jnp.subtract, after.network, state.network)
-        # The state of an Optax optimiser may be infinite, such as the best loss so far; its update
-        # may not.
+        # The state of an Optax optimiser may be infinite, for example the best loss so far, but its
+        # update may not.
         covariances = after.opt_state if isinstance(self.optimizer, Kalman) else None
         kept = is_finite((after.carry, covariances, after.head, after.errors))
         outputs = jnp.moveaxis(outputs, 0, time)
@@ -149,7 +151,7 @@ class Rows:
         return after, Info(losses.sum(), outputs, norm(gradient), norm(moved), kept), False
 
     def unlabelled_row(self, before: LearnerState, row: Data) -> tuple[LearnerState, Seen]:
-        """Advance states and sensitivities by one row of every stream, without learning."""
+        """Update states and sensitivities by one row of every stream, without learning."""
         read = self.read(before.network, before.head)
         outputs, after = run(before.network, before.carry, row, rule=self.rule, readout=read)
         none = jax.tree.map(jnp.zeros_like, self._parameters(before.network))
@@ -157,7 +159,7 @@ class Rows:
         return before._replace(carry=after), seen
 
     def labelled_row(self, before: LearnerState, row: Data) -> tuple[LearnerState, Seen]:
-        """Learn one row of every stream."""
+        """Learn from one row of every stream."""
         assert before.errors is not None
         batched, head = self.batch_size is not None, before.head
         differentiate = partial(self.differentiate, before.network, head)
@@ -165,7 +167,7 @@ class Rows:
         jacobian, passed = each_stream(differentiate, batched, (1, 0), out_axes)(before.carry, row)
         after, outputs = passed.after, passed.outputs
         if not batched:
-            # A single stream is a batch of one from here on; its carry need not know.
+            # From here on, a single stream is a batch of one stream; its carry is unchanged.
             alone = (jacobian, passed._replace(after=Carry(None, None)))
             jacobian, passed = jax.tree.map(lambda leaf: leaf[None], alone)
         known = passed.weight > 0
@@ -185,7 +187,7 @@ class Rows:
     def differentiate(
         self, network: AbstractNetwork, head: HeadState | None, carry: Carry, row: Data
     ) -> tuple[PyTree[Array], Passed]:
-        """Return the Jacobian of one stream's predictions, and its row's values."""
+        """Return the Jacobian of one stream's predictions, and the values of its row."""
         assert row.ys is not None and row.mask is not None
         measurement, y, weight = self.measurement, row.ys[0], row.mask[0]
 
@@ -203,26 +205,27 @@ class Rows:
             passed = Passed(f, predictions, targets, outputs, y, weight, after)
             return predictions[: self.steering], lax.stop_gradient(passed)
 
-        # The rule has stopped the other gradients, and the past is attached: autodiff of this row,
-        # with a cotangent for each output, is the Jacobian through all earlier rows.
+        # The rule has stopped the other gradients, and the past is attached. The automatic
+        # derivative of this row, with one cotangent for each output, is therefore the Jacobian
+        # through all earlier rows.
         predictions, pull, passed = jax.vjp(predict, network, has_aux=True)
         (jacobian,) = jax.vmap(pull)(jnp.eye(len(predictions), dtype=predictions.dtype))
         return jacobian, passed
 
     def _loss(self, outputs: Float[Array, "B O"], passed: Passed) -> Float[Array, ""]:
-        """Return the mean over streams of the weighted loss; undefined without a label."""
+        """Return the weighted loss, averaged over streams; a row without weight counts as zero."""
         losses = jax.vmap(self.loss)(outputs, passed.y)
         return jnp.where(passed.weight > 0, losses * passed.weight, 0.0).mean()
 
     def _first_order(
         self, before: LearnerState, jacobian: PyTree[Array], passed: Passed, found: Array
     ) -> tuple[LearnerState, Any]:
-        """Update by an Optax optimiser, with the head held constant."""
+        """Update by an Optax optimiser, while the head is constant."""
         assert self.head is not None
         sharpness = self.head.sharpness
 
         def loss(scores: Array) -> Array:
-            # Not a product: rows that do not count have no derivative either.
+            # Not a product, so that rows that do not count have no derivative either.
             seen = jnp.where((passed.weight > 0)[:, None], scores, lax.stop_gradient(scores))
             return self._loss(self.measurement.outputs(seen, sharpness), passed)
 
@@ -236,7 +239,7 @@ class Rows:
     def second_order(
         self, before: LearnerState, jacobian: Any, passed: Passed, found: Array, late: Any = 0.0
     ) -> tuple[LearnerState, Any]:
-        """Update by the Kalman filter, with rows scaled by the root of their weight."""
+        """Update by the Kalman filter. Rows are scaled by the root of their weight."""
         root = jnp.sqrt(passed.weight)
         nodes = [
             (jnp.expand_dims(root, (1, 2, 3)) * each).reshape(-1, *each.shape[2:])

@@ -1,4 +1,4 @@
-"""State and report of a learner: `LearnerState`, the next state, and `Info`."""
+"""State and measurements of a learner: `LearnerState` and `Info`."""
 
 from typing import Any, NamedTuple
 
@@ -18,15 +18,15 @@ class LearnerState(NamedTuple):
         opt_state: state of the optimiser.
         carry: states and sensitivities of the streams; None for a learner of whole sequences.
         grads: gradient summed over the sequence so far; None unless the learner accumulates.
-        counted: whether any step of the sequence so far counts; None unless the learner
+        counted: whether any step of the sequence has counted so far; None unless the learner
             accumulates.
-        step: number of accepted calls of `Learner.step`, at most `2^31 - 1`, like the count of
-            Optax.
-        skipped: number of calls that were refused because their loss, gradient or new state was NaN
-            or infinite.
-        key: PRNG key of the dropout masks, and of a rule's samples for the next sequence.
-        head: state of a head by least squares; None if the network's decoder reads.
-        errors: moments of the errors, where rows are learned one by one; else None.
+        step: number of accepted calls of `Learner.step`, at most `2^31 - 1`, as in Optax.
+        skipped: number of calls that were refused because loss, gradient or new state was NaN or
+            infinite.
+        key: PRNG key of the dropout masks, and of the modules that a rule samples for the next
+            sequence.
+        head: state of a least-squares head; None if the network's decoder is the readout.
+        errors: moments of the errors if rows are learned one by one; None otherwise.
     """
 
     network: Any
@@ -42,18 +42,18 @@ class LearnerState(NamedTuple):
 
 
 class Info(NamedTuple):
-    """Measurements of a step; none is needed to continue.
+    """Measurements of a step, which are not needed to continue.
 
     Args:
-        loss: `sum_t mask_t * loss_t`, the sum over the steps of the call, averaged over streams;
-            with `mean_loss`, divided by the sum of the mask.
+        loss: `sum_t mask_t * loss_t`, summed over the steps of the call and averaged over streams.
+            With `mean_loss`, it is divided by the sum of the mask.
         outputs: outputs of the network before the update, for progressive validation.
-        gradient_norm: global norm of this call's gradient before clipping; under `ft.kalman`, this
+        gradient_norm: global norm of this call's gradient before clipping. Under `ft.kalman`, this
             is the gradient of half the squared errors.
-        update_norm: global norm of the change of the parameters; zero if no step counts or the call
-            was refused.
-        accepted: False if the call was refused because loss, gradient, update or carry was not
-            finite; the state is then as before.
+        update_norm: global norm of the change of the parameters. It is zero if no step counts or
+            the call was refused.
+        accepted: whether the call was accepted. A call is refused, and the state is then unchanged,
+            if loss, gradient, update or carry is NaN or infinite.
     """
 
     loss: Float[Array, ""]
@@ -66,14 +66,14 @@ class Info(NamedTuple):
 def choose(
     accepted: Bool[Array, ""], counted: Bool[Array, ""], after: LearnerState, before: LearnerState
 ) -> LearnerState:
-    """Return the new state, or the old one for a refused call, chosen leaf by leaf.
+    """Return the new state, or the old state if the call is refused.
 
     Args:
         accepted: whether the call is accepted.
-        counted: whether any step counts: without one there is nothing to learn, though momentum or
-            decay would move the weights.
-        after: state if it is accepted.
-        before: state if it is refused.
+        counted: whether any step counts. If none does, the weights stay, although momentum or decay
+            would move them.
+        after: state if the call is accepted.
+        before: state if the call is refused.
     """
     learned = (after.network, after.opt_state), (before.network, before.opt_state)
     network, opt_state = optax.tree.where(accepted & counted, *learned)
@@ -81,4 +81,4 @@ def choose(
 
 
 class UntrainedParameters(UserWarning):
-    """Some parameters can receive no gradient under the chosen rule."""
+    """Warning that some parameters can receive no gradient under the chosen rule."""

@@ -1,4 +1,4 @@
-"""Optimisers around optimisers: bounded updates, frozen parameters."""
+"""Optimisers that wrap another optimiser: bounded updates, frozen parameters."""
 
 from collections.abc import Callable
 from typing import Any
@@ -15,23 +15,23 @@ from foretrace._types import Array, PyTree
 def bounded(
     optimizer: optax.GradientTransformation, overshoot: float = 1.0
 ) -> optax.GradientTransformationExtraArgs:
-    """Return an optimiser whose updates predict a decrease of the loss of at most the loss itself.
+    """Return an optimiser with bounded updates, for a loss that is never negative.
 
-        predicted_decrease = -<gradient, update>    decrease of the loss, to first order
+       predicted_decrease = -<gradient, update>    decrease of the loss, to first order
         update <- update * min(1, overshoot * loss / predicted_decrease)
 
-    A loss that is never negative cannot fall by more than itself: a larger prediction goes past the
-    minimum. The state is the wrapped optimiser's state. `Learner` gives the loss of the chunk,
-    `sum_t mask_t * loss_t`, whose gradient it is.
+    A loss that is never negative cannot decrease by more than its value, so an update with a larger
+    predicted decrease goes past the minimum. The state is the state of the wrapped optimiser.
+    `Learner` passes the loss of the chunk, `sum_t mask_t * loss_t`, to which the gradient belongs.
 
     Args:
-        optimizer: optimiser to bound; with `accumulate=True` the loss of the whole sequence is not
-            known, which is an error.
-        overshoot: largest predicted decrease, as a share of the loss.
+        optimizer: optimiser to bound. A learner with `accumulate=True` raises an error, because the
+            loss of the whole sequence is not known.
+        overshoot: largest predicted decrease, as a fraction of the loss.
 
     Raises:
         ValueError: overshoot is not positive.
-        TypeError: the update did not get the loss.
+        TypeError: the loss was not passed to the update.
 
     >>> import jax.numpy as jnp, optax
     >>> optimizer = bounded(optax.sgd(100.0))
@@ -56,7 +56,7 @@ def bounded(
         updates, state = inner.update(grads, state, params, value=value, **extra)
         decrease = -optax.tree.vdot(grads, updates)
         most = overshoot * value
-        # The inner choice keeps the branch that is not taken from dividing by zero.
+        # The inner condition prevents a division by zero in the branch that is not taken.
         factor = jnp.where(decrease > most, most / jnp.where(decrease > 0, decrease, 1), 1).astype(
             decrease.dtype
         )
@@ -71,9 +71,9 @@ def holding(
     """Return an optimiser that freezes some parameters: their gradients and updates are zero.
 
     Args:
-        optimizer: optimiser of the other parameters; held parameters do not count in a clip by the
-            global norm.
-        held: function from parameters (or gradients) to a tree that is True for those to be held,
+        optimizer: optimiser of the other parameters. The frozen parameters do not count if it clips
+            by the global norm.
+        held: function from parameters (or gradients) to a tree that is True for frozen parameters,
             such as `partial(under, network.in_front_of_cells)`.
 
     >>> import jax.numpy as jnp, optax
@@ -98,7 +98,7 @@ def holding(
 
 
 def under(front: tuple[str, ...], params: AbstractNetwork) -> PyTree[bool]:
-    """Return True for the parameters whose path begins with one of these."""
+    """Return a tree that is True for parameters whose path begins with one of `front`."""
     return jax.tree.map_with_path(
         lambda path, _: jax.tree_util.keystr(path).startswith(front), params
     )

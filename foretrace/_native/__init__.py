@@ -1,1 +1,1 @@
-"""One step of a network or a learner as C99, without allocation or a runtime."""
+"""One step of a network or a learner as C99, without memory allocation or a runtime."""

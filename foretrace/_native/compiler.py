@@ -1,4 +1,4 @@
-"""Compile a C program once, by the system's compiler or the wheel `ziglang`."""
+"""Compile a C program once, with the system's compiler or the wheel `ziglang`."""
 
 import atexit
 import contextlib
@@ -33,18 +33,18 @@ FLAGS = (
     "-fno-signed-zeros",
     "-ffp-contract=fast",
 )
-"""Flags of a compiled step: sums may be reordered; NaN and infinity stay as they are."""
+"""Compiler flags of a step. Sums may be reordered; NaN and infinity keep their meaning."""
 
 
 class CompilerError(RuntimeError):
-    """There is no C compiler, or it does not compile a program."""
+    """There is no C compiler, or the compiler refuses a program."""
 
 
 def find_compiler(required: bool = True) -> list[str]:
-    """Return the command of a C compiler: `CC`, else `cc`, else the wheel `ziglang`.
+    """Return the command of a C compiler: `CC`, otherwise `cc`, otherwise the wheel `ziglang`.
 
     Args:
-        required: whether it is an error that there is none; the command is empty otherwise.
+        required: whether to raise an error if there is no compiler. If not, the command is empty.
 
     Raises:
         CompilerError: there is no C compiler, or `CC` does not name a command.
@@ -81,9 +81,9 @@ def _command_in(given: str) -> list[str]:
 
 
 def code_size(source: Path, compiler: list[str]) -> int | None:
-    """Return the size of code and constants of a C file, compiled for size; None if unknown.
+    """Return the size of a C file's code and constants, compiled for size; None if unknown.
 
-    It is unknown without a compiler, or without the program `size` that comes with one.
+    The size is unknown without a compiler, or without the program `size` that belongs to it.
     """
     size = shutil.which("size")
     if size is None or not compiler:
@@ -93,13 +93,13 @@ def code_size(source: Path, compiler: list[str]) -> int | None:
         call = [*compiler, "-std=c99", "-Os", "-c", "-o", str(target), source.name]
         _run(call, source.parent)
         found = _run([size, str(target)])
-    # A line of names, and one of numbers that begins with that of code and constants.
+    # A line of names, and a line of numbers, of which the first is the size of code and constants.
     numbers = found.stdout.split("\n")[1:2]
     return int(numbers[0].split()[0]) if found.returncode == 0 and numbers else None
 
 
 def compiled(source: str, header: str, name: str) -> ctypes.CDLL:
-    """Return a loaded program; its text is compiled once for each kind of machine.
+    """Return a loaded program. Its text is compiled once for each kind of machine.
 
     Args:
         source: text of the C file.
@@ -107,7 +107,7 @@ def compiled(source: str, header: str, name: str) -> ctypes.CDLL:
         name: name of the header file without suffix.
 
     Raises:
-        CompilerError: there is no compiler, it finds an error, or its program cannot be loaded.
+        CompilerError: there is no compiler, it reports an error, or the program cannot be loaded.
     """
     compiler = find_compiler()
     command = [*compiler, *FLAGS]
@@ -124,7 +124,7 @@ def compiled(source: str, header: str, name: str) -> ctypes.CDLL:
         _log.info("compiled in %.1f s; kept in %s", time.monotonic() - began, folder)
         path = folder / f"{key}-{_digest(program)}.so"
         write_atomically(path, program)
-        path.chmod(0o600)  # whatever the umask is: a file that others can write is not loaded
+        path.chmod(0o600)  # for any umask: a file that others can write is not loaded
     try:
         return ctypes.CDLL(str(path))
     except OSError as error:
@@ -137,14 +137,15 @@ def compiled(source: str, header: str, name: str) -> ctypes.CDLL:
 def _folder() -> Path:
     """Return the folder of compiled programs in the cache directory.
 
-    Where others may write to it, or this user may not, it is a folder of only this process.
+    If other users may write to it, or this user may not, a temporary folder of this process is
+    used.
 
     Warns:
-        UserWarning: the folder is not used.
+        UserWarning: the folder in the cache directory is not used.
     """
     try:
         return own_folder("native")
-    except (OSError, RuntimeError) as error:  # there is no home, or a file is in the way
+    except (OSError, RuntimeError) as error:  # there is no home directory, or a file has this name
         return _private_folder(str(error))
 
 
@@ -163,7 +164,8 @@ def _private_folder(reason: str) -> Path:
 def _kept(folder: Path, key: str) -> Path | None:
     """Return the stored program of a key if it is complete and safe; None otherwise.
 
-    The name of a file ends with the digest of its bytes: a cut file would end the process.
+    The name of a file ends with the digest of its bytes. This reveals a truncated file, which would
+    crash the process when it is loaded.
     """
     for path in folder.glob(f"{key}-*.so"):
         with contextlib.suppress(OSError):

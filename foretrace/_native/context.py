@@ -1,4 +1,4 @@
-"""The memory of a compiled model, filled from the arrays of a state and read back into them."""
+"""The memory of a compiled model, which is filled from a state and read back into a state."""
 
 import ctypes
 from typing import Any
@@ -13,11 +13,11 @@ from foretrace._types import PyTree
 
 
 class Context:
-    """The struct that the functions of a program work on.
+    """The struct of a program, to which all its functions refer.
 
     Args:
         program: the program.
-        state: state to begin with.
+        state: initial state.
     """
 
     def __init__(self, program: Program, state: PyTree):
@@ -34,7 +34,7 @@ class Context:
     def state(self) -> PyTree:
         """Return a copy of the present state."""
         parts = iter([self._read(leaf) for leaf in self.program.layout.leaves])
-        with jax.enable_x64(True):  # float64 stays what it is in any mode
+        with jax.enable_x64(True):  # float64 stays float64 in any mode
             leaves = [
                 jnp.asarray(next(parts) + 1j * next(parts), leaf.dtype)
                 if jnp.iscomplexobj(leaf)

@@ -10,9 +10,9 @@ from foretrace._graph.step import Graph
 
 
 def distinct(graph: Graph) -> Graph:
-    """Return a graph without repeated equations and without operations that do nothing.
+    """Return a graph without repeated equations, and without operations that do nothing.
 
-    Other formats leave this to the programs that run them.
+    For other formats, the programs that run the graph do this.
     """
     same: dict[Any, Any] = {}
     first: dict[Any, Any] = {}
@@ -40,7 +40,7 @@ def distinct(graph: Graph) -> Graph:
 
 
 def _alias(name: str, atoms: Sequence[Any]) -> Any:
-    """Return the operand if an operation does nothing to it; None otherwise."""
+    """Return the operand if an operation does not change it; None otherwise."""
     if name == "select_n" and len({id(atom) for atom in atoms[1:]}) == 1:
         return atoms[1]
     if name == "and":

@@ -1,4 +1,4 @@
-"""Each operation on single elements as an expression in C."""
+"""Operations on single elements as expressions in C."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -17,7 +17,7 @@ _HELPERS = {
     "larger": "{t} larger{f}({t} a, {t} b) {{ return (a > b || a != a) ? a : b; }}",
     "smaller": "{t} smaller{f}({t} a, {t} b) {{ return (a < b || a != a) ? a : b; }}",
 }
-"""Own C functions of the table; `is_finite` reads bits, which no flag removes."""
+"""Definitions of C functions. `is_finite` reads bits, so that no compiler flag removes the test."""
 
 
 def suffix(dtype: Any) -> str:
@@ -32,12 +32,12 @@ _CLAMPED = (
 
 
 def helper_names() -> list[str]:
-    """Return the names of the C functions of `helpers`, for doubles."""
+    """Return the names of the C functions in `helpers` for doubles."""
     return [name for name, _ in helpers(np.float64)]
 
 
 def helpers(dtype: Any) -> list[tuple[str, str]]:
-    """Return name and definition of the C functions for a floating-point type."""
+    """Return name and definition of each C function, for a floating-point type."""
     words = (
         {"t": "float", "u": "uint32_t", "mask": "0x7f800000u"}
         if np.dtype(dtype) == np.float32
@@ -58,7 +58,7 @@ def _plain(name: str, operands: Sequence[Expression], out: np.dtype) -> Apply:
         elif np.issubdtype(given, np.integer):
             text = operator.integer
         else:
-            # The one of this type, such as 1.0f.
+            # The number one of this type, such as 1.0f.
             one = "1.0f" if given == np.float32 else "1.0"
             text = operator.text.replace("{1f}", one).replace("{f}", suffix(given))
     if not operator or not text:
@@ -66,7 +66,7 @@ def _plain(name: str, operands: Sequence[Expression], out: np.dtype) -> Apply:
             f"the operation {name} has no form in C; choose another cell, loss or optimiser"
         )
     if np.issubdtype(given, np.floating):
-        # A power may have an integer for its exponent.
+        # A power may have an integer as its exponent.
         operands = [_convert([one], {}, given) for one in operands]
     return Apply(text, tuple(operands), out, operator.cost)
 
@@ -122,7 +122,7 @@ _OTHERS: dict[str, Callable[[Sequence[Expression], dict[str, Any], np.dtype], Ex
 
 
 def _known(name: str, operands: Sequence[Expression], out: np.dtype) -> Expression | None:
-    """Return the result of a sum with zero or a product with zero or one; None for others."""
+    """Return a sum with zero, or a product with zero or one, simplified; None for others."""
     if not np.issubdtype(out, np.floating) or name not in ("add", "add_any", "sub", "mul", "neg"):
         return None
     numbers = [one.value if isinstance(one, Number) else None for one in operands]
@@ -143,7 +143,7 @@ def element(
     """Return the C expression of an elementwise operation.
 
     Raises:
-        NotExportable: it is no such operation, or has no form in C for its type.
+        NotExportable: the operation is not elementwise, or cannot be written in C for this type.
     """
     out = np.dtype(out)
     if (known := _known(name, operands, out)) is not None:

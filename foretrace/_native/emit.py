@@ -20,14 +20,14 @@ from foretrace._native.loops import Loop, start_of
 from foretrace._native.schedule import Group
 
 MAX_ROW = 64
-"""Number of elements of a row up to which its sum is kept in variables."""
+"""Largest length of a row for which sums over rows are kept in variables."""
 
 Address = Callable[[Array], str]
-"""C text of the pointer to the first element of an array, such as `w_f + 16`."""
+"""Function that returns the C pointer to an array's first element, such as `w_f + 16`."""
 
 
 def number(value: Any, dtype: Any) -> str:
-    """Return a C literal that is exactly a number of a type.
+    """Return a C literal that is exactly equal to a number.
 
     >>> number(0.1, "float32"), number(3, "int32"), number(float("inf"), "float64")
     ('0.1f', '3', 'INFINITY')
@@ -50,10 +50,10 @@ def number(value: Any, dtype: Any) -> str:
 
 
 class Emitter:
-    """Writes loops in C.
+    """Writer of loops in C.
 
     Args:
-        address: C text of the pointer to each array.
+        address: function that returns the C pointer to an array.
     """
 
     def __init__(self, address: Address):
@@ -62,7 +62,7 @@ class Emitter:
         self._count = 0
 
     def scalar(self, array: Array) -> str | None:
-        """Return the variable of a scratch array of one element; None for others."""
+        """Return the C variable of a scratch array if it has one element; None for other arrays."""
         if array.place != "scratch" or array.size != 1:
             return None
         if array not in self._names:
@@ -70,11 +70,11 @@ class Emitter:
         return self._names[array]
 
     def declarations(self) -> list[str]:
-        """Return the declarations of the variables."""
+        """Return the declarations of the C variables."""
         return [f"{c_type(array.dtype)} {name};" for array, name in self._names.items()]
 
     def group(self, group: Group) -> list[str]:
-        """Return the statements of a group."""
+        """Return the C statements of a group."""
         first = group.loops[0]
         if len(group.loops) == 1 and (first.combine != "store" or first.target.picks):
             return self._alone(first)
@@ -100,7 +100,7 @@ class Emitter:
     def _stored(
         self, group: Group, loop: Loop, names: list[str], known: dict[Load, str]
     ) -> list[str]:
-        """Return the statements that compute an element; a value read again becomes a variable."""
+        """Return statements that compute an element; a value that is read again gets a variable."""
         dtype = loop.target.array.dtype
         text = _as(dtype, self.text(loop.expression, names, known))
         inner = loop.target.array in group.inner
@@ -144,7 +144,7 @@ class Emitter:
         )
 
     def _rows(self, loop: Loop, names: list[str], inner: list[str]) -> list[str]:
-        """Return loops that add rows; short rows are held in registers."""
+        """Return loops that add rows. The sums of short rows are kept in registers."""
         *outer, last = names
         size, kind = loop.kept[-1], c_type(loop.target.array.dtype)
         place = self.place(loop.target, names)
@@ -171,7 +171,7 @@ class Emitter:
         return [f"if ({inside}) {line}" if inside else line]
 
     def _places_of_largest(self, loop: Loop) -> list[str]:
-        """Return loops that find the places of the largest elements, ties in order."""
+        """Return loops that find the positions of the largest elements; ties are kept in order."""
         *outer, count = loop.kept
         names, sign = _names("i", outer), ">" if loop.combine == "largest" else "<"
 
@@ -199,7 +199,7 @@ class Emitter:
     def place(
         self, load: Load, names: Sequence[str], known: Mapping[Load, str] = MappingProxyType({})
     ) -> str:
-        """Return an array element in C, or its variable."""
+        """Return the C text of an array element, or its variable."""
         scalar = self.scalar(load.array)
         if scalar is not None:
             return scalar
@@ -210,7 +210,7 @@ class Emitter:
         return f"{self.address(load.array)}[{index}]"
 
     def text(self, expression: Expression, names: Sequence[str], known: Mapping[Load, str]) -> str:
-        """Return an expression in C, with variables for loaded elements."""
+        """Return the C text of an expression, with variables for loaded elements."""
         if isinstance(expression, Load):
             return known.get(expression) or self.place(expression, names, known)
         if isinstance(expression, Number):
@@ -235,7 +235,7 @@ def _read_by_others(group: Group, loop: Loop) -> bool:
 
 
 def _as(dtype: np.dtype, text: str) -> str:
-    """Return an expression, cast where C would compute it as int."""
+    """Return an expression with a cast if C would compute it as int."""
     return f"({c_type(dtype)})({text})" if dtype.itemsize == 1 else text
 
 

@@ -1,8 +1,8 @@
 """Expressions for one array element as a function of its index.
 
 An expression belongs to an index space, the shape of the array that it describes. Slicing,
-transposing, repeating or reshaping an array is then a change of strides of the loads in it, and
-costs nothing.
+transposing, repeating or reshaping an array only changes the strides of the loads in its
+expression, and costs nothing.
 """
 
 import math
@@ -15,7 +15,7 @@ from foretrace._graph.real_valued import NotExportable
 
 
 class CType(NamedTuple):
-    """Name of a type in C, and of the memory of its arrays in a context."""
+    """Name of a type in C, and name of the memory of its arrays in a context."""
 
     name: str
     pool: str
@@ -41,13 +41,13 @@ def c_type(dtype: Any) -> str:
     """Return the C type of a dtype.
 
     Raises:
-        NotExportable: there is none, such as for bfloat16.
+        NotExportable: C has no such type, for example bfloat16.
     """
     return _type(dtype).name
 
 
 def pool(dtype: Any) -> str:
-    """Return the name of the memory that holds arrays of a type."""
+    """Return the name of the memory for arrays of a dtype."""
     return _type(dtype).pool
 
 
@@ -61,13 +61,13 @@ def _type(dtype: Any) -> CType:
 
 
 class Array:
-    """An array of the C program, contiguous in row-major order; compared by identity.
+    """An array of the C program, contiguous in row-major order. Two arrays are never equal.
 
     Args:
         size: number of elements.
-        dtype: type of its elements.
+        dtype: dtype of the elements.
         place: "state", "next", "scratch", "constant", "input" or "output".
-        name: name of a state, an input or an output.
+        name: name of the state, input or output.
     """
 
     def __init__(self, size: int, dtype: Any, place: str, name: str = ""):
@@ -79,11 +79,12 @@ class Load(NamedTuple):
     """The element `offset + index . strides` of an array.
 
     Args:
-        array: array that is read, or written as the target of a loop.
-        offset: first element.
-        strides: distance in elements for each axis of the index space.
-        picks: computed parts of the place: an index, its largest allowed value and its distance. An
-            index beyond is moved to the nearest allowed one.
+        array: array that is read, or that a loop writes.
+        offset: position of the first element.
+        strides: distance in elements along each axis of the index space.
+        picks: computed parts of the position. Each has an index, the largest allowed index, and the
+            distance between indices. An index outside of the allowed range is replaced by the
+            nearest allowed one.
     """
 
     array: Array
@@ -111,10 +112,10 @@ class Apply(NamedTuple):
     """An operator on the elements of other expressions.
 
     Args:
-        text: C expression with a place for each operand, such as "({0} + {1})".
-        operands: its operands.
-        dtype: type of the result.
-        cost: estimate of its time, in additions.
+        text: C expression with a placeholder for each operand, such as "({0} + {1})".
+        operands: operands of the expression.
+        dtype: dtype of the result.
+        cost: estimate of the time, in additions.
     """
 
     text: str
@@ -127,11 +128,11 @@ Expression = Load | Number | Index | Apply
 
 
 class Value(NamedTuple):
-    """An array given by an expression of its index.
+    """An array, given by the expression of an element as a function of its index.
 
     Args:
-        expression: one element.
-        shape: index space.
+        expression: expression of one element.
+        shape: shape of the array, the index space.
     """
 
     expression: Expression
@@ -139,7 +140,7 @@ class Value(NamedTuple):
 
 
 def dtype_of(expression: Expression) -> np.dtype:
-    """Return the type of an expression."""
+    """Return the dtype of an expression."""
     return expression.array.dtype if isinstance(expression, Load) else expression.dtype
 
 
@@ -161,7 +162,7 @@ Move = Callable[[int, tuple[int, ...]], tuple[int, tuple[int, ...]]]
 
 
 def moved(expression: Expression, move: Move) -> Expression:
-    """Return an expression in another index space: `move` maps each load's index."""
+    """Return an expression in another index space, where `move` maps the index of each load."""
     if isinstance(expression, Apply):
         return expression._replace(
             operands=tuple(moved(operand, move) for operand in expression.operands)
@@ -178,7 +179,7 @@ def moved(expression: Expression, move: Move) -> Expression:
 
 
 def leaves(expression: Expression) -> Iterator[Load | Index]:
-    """Yield the loads and indices of an expression."""
+    """Yield the loads and the indices in an expression."""
     if isinstance(expression, Apply):
         for operand in expression.operands:
             yield from leaves(operand)
@@ -189,19 +190,19 @@ def leaves(expression: Expression) -> Iterator[Load | Index]:
 
 
 def loads(expression: Expression) -> Iterator[Load]:
-    """Yield the loads of an expression."""
+    """Yield the loads in an expression."""
     return (leaf for leaf in leaves(expression) if isinstance(leaf, Load))
 
 
 def cost(expression: Expression) -> int:
-    """Return an estimate of the time of one element, in additions; loads are free."""
+    """Return an estimate of the time of one element, in additions. Loads count as zero."""
     if not isinstance(expression, Apply):
         return 0
     return expression.cost + sum(map(cost, expression.operands))
 
 
 def broadcast(value: Value, shape: tuple[int, ...], dimensions: tuple[int, ...]) -> Value:
-    """Return an array repeated along new axes; its own axes become `dimensions`."""
+    """Return an array repeated along new axes, with its old axes at `dimensions`."""
 
     def move(offset: int, strides: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
         new = [0] * len(shape)
@@ -224,7 +225,7 @@ def transposed(value: Value, order: tuple[int, ...]) -> Value:
 def sliced(
     value: Value, starts: tuple[int, ...], sizes: tuple[int, ...], steps: tuple[int, ...]
 ) -> Value:
-    """Return `size` elements from `start` along each axis; steps may be negative."""
+    """Return `sizes` elements from `starts` along the axes; steps may be negative."""
 
     def move(offset: int, strides: tuple[int, ...]) -> tuple[int, tuple[int, ...]]:
         offset += sum(start * stride for start, stride in zip(starts, strides, strict=True))
@@ -241,7 +242,7 @@ def cut(value: Value, axis: int, start: int, size: int) -> Value:
 
 
 def reshaped(value: Value, shape: tuple[int, ...]) -> Value | None:
-    """Return an array in another shape, None if strides cannot express it."""
+    """Return an array in another shape, or None if strides cannot express it."""
     groups = _groups(value.shape, shape)
     possible = all(
         _merged(tuple(leaf.strides[axis] for axis in old), tuple(value.shape[axis] for axis in old))
@@ -268,7 +269,7 @@ def reshaped(value: Value, shape: tuple[int, ...]) -> Value | None:
 
 
 def _merged(strides: tuple[int, ...], sizes: tuple[int, ...]) -> int | None:
-    """Return the stride of several axes as one; None if they do not follow one another."""
+    """Return the stride of several axes as one axis; None if they are not contiguous."""
     inner: int | None = None
     length = 1
     for stride, size in zip(reversed(strides), reversed(sizes), strict=True):
@@ -283,7 +284,7 @@ def _merged(strides: tuple[int, ...], sizes: tuple[int, ...]) -> int | None:
 
 
 def _groups(old: tuple[int, ...], new: tuple[int, ...]) -> list[tuple[list[int], list[int]]]:
-    """Return the smallest groups of old and new axes with the same elements."""
+    """Return the smallest groups of old and new axes that have the same elements."""
     if 0 in old:
         return [(list(range(len(old))), list(range(len(new))))]
     groups, i, j = [], 0, 0

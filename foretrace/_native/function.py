@@ -1,4 +1,4 @@
-"""A traced step as one C function over the arrays of a context."""
+"""A traced step as a C function over the arrays of a context."""
 
 import math
 from collections import Counter
@@ -34,9 +34,9 @@ class Leaf:
     """An array of the state.
 
     Args:
-        name: its name in the header of an export.
-        value: its value before the first step.
-        twice: True if a step stores the next value separately, so that a refused step changes
+        name: name in the header of an export.
+        value: value before the first step.
+        twice: whether a step stores the next value separately, so that a refused step changes
             nothing.
     """
 
@@ -49,7 +49,7 @@ class Leaf:
 
 
 class Layout:
-    """Places of the arrays of a state in a context.
+    """Positions of the arrays of a state in a context.
 
     Args:
         leaves: the arrays, in the order of the graph.
@@ -77,7 +77,7 @@ def _moved(pointer: str, offset: int) -> str:
 
 
 def first_layout(graph: Graph, accepted: int | None) -> Layout:
-    """Return the layout of a graph's step, with each new state stored beside the old one.
+    """Return the layout of a graph's step, in which each new state has a separate place.
 
     Args:
         graph: traced step.
@@ -95,12 +95,12 @@ def first_layout(graph: Graph, accepted: int | None) -> Layout:
 
 
 def _makers(jaxpr: Any) -> dict[Any, Any]:
-    """Return the equation that computes each variable."""
+    """Return, for each variable, the equation that computes it."""
     return {out: eqn for eqn in jaxpr.eqns for out in eqn.outvars}
 
 
 def chosen(made: dict[Any, Any], flag: Any, old: Any, new: Any) -> Any:
-    """Return a state's new value if it is kept for refused steps; None otherwise."""
+    """Return the new value of a state that a refused step leaves unchanged; None otherwise."""
     eqn = _maker(made, new)
     if flag is None or eqn is None or eqn.primitive.name != "select_n" or len(eqn.invars) != 3:
         return None
@@ -123,10 +123,10 @@ class Function(NamedTuple):
     """A step in C.
 
     Args:
-        body: its statements.
-        results: C text of each result that is a number.
-        work: number of elements of scratch memory of each type.
-        constants: arrays of known numbers that it reads, by their name in C.
+        body: statements of the function.
+        results: C text of each scalar result.
+        work: number of elements of scratch memory, for each dtype.
+        constants: arrays of known numbers that the function reads, by their C names.
     """
 
     body: list[str]
@@ -136,14 +136,14 @@ class Function(NamedTuple):
 
 
 def function(part: str, graph: Graph, layout: Layout, accepted: int | None = None) -> Function:
-    """Return a traced step as statements.
+    """Return a traced step as C statements.
 
     Args:
         part: name of the function in C.
         graph: traced step with the states of the layout.
-        layout: places of the states.
-        accepted: place among the results of the flag that the step counts; None if every step
-            counts.
+        layout: positions of the states.
+        accepted: index of the result that says whether the step is accepted. None if every step is
+            accepted.
     """
     jaxpr, front = graph.closed.jaxpr, len(graph.results)
     made, flag = _makers(jaxpr), None if accepted is None else jaxpr.outvars[accepted]
@@ -165,7 +165,7 @@ def function(part: str, graph: Graph, layout: Layout, accepted: int | None = Non
     }
     for name, array in outputs.items():
         _want(wanted, made, results[name], array)
-    # What only chooses between old and new is no part of the program.
+    # Operations that only choose between the old and the new state are not part of the program.
     ends = [*results.values(), *(variable for _, variable, _ in news)]
     step, _ = partial_eval.dce_jaxpr(jaxpr.replace(outvars=ends), [True] * len(ends), True)
     arguments = [
@@ -219,7 +219,7 @@ def function(part: str, graph: Graph, layout: Layout, accepted: int | None = Non
 
 
 def _want(wanted: dict[Any, Array], made: dict[Any, Any], variable: Any, array: Array) -> None:
-    """Request that a variable, or the variable it reshapes, is stored in an array."""
+    """Request that a variable, or the variable that it reshapes, is stored in an array."""
     while (eqn := _maker(made, variable)) and eqn.primitive.name in (
         "reshape",
         "squeeze",
@@ -235,7 +235,7 @@ def _read(loops: Sequence[Loop], later: Sequence[Array]) -> list[Loop]:
 
     Args:
         loops: loops in their order.
-        later: arrays that are read after all of them.
+        later: arrays that are read after all loops.
     """
     found, read = [], set(later)
     for loop in reversed(loops):
@@ -249,7 +249,7 @@ def _late(lowering: Lowering, leaf: Leaf, value: Value) -> Loop:
     """Return the loop that overwrites a state after its last reader."""
     reads_state = any(load.array.place == "state" for load in loads(value.expression))
     if cost(value.expression) or reads_state:
-        # The place of the next value of a step is free while no step runs.
+        # The place of the next value of a state is free while no step runs.
         beside = leaf.next if leaf.twice else Array(leaf.value.size, leaf.value.dtype, "scratch")
         value = lowering.stored(value, beside)
     target = contiguous(leaf.array, value.shape)
@@ -263,6 +263,6 @@ def _constants(groups: Sequence[Group]) -> list[Array]:
 
 
 def constant_text(name: str, value: np.ndarray) -> str:
-    """Return the definition of an array of numbers."""
+    """Return the C definition of an array of numbers."""
     numbers = ", ".join(number(one, value.dtype) for one in value.ravel())
     return f"static const {c_type(value.dtype)} {name}[{value.size}] = {{{numbers}}};"

@@ -1,4 +1,4 @@
-"""The C header file of a model: its context, its sizes and its functions."""
+"""The C header file of a model, which declares its context, sizes and functions."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ from foretrace._native.expression import c_type
 from foretrace._native.reserved import identifier
 
 Field = tuple[str, np.dtype, int]
-"""Name, type and number of elements of a field of a context."""
+"""Name, dtype and number of elements of a field of a context."""
 
 OF_NETWORK = {
     "init": "Begin with the parameters and the carry of the export.",
@@ -17,14 +17,14 @@ OF_NETWORK = {
     "reset": "Begin a sequence: forget the rows so far and keep the parameters.",
     "step": "Learn from a row and its target; write the outputs from before the update.",
 }
-"""What each function of a network, or of a learner, does."""
+"""Description of each function of a network or of a learner."""
 
 OF_STREAM = {
     "init": "Begin with what the run has learned.",
     "step": "Write the prediction of the next row, then learn from the label that came with it.",
     "predict": "Write the prediction of a row if it came next; nothing changes.",
 }
-"""What each function of the model of a stream does."""
+"""Description of each function of a stream's model."""
 
 
 def arguments(graph: Graph | None) -> dict[str, str]:
@@ -38,13 +38,13 @@ def arguments(graph: Graph | None) -> dict[str, str]:
 
 
 def declaration(name: str, part: str, graph: Graph | None) -> str:
-    """Return the declaration of a function of a program, without a semicolon."""
+    """Return the declaration of a program's function, without a semicolon."""
     given = ", ".join([f"{name} *ctx", *arguments(graph).values()])
     return f"{result_type(name, part, graph)} {name}_{part}({given})"
 
 
 def result_type(name: str, part: str, graph: Graph | None) -> str:
-    """Return the type of the result of a function."""
+    """Return the C type of a function's result."""
     learns = graph is not None and part == "step" and "loss" in graph.results
     return f"{name}_result" if learns else "void"
 
@@ -59,11 +59,11 @@ def written_header(
     """Return the header file of a program.
 
     Args:
-        name: name of the file, with which the names of its functions begin.
-        graphs: graph of each function that has one; the first is the step.
+        name: name of the file, which is the prefix of its functions.
+        graphs: graph of each function that has a graph; the first graph is the step.
         fields: fields of a context.
-        about: lines that say what the program is.
-        functions: what each function does, in their order.
+        about: lines that describe the program.
+        functions: description of each function, in order.
     """
     name, graph = identifier(name), next(iter(graphs.values()))
     upper, next_state = name.upper(), _size(fields, "_both") // 2

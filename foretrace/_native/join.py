@@ -1,4 +1,4 @@
-"""An array in parts along one axis, whose parts need not be adjacent in memory."""
+"""A concatenated array whose parts need not be adjacent in memory."""
 
 from typing import NamedTuple
 
@@ -11,9 +11,9 @@ class Joined(NamedTuple):
     """Result of `concatenate` or `pad` before it is stored in one array.
 
     Args:
-        parts: arrays one after another.
-        axis: axis along which they follow each other.
-        shape: shape of the whole.
+        parts: concatenated arrays, in order.
+        axis: axis of the concatenation.
+        shape: shape of the result.
     """
 
     parts: tuple[Value, ...]
@@ -21,7 +21,7 @@ class Joined(NamedTuple):
     shape: tuple[int, ...]
 
     def ends(self) -> list[int]:
-        """Return the end of each part."""
+        """Return the end position of each part."""
         return np.cumsum([part.shape[self.axis] for part in self.parts]).tolist()
 
     def has_zeros(self) -> bool:
@@ -29,7 +29,7 @@ class Joined(NamedTuple):
         return any(isinstance(p.expression, Number) and p.expression.value == 0 for p in self.parts)
 
     def part(self, start: int, size: int) -> Value | None:
-        """Return the elements from a place on if they are in one part."""
+        """Return `size` elements from `start` if they are in one part; None otherwise."""
         for one, end in zip(self.parts, self.ends(), strict=True):
             begin = end - one.shape[self.axis]
             if begin <= start and start + size <= end:

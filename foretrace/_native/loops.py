@@ -1,4 +1,4 @@
-"""Loops of the C program: each computes one array, element by element, or adds elements up."""
+"""Loops of the C program. Each loop computes one array, or reduces its elements."""
 
 import math
 from typing import Any, Literal, NamedTuple
@@ -26,16 +26,16 @@ class Loop(NamedTuple):
     """A loop nest that writes one array.
 
     Args:
-        target: element that is written, in the index space of the kept axes; with picks for a
-            scatter.
-        expression: element that is computed, in the index space of the kept and then the reduced
-            axes.
+        target: element that is written, in the index space of the kept axes. For a scatter, it has
+            picks.
+        expression: element that is computed, in the index space of the kept axes followed by the
+            reduced axes.
         kept: sizes of the kept axes.
         reduced: sizes of the reduced axes.
-        combine: what happens with the elements: "store" keeps them, "put" and "add" write them over
-            or add them to what is there (a place outside of the array is left out), "largest"
-            and "smallest" keep the places of the largest or smallest ones along the last axis, the
-            others reduce.
+        combine: use of the computed elements. "store" stores them. "put" overwrites existing
+            elements, and "add" adds to them; both skip positions outside of the array. "largest"
+            and "smallest" store the positions of the largest or smallest elements along the last
+            axis. All others reduce.
     """
 
     target: Load
@@ -46,7 +46,7 @@ class Loop(NamedTuple):
 
     @property
     def reads(self) -> list[Array]:
-        """The arrays that are read."""
+        """The arrays that the loop reads."""
         found = [load.array for load in loads(self.expression)]
         for index, _, _ in self.target.picks:
             found += [load.array for load in loads(index)]
@@ -55,7 +55,7 @@ class Loop(NamedTuple):
         return found
 
     def expression_loads(self) -> list[Load]:
-        """Return the loads of the expression."""
+        """Return the loads in the expression."""
         return list(loads(self.expression))
 
     @property
@@ -65,7 +65,7 @@ class Loop(NamedTuple):
 
 
 def simplified(loop: Loop) -> Loop:
-    """Return a loop without axes of size one, with contiguous axes merged."""
+    """Return a loop without axes of size one, and with contiguous axes merged."""
     if loop.combine in ("running sum", "largest", "smallest"):
         return loop
     size = len(loop.kept)
@@ -90,7 +90,7 @@ def simplified(loop: Loop) -> Loop:
 
 
 def _groups(loop: Loop, axes: Any) -> list[list[int]]:
-    """Return the axes of more than one element, grouped where they can be merged."""
+    """Return the axes of more than one element, in groups that can be merged."""
     sizes = (*loop.kept, *loop.reduced)
     found: list[list[int]] = []
     for axis in axes:
@@ -113,7 +113,7 @@ def _joins(loop: Loop, before: int, axis: int, size: int) -> bool:
 
 
 def start_of(combine: Combine, dtype: Any) -> str:
-    """Return the C value that a reduction starts with."""
+    """Return the initial value of a reduction in C."""
     dtype = np.dtype(dtype)
     if combine == "and":
         return "1"

@@ -1,9 +1,9 @@
-"""A traced step as loops: a value used once is inlined, other values get loops.
+"""A traced step as loops: a value that is used once is inlined, other values get loops.
 
 view             slice, transpose, broadcast, reshape …    strides of loads, no code
 element          add, mul, exp …                           part of the loop that uses it
 sum, product     reduce_sum, dot_general …                 a loop
-join             concatenate                               each part in its place, or on its own
+join             concatenate                               parts in one array, or kept separate
 """
 
 import math
@@ -33,7 +33,7 @@ from foretrace._native.join import Joined
 from foretrace._native.loops import Loop, simplified
 
 Rule = Callable[["Lowering", Any], Any]
-"""What an operation does: it appends loops, and returns the value of each result."""
+"""Function that lowers an operation: it appends loops, and returns the value of each result."""
 
 VIEWS = {
     "broadcast_in_dim",
@@ -48,18 +48,18 @@ VIEWS = {
 
 
 MAX_OUTER = 6
-"""How often the elements of an outer product are computed at most."""
+"""Largest number of times that the elements of an outer product are computed."""
 
 
 class Lowering:
-    """Turn the equations of a traced step into loops.
+    """Translation of the equations of a traced step into loops.
 
     Args:
         jaxpr: traced step of real arrays, without loops.
-        constants: values of its constants.
+        constants: values of the step's constants.
         arguments: array of each argument.
-        wanted: array that a variable shall be stored in, where there is a choice.
-        rules: what operations do that are not on single elements, by name.
+        wanted: array in which a variable should be stored, if possible.
+        rules: functions that lower operations which are not elementwise, by name.
     """
 
     def __init__(
@@ -108,7 +108,7 @@ class Lowering:
         return Value(element(eqn.primitive.name, expressions, eqn.params, dtype), shape)
 
     def _of_parts(self, eqn: Any, read: Sequence[Value | Joined]) -> Joined | None:
-        """Return a function of joined arrays, applied part by part; None if that saves no work."""
+        """Return an operation applied to each part of joined arrays; None if that saves no work."""
         out, name = eqn.outvars[0], eqn.primitive.name
         joined = [value for value in read if isinstance(value, Joined)]
         axis, ends = joined[0].axis, sorted({end for one in joined for end in one.ends()})
@@ -131,25 +131,25 @@ class Lowering:
         return self.repeated(value, shape, tuple(range(len(value.shape))))
 
     def repeated(self, value: Value, shape: tuple[int, ...], dimensions: tuple[int, ...]) -> Value:
-        """Return an array repeated along new axes; an expensive one is stored first."""
+        """Return an array repeated along new axes. An expensive array is stored first."""
         times = math.prod(shape) // max(math.prod(value.shape), 1)
         return broadcast(self.cheap(value, times), shape, dimensions)
 
     def stored_if_needed(self, variable: Any, value: Value) -> Value:
-        """Return a value inline if it is cheap or used once, else from a stored array."""
+        """Return a value inline if it is cheap or used once; otherwise store it."""
         if variable not in self.wanted and self.uses[variable] <= _worth(value):
             return value
         return self.stored(value, self.target(variable))
 
     def target(self, variable: Any) -> Array:
-        """Return the array of a variable: the requested one, or a new one."""
+        """Return the array for a variable: the requested array, or a new one."""
         array = self.wanted.pop(variable, None)
         if array is not None:
             return array
         return Array(math.prod(variable.aval.shape), variable.aval.dtype, "scratch")
 
     def stored(self, value: Value, array: Array | None = None) -> Value:
-        """Return the load of an array that a value is stored in."""
+        """Return the load of the array in which a value is stored."""
         if array is None:
             if isinstance(value.expression, Load) and not value.expression.picks:
                 return value
@@ -172,7 +172,7 @@ class Lowering:
         return self.read(atom) if isinstance(atom, core.Literal) else self.values[atom]
 
     def read(self, atom: Any) -> Value:
-        """Return the value of an operand; joined parts are stored in one array."""
+        """Return the value of an operand. Joined parts are stored in one array."""
         if isinstance(atom, core.Literal):
             aval: Any = atom.aval
             return _constant(np.asarray(atom.val, aval.dtype))
@@ -199,7 +199,7 @@ class Lowering:
         return found
 
     def cheap(self, value: Value, times: int) -> Value:
-        """Return a value for several reads; an expensive one is stored."""
+        """Return a value that can be read several times. An expensive value is stored."""
         return self.stored(value) if times > 1 and cost(value.expression) > 0 else value
 
 
@@ -214,9 +214,9 @@ def _part(value: Value | Joined, axis: int, start: int, end: int) -> Value:
 
 
 def _worth(value: Value) -> float:
-    """Return the number of uses from which storing a value is cheaper.
+    """Return the number of uses above which storing a value is cheaper than computing it again.
 
-    An outer product is read from two short arrays; stored, it would fill the memory.
+    An outer product is computed from two short arrays, while a stored one would take much memory.
     """
     effort = cost(value.expression)
     if effort == 0:
@@ -236,7 +236,7 @@ def _constant(value: np.ndarray) -> Value:
 def _uses(jaxpr: Any) -> Counter[Any]:
     """Return how often each variable is read.
 
-    A read by a view or a concatenation counts as often as its result is read.
+    A read by a view or a concatenation counts as often as the result is read.
     """
     uses: Counter[Any] = Counter(
         atom for atom in jaxpr.outvars if not isinstance(atom, core.Literal)

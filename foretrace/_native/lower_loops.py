@@ -1,4 +1,4 @@
-"""Operations that need a loop of their own: sums and products of matrices."""
+"""Operations that need a separate loop: reductions and products of matrices."""
 
 import functools
 import math
@@ -61,7 +61,7 @@ def _reduced(
     shape = tuple(value.shape[axis] for axis in kept)
     sizes = tuple(value.shape[axis] for axis in axes)
     if math.prod(sizes) == 0:
-        # Credit in depth has arrays without elements.
+        # Under a credit depth there are arrays without elements.
         if combine not in ("sum", "and", "or"):
             raise NotExportable(f"the {combine} of no elements has no value")
         return Value(Number(int(combine == "and"), dtype_of(value.expression)), shape)
@@ -92,9 +92,9 @@ def _dot_general(lowering: Lowering, eqn: Any) -> Value | Joined:
 
 
 def _rows_chosen(eqn: Any, a: Value, b: Value) -> Joined | None:
-    """Return the product with a constant matrix of zeros and ones as selected rows.
+    """Return a product with a constant matrix of zeros and ones as a selection of rows.
 
-    The derivative of a real part is such a matrix. None for any other product.
+    The derivative of a real part is such a matrix. For any other product, return None.
     """
     (sums, batch) = eqn.params["dimension_numbers"]
     load = a.expression
@@ -118,10 +118,10 @@ def _rows_chosen(eqn: Any, a: Value, b: Value) -> Joined | None:
 
 
 def _runs(matrix: np.ndarray) -> list[tuple[int | None, int]] | None:
-    """Return the blocks of rows of a constant matrix, at most four.
+    """Return the blocks of rows of a constant matrix; None if there are more than four.
 
-    A block is a shifted identity (its first column, number of rows) or zero (None, number of rows).
-    The result is None if there are other rows, or more blocks.
+    A block is a shifted identity (index of its first column, number of rows) or zero (None, number
+    of rows). The result is also None if a row is of another kind.
     """
     ones = [np.flatnonzero(row) for row in matrix]
     if any(
@@ -141,9 +141,9 @@ def _runs(matrix: np.ndarray) -> list[tuple[int | None, int]] | None:
 
 
 def _of_parts(lowering: Lowering, eqn: Any, joined: Joined, side: int) -> Joined:
-    """Multiply each part of a concatenated matrix, and return the products, joined.
+    """Multiply each part of a concatenated matrix, and return the products, concatenated.
 
-    The axis of the concatenation is one that the product keeps.
+    The product must keep the axis of the concatenation.
     """
     other = lowering.read(eqn.invars[1 - side])
     pairs = [(part, other) if side == 0 else (other, part) for part in joined.parts]
@@ -159,7 +159,7 @@ def _of_parts(lowering: Lowering, eqn: Any, joined: Joined, side: int) -> Joined
 
 
 def _sum_of_parts(lowering: Lowering, eqn: Any, joined: Joined, side: int) -> Value:
-    """Return the sum of the products with each part of a joined matrix."""
+    """Return the sum of the products with each part of a concatenated matrix."""
     sums = eqn.params["dimension_numbers"][0]
     along = sums[1 - side][list(sums[side]).index(joined.axis)]
     atom, products = eqn.invars[1 - side], []
@@ -178,7 +178,7 @@ def _sum_of_parts(lowering: Lowering, eqn: Any, joined: Joined, side: int) -> Va
 
 
 def _product(lowering: Lowering, eqn: Any, a: Value, b: Value, out: Any) -> Value:
-    """Return a sum of products, or an elementwise product if nothing is summed."""
+    """Return a sum of products, or an elementwise product if there is no summed axis."""
     (sum_a, sum_b), (batch_a, batch_b) = eqn.params["dimension_numbers"]
     free_a = [axis for axis in range(len(a.shape)) if axis not in (*sum_a, *batch_a)]
     free_b = [axis for axis in range(len(b.shape)) if axis not in (*sum_b, *batch_b)]
@@ -225,4 +225,4 @@ SUMMING: dict[str, Rule] = {
     "cumsum": _cumsum,
     "dot_general": _dot_general,
 }
-"""Operations that add elements up."""
+"""Functions that lower operations which add elements."""

@@ -50,7 +50,7 @@ def _scatter(lowering: Lowering, eqn: Any) -> Value:
 
 
 def _picked(lowering: Lowering, eqn: Any, source: Value, shape: tuple[int, ...]) -> Load:
-    """Return the source index of an element of a gather, or of a scatter's update."""
+    """Return the position in the source of an element of a gather, or of a scatter's update."""
     found = picking(eqn)
     chosen = [axis for axis in range(len(shape)) if axis not in found.window]
     strides, along = [0] * len(shape), _strides(source)
@@ -97,7 +97,7 @@ def _strides(stored: Value) -> tuple[int, ...]:
 def _at(
     stored: Value, strides: Sequence[int], picks: Sequence[tuple[Expression, int, int]]
 ) -> Load:
-    """Return an element at a computed place; the offset has the constant part."""
+    """Return an element at a computed position, with the constant part in the offset."""
     assert isinstance(stored.expression, Load)
     offset, left = stored.expression.offset, []
     for index, last, stride in picks:
@@ -109,7 +109,7 @@ def _at(
 
 
 def _largest(lowering: Lowering, eqn: Any) -> Value | list[Value]:
-    """Write the places of the largest elements along an axis, or of the extreme one."""
+    """Write the positions of the largest elements along an axis, or of the largest or smallest."""
     places, name = eqn.outvars[-1], eqn.primitive.name
     source = lowering.stored(lowering.read(eqn.invars[0]))
     axis = eqn.params["axes"][0] if "axes" in eqn.params else eqn.params.get("axis", -1)
@@ -138,4 +138,4 @@ PLACING: dict[str, Rule] = {
     "scatter": _scatter,
     "scatter-add": _scatter,
 }
-"""Operations that compute the places of elements."""
+"""Functions that lower operations with computed positions."""

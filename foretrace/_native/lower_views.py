@@ -30,7 +30,7 @@ def _slice(lowering: Lowering, eqn: Any) -> Value:
     if isinstance(value, Joined) and set(steps) == {1}:
         start, end = starts[value.axis], ends[value.axis]
         found = value.part(start, end - start)
-        # The other axes are whole.
+        # The slice covers the other axes completely.
         if found is not None and found.shape == eqn.outvars[0].aval.shape:
             return found
     return sliced(
@@ -71,4 +71,4 @@ MOVING: dict[str, Rule] = {
     "slice": _slice,
     "transpose": _transpose,
 }
-"""Operations that move elements."""
+"""Functions that lower operations which move elements."""

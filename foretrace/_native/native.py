@@ -1,4 +1,4 @@
-"""The learning step of a learner as a compiled C program, called from Python one row at a time."""
+"""The step of a learner as a compiled C program, which is called from Python row by row."""
 
 import ctypes
 from typing import Any, NamedTuple
@@ -18,7 +18,7 @@ from foretrace._native.program import Program, learning_program
 _NAME = "model"
 
 _MANY = 1000
-"""Number of labels of which a native step remembers that they are classes."""
+"""Number of labels that a native step remembers as valid classes."""
 
 
 class NativeStep(NamedTuple):
@@ -27,8 +27,8 @@ class NativeStep(NamedTuple):
     Args:
         outputs: outputs of the network before the update, (O,).
         loss: loss of the row.
-        accepted: False if the step was refused because loss, gradient or update was not finite; the
-            state is then as before.
+        accepted: whether the step was accepted. It is refused, and the state is then unchanged, if
+            loss, gradient or update is NaN or infinite.
     """
 
     outputs: np.ndarray
@@ -37,11 +37,11 @@ class NativeStep(NamedTuple):
 
 
 class Native:
-    """A learner's step in C, with a state of its own that is changed in place.
+    """A learner's step in C, with a state that is changed in place.
 
-    `step` does what `Learner.step` does for one row, in the precision of the network; sums are
-    computed in another order, so results agree up to rounding. Each object owns its memory: several
-    threads may each use one. `foretrace.native` makes it.
+    `step` does the same as `Learner.step` for one row, in the precision of the network. Sums are
+    computed in another order, so the results agree up to rounding. Each object has its own memory,
+    so different threads may use different objects. `foretrace.native` makes such an object.
     """
 
     def __init__(
@@ -75,8 +75,8 @@ class Native:
         """Learn from a row of shape (I,) and its target.
 
         Raises:
-            TypeError, ValueError: an input or a target has another shape or type, or a label is not
-                one of the classes. The state is unchanged.
+            TypeError, ValueError: an input or a target has the wrong shape or type, or a label is
+                not one of the classes. The state is unchanged.
         """
         _write("x", self._x, x)
         if self._y.dtype.kind == "i":
@@ -93,12 +93,12 @@ class Native:
                 outputs = jax.ShapeDtypeStruct(self._outputs.shape, self._outputs.dtype)
                 jax.eval_shape(loss, outputs, y)
             return
-        # A check takes longer than a small step: a class is looked at once.
+        # A check takes longer than a small step, so each class is checked once.
         number = y.item() if y.size == 1 else None
         if number in self._passed:
             return
         check_labels(network, loss, self._x[None], y[None])
-        # C would take the lowest bits of a number that does not fit.
+        # C would keep only the lowest bits of a number that does not fit.
         wrong = y[y.astype(self._y.dtype) != y]
         if wrong.size:
             raise ValueError(f"y holds {wrong[0]}, which is no {self._y.dtype}")
@@ -106,23 +106,23 @@ class Native:
             self._passed.add(number)
 
     def predict(self, x: Any) -> np.ndarray:
-        """Return the outputs for the next row and advance states and sensitivities.
+        """Return the outputs for the next row, and update states and sensitivities.
 
         Raises:
-            ValueError: the input has another shape.
+            ValueError: the input has the wrong shape.
         """
         _write("x", self._x, x)
         self._predict(*self._predict_arguments)
         return self._outputs.copy()
 
     def reset(self) -> None:
-        """Set states and sensitivities to their initial values; the parameters stay."""
+        """Set states and sensitivities to their initial values. The parameters do not change."""
         self._reset(self._step_arguments[0])
 
     def state(self) -> LearnerState:
-        """Return a copy of the state, with which `Learner.step` continues.
+        """Return a copy of the state, from which `Learner.step` can continue.
 
-        Its PRNG key is unchanged, since a native step draws no random numbers.
+        The PRNG key is unchanged, because a native step uses no random numbers.
         """
         return self._context.state()._replace(key=self._key)
 
@@ -140,24 +140,24 @@ def _write(name: str, target: np.ndarray, value: Any) -> None:
             f"{name} has the shape {array.shape}, expected {target.shape}: native steps take one "
             "row"
         )
-    # The first question is answered in no time, the second one in as much as a small step takes.
+    # The first condition takes no time, and the second as long as a small step.
     if array.dtype != target.dtype and not np.can_cast(array.dtype, target.dtype, "same_kind"):
         raise ValueError(f"{name} is of type {array.dtype}, expected {target.dtype}")
     target[...] = array
 
 
 def native(learner: Learner, state: LearnerState | None = None, *, target: Any = None) -> Native:
-    """Return the learning step in machine code: microseconds a row instead of hundreds.
+    """Return the learning step in machine code, which needs microseconds per row, not hundreds.
 
-    The program equals `foretrace.export(learner, path, "c", learn=True)`. It is compiled once by
+    The program equals `foretrace.export(learner, path, "c", learn=True)`. It is compiled once, by
     the C compiler of the machine (`cc`, or the command in CC) or by the wheel `ziglang` (extra
-    `native`), and kept in the user's cache folder (or FORETRACE_CACHE).
+    `native`). It is stored in the user's cache folder, or in the folder FORETRACE_CACHE.
 
     Args:
         learner: learner of one stream that updates at every step.
-        state: state to begin with. Default: `learner.init()`.
-        target: example of one target; its shape and dtype are used. Default: a number for each
-            output or one integer class, as the loss takes it.
+        state: initial state. Default: `learner.init()`.
+        target: example of a target, of which shape and dtype are used. Default: whichever the loss
+            takes, a number for each output or one integer class.
 
     Raises:
         ValueError: the learner uses batches, whole sequences or accumulated gradients; the rule or
@@ -177,7 +177,7 @@ def native(learner: Learner, state: LearnerState | None = None, *, target: Any =
     >>> state = native.state()  # JAX continues from here
     """
     state = learner.init() if state is None else state
-    # The values are no part of the program: learners that differ in them alone share it.
+    # The values are not part of the program, so learners that differ only in them share it.
     blank = jax.tree.map(jnp.zeros_like, without_key(state))._replace(key=state.key)
     written = learning_program(learner, _NAME, blank, learning_graph(learner, blank, target))
     return Native(learner, state, written, compiled(written.source, written.header, _NAME))

@@ -1,16 +1,16 @@
-"""The C program of a network or a learner: a context, and functions that work on it.
+"""The C program of a network or a learner: a context, and functions that use it.
 
-    NAME_init(ctx)                  parameters and carry of the export
-    NAME_step(ctx, x, y, outputs)   learn from a row; its loss, and whether it was accepted
-    NAME_predict(ctx, x, outputs)   move on without learning
+   NAME_init(ctx)                  set parameters and carry to the values of the export
+    NAME_step(ctx, x, y, outputs)   learn from a row; return its loss, and whether it was accepted
+    NAME_predict(ctx, x, outputs)   advance by one row without learning
     NAME_reset(ctx)                 begin a sequence
 
-NAME is the name of the files. Where it means something else in C, as in `int.c`, it is
+NAME is the name of the files. If this name has another meaning in C, as in `int.c`, it is
 `int_model`.
 
-All memory is in the context: parameters, optimiser and carry, and the scratch memory of a step. A
-learning step stores the next values separately from the present values, and uses them if it is
-accepted.
+All memory is in the context: parameters, optimiser, carry, and the scratch memory of a step. A
+learning step stores the next values separately from the present values, and uses them if the step
+is accepted.
 """
 
 import re
@@ -45,10 +45,10 @@ class Program(NamedTuple):
 
     Args:
         source: text of the C file.
-        header: text of its header file.
-        layout: places of the state in a context.
+        header: text of the header file.
+        layout: positions of the state's arrays in a context.
         fields: fields of a context, in order.
-        graph: step whose arguments and results the functions have.
+        graph: step that determines the arguments and results of the functions.
     """
 
     source: str
@@ -65,9 +65,9 @@ def learning_program(
 
     Args:
         learner: learner of one stream that updates at every step.
-        name: name of its files, with which the names of its functions begin.
-        state: state to begin with. Default: `learner.init()`.
-        step: graph of its learning step.
+        name: name of the files, which is the prefix of the functions.
+        state: initial state. Default: `learner.init()`.
+        step: graph of the learning step.
 
     Raises:
         ValueError: an operation cannot be written in C.
@@ -91,11 +91,11 @@ def learning_program(
 
 
 def inference_program(name: str, step: Graph) -> Program:
-    """Return the program of a network: `predict` and `reset`; the parameters are constants in it.
+    """Return the program of a network, `predict` and `reset`, with the parameters as constants.
 
     Args:
-        name: name of its files, with which the names of its functions begin.
-        step: graph of its step.
+        name: name of the files, which is the prefix of the functions.
+        step: graph of the inference step.
 
     Raises:
         ValueError: an operation cannot be written in C.
@@ -109,10 +109,11 @@ def stream_program(
     """Return the program of a stream's model: `step`, and `predict`, which changes nothing.
 
     Args:
-        name: name of its files, with which the names of its functions begin.
-        step: graph that learns from a row and the label that came with it.
-        predict: graph that returns the prediction of a row, with the same states; None for none.
-        notes: lines that say what rows, labels and outputs are.
+        name: name of the files, which is the prefix of the functions.
+        step: graph that learns from a row and its label.
+        predict: graph that returns the prediction of a row, with the same states. Default: no such
+            function.
+        notes: lines that describe rows, labels and outputs.
 
     Raises:
         ValueError: an operation cannot be written in C.
@@ -178,7 +179,7 @@ def _source(
 
 
 def _used(definitions: list[tuple[str, str]], text: list[str]) -> list[str]:
-    """Return the helper functions that a text calls."""
+    """Return the definitions of the helper functions that a text calls."""
     whole = "\n".join(text)
     return [line for name, line in definitions if re.search(rf"\b{name}\(", whole)]
 
@@ -198,7 +199,7 @@ def _init(name: str, layout: Layout) -> list[str]:
 
 
 def _pointers(has: set[str]) -> dict[str, tuple[str, str]]:
-    """Return the declaration and the value of each pointer into a context, by its name."""
+    """Return the declaration and the value of each pointer into a context, by name."""
     found = {}
     for short, dtype in POOLS.items():
         both = f"ctx->{short}_both"
@@ -216,7 +217,7 @@ def _pointers(has: set[str]) -> dict[str, tuple[str, str]]:
 
 
 def _function(name: str, part: str, one: Function, graph: Graph, has: set[str]) -> list[str]:
-    """Return a function on pointers without aliases, and its public caller."""
+    """Return a function of pointers without aliases, and the public function that calls it."""
     words = set(re.findall(r"\w+", "\n".join([*one.body, *one.results.values()])))
     pointers = {word: both for word, both in _pointers(has).items() if word in words}
     given, result = arguments(graph), result_type(name, part, graph)

@@ -13,7 +13,7 @@ _KEYWORDS = """
 """
 
 _SYSTEMS = "far linux near unix"
-"""Macros of compilers for some systems."""
+"""Macros of some systems' compilers."""
 
 _MATH = """
     acos acosh asin asinh atan atan2 atanh cbrt ceil copysign cos cosh drem erf erfc exp exp10 exp2
@@ -24,7 +24,7 @@ _MATH = """
     cabs cacos cacosh carg casin casinh catan catanh ccos ccosh cexp cimag clog conj cpow cproj
     creal csin csinh csqrt ctan ctanh
 """
-"""Functions that also exist for float and long double, with `f` and `l` behind their name."""
+"""Functions that also exist for float and long double, with the suffixes `f` and `l`."""
 
 _LIBRARY = """
     abort abs asctime assert atexit atof atoi atol atoll bcmp bcopy bsearch btowc bzero calloc
@@ -51,12 +51,12 @@ _LIBRARY = """
     wcstold wcstoll wcstombs wcstoul wcstoull wcstoumax wcsxfrm wctob wctomb wctrans wctype wmemchr
     wmemcmp wmemcpy wmemmove wmemset wprintf wscanf
 """
-"""Names of the library of C99, and what <math.h> and <string.h> of common systems have besides."""
+"""Names in the C99 library, and further names in <math.h> and <string.h> of common systems."""
 
 _FORMS = re.compile(
     r"\w+_t|isw?(alnum|alpha|blank|cntrl|ctype|digit|graph|lower|print|punct|space|upper|xdigit)"
     rf"|({'|'.join(_MATH.split())})[fl]?"
-    # What a program itself has beside the names that begin with its own.
+    # Names in a program that do not begin with the program's own name.
     rf"|({'|'.join(helper_names())})f?|run(_step|_predict|_reset)?|initial\d+"
     r"|(step|predict|reset)_numbers\d+"
 )
@@ -65,7 +65,7 @@ _RESERVED = frozenset(f"{_KEYWORDS} {_SYSTEMS} {_LIBRARY}".split())
 
 
 def identifier(name: str) -> str:
-    """Return the name of a program's type, with which the names of its functions begin.
+    """Return the name of a program's C type, which is the prefix of its functions.
 
     >>> identifier("model"), identifier("int"), identifier("expf")
     ('model', 'int_model', 'expf_model')

@@ -1,4 +1,4 @@
-"""Fusion of loops over the same range, and memory for values that outlive one."""
+"""Fusion of loops over the same range, and memory for arrays that are used by several loops."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -10,7 +10,7 @@ from foretrace._native.expression import Array, loads
 from foretrace._native.loops import Loop
 
 MAX_TOGETHER = 32
-"""Maximum number of loops in one: more would not fit the registers of a processor."""
+"""Maximum number of fused loops. More would not fit into the registers of a processor."""
 
 
 class Group(NamedTuple):
@@ -18,7 +18,7 @@ class Group(NamedTuple):
 
     Args:
         loops: the loops, in the order of their statements.
-        inner: arrays that nothing else needs; each is a variable of the loop.
+        inner: arrays that only these loops use. Each becomes a variable inside the fused loop.
     """
 
     loops: tuple[Loop, ...]
@@ -26,11 +26,11 @@ class Group(NamedTuple):
 
 
 def grouped(loops: Sequence[Loop], read_later: Iterable[Array] = ()) -> list[Group]:
-    """Return loops in groups that share a range and arrays, in order.
+    """Return loops in groups that have the same range and share arrays, in a valid order.
 
     Args:
-        loops: loops in an order in which they can run.
-        read_later: arrays that are read after all of them.
+        loops: loops, in an order in which they can run.
+        read_later: arrays that are read after all loops.
     """
     writers = _writers(loops)
     needs = [_needs(place, loop, loops, writers) for place, loop in enumerate(loops)]
@@ -78,10 +78,11 @@ def _readers(loops: Sequence[Loop]) -> dict[Array, list[int]]:
 def _needs(
     place: int, loop: Loop, loops: Sequence[Loop], writers: dict[Array, list[int]]
 ) -> set[int]:
-    """Return the loops that must have run before one."""
+    """Return the loops that must run before a loop."""
     found = {other for array in loop.reads for other in writers.get(array, ()) if other < place}
     for other in writers[loop.target.array]:
-        # Parts of an array are written in any order; on top of what is there, in this one.
+        # Parts of an array may be written in any order. Writes over existing elements keep this
+        # order.
         if other < place and (
             loop.combine in ("add", "put") or loop.target.picks or _writes_all(loops[other])
         ):
@@ -94,7 +95,7 @@ def _writes_all(loop: Loop) -> bool:
 
 
 def _extent(loop: Loop) -> tuple[int, ...] | None:
-    """Return the range that a loop can share with others; None if it runs on its own."""
+    """Return the range in which a loop can be fused with others; None if it cannot be fused."""
     if loop.combine == "store" and not loop.target.picks:
         return loop.kept
     if loop.combine in ("sum", "and") and not loop.kept:
@@ -123,7 +124,7 @@ def _fits(
         targets = [one for one in together if one.target.array is load.array]
         if targets and not any(one.combine == "store" and one.target == load for one in targets):
             return False
-    # A place that is computed must not be read while it is written.
+    # An array with computed positions must not be read while it is written.
     return all(index.array not in written for index in loads(loop.expression) if index.picks)
 
 
@@ -138,7 +139,7 @@ def _inner(
     readers: dict[Array, list[int]],
     writers: dict[Array, list[int]],
 ) -> Iterable[Array]:
-    """Yield the arrays that are used inside only one group, element by element."""
+    """Yield the arrays that are used only inside one group, element by element."""
     members = set(group)
     if _extent(loops[group[0]]) is None:
         return
@@ -156,10 +157,11 @@ def _inner(
 
 
 def placed(groups: Sequence[Group]) -> dict[Array, int]:
-    """Return the offset of each scratch array of more than one element, in the memory of its type.
+    """Return the offset of each scratch array of more than one element, by dtype.
 
-    An array takes its place from the group that writes it first to the last one that reads it; the
-    largest are placed first, each at the lowest place that is free all this time.
+    An array occupies its memory from the first group that writes it to the last group that reads
+    it. The largest arrays are placed first, each at the lowest offset that is free during this
+    time.
     """
     first, last = _lifetimes(groups)
     spans: dict[np.dtype, list[tuple[int, int, int, int]]] = defaultdict(list)

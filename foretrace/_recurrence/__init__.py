@@ -1,1 +1,1 @@
-"""One layer through time: linear scan, chunk under a rule, sensitivity."""
+"""One layer through time: the linear scan, a chunk under a rule, and the sensitivity."""

@@ -1,4 +1,4 @@
-"""The inputs of a chunk, and the carry of a stream from chunk to chunk."""
+"""The inputs of a chunk, and the carry that a stream passes from chunk to chunk."""
 
 from typing import NamedTuple
 
@@ -9,8 +9,8 @@ class Chunk(NamedTuple):
     """Inputs of encoder and blocks over a chunk.
 
     Args:
-        xs: inputs of the network; in a batch of streams, time is the first axis and streams the
-            second.
+        xs: inputs of the network. The first axis is time, and in a batch the second axis is
+            streams.
         reset: steps that start an episode; None for none.
         dropout_masks: two masks for each block; None without dropout.
     """
@@ -24,9 +24,9 @@ class Modules(NamedTuple):
     """The modules of each recurrent layer that carry sensitivities to the layers below.
 
     Args:
-        chosen: numbers of the modules.
-        weight: factor of what each brings to the gradient, one over the probability that it is
-            sampled.
+        chosen: indices of the modules.
+        weight: factor of each module's contribution to the gradient, one over the probability that
+            the module is sampled.
     """
 
     chosen: Int[Array, "D *B M"]
@@ -36,17 +36,17 @@ class Modules(NamedTuple):
 class Carry(NamedTuple):
     """State and sensitivity of each layer, which a stream carries from chunk to chunk.
 
-    In a batch of streams, axis B is the second of every leaf: layers are scanned, so the streams of
-    a layer stand together.
+    In a batch of streams, axis B is the second axis of every leaf. Layers are scanned, so the
+    streams of one layer are stored together.
 
     Args:
         h: states of the recurrent layers.
-        e: sensitivities dh/dtheta; None if the rule carries none, a `DeepSensitivity` under
-            `Depth`.
-        key: data of the PRNG key of each stream, with an axis of one instead of the layers; None
-            under a rule that samples nothing.
-        modules: modules that carry sensitivities to the layers below, sampled for the sequence;
-            None if all do, or none.
+        e: sensitivities dh/dtheta; a `DeepSensitivity` under a rule with a credit depth, and None
+            if the rule carries none.
+        key: data of the PRNG key of each stream, with an axis of length one instead of the axis of
+            layers. None if the rule samples nothing.
+        modules: modules that carry sensitivities to the layers below, sampled for the sequence.
+            None if all modules do, or none.
     """
 
     h: State

@@ -1,7 +1,7 @@
 """The linear scan `h_t = a_t * h_{t-1} + b_t`, the one loop that diagonal linear cells need.
 
-The computation (the methods below) is apart from its derivative (`linear_scan_given_states`): the
-adjoint of a linear scan is a linear scan in reverse, for every method.
+The computation (the methods below) is separate from the derivative (`linear_scan_given_states`).
+For every method, the adjoint of a linear scan is a linear scan in reverse.
 """
 
 from collections.abc import Callable
@@ -31,11 +31,11 @@ def linear_scan(
     """Return all states of `h_t = a_t * h_{t-1} + b_t`.
 
     Args:
-        a: decay, constant over the chunk or one for each step.
+        a: decay, either constant over the chunk or given for each step.
         b: drive of each step.
         h: state before the first step.
         starts: steps before which the state is zero instead of h_{t-1}.
-        method: name of the method that runs it; the platform's own if not given.
+        method: method of the computation. Default: the method of the platform.
 
     >>> import jax.numpy as jnp
     >>> linear_scan(jnp.array([0.5]), jnp.ones((3, 1)), jnp.zeros(1))[:, 0].tolist()
@@ -46,7 +46,7 @@ def linear_scan(
 
 
 def kept(hs: Array) -> Array:
-    """Name a value for `jax.checkpoint` to save, complex numbers as pairs."""
+    """Name a value so that `jax.checkpoint` saves it; a complex value is saved as two parts."""
     if jnp.iscomplexobj(hs):
         return lax.complex(checkpoint_name(hs.real, STATES), checkpoint_name(hs.imag, STATES))
     return checkpoint_name(hs, STATES)
@@ -63,8 +63,9 @@ def linear_scan_given_states(
 ) -> Array:
     """Return the known result `hs` of a `linear_scan`, with the derivative of the scan.
 
-    With a cotangent δ_t the adjoint is `mu_t = δ_t + a_{t+1} * mu_{t+1}`; then `mu_t` goes to b_t
-    and `mu_t * h_{t-1}` to a_t. Nothing of the forward scan is computed again.
+    With the cotangent δ_t, the adjoint is `mu_t = δ_t + a_{t+1} * mu_{t+1}`. The cotangent of b_t
+    is then `mu_t`, and the cotangent of a_t is `mu_t * h_{t-1}`. Nothing of the forward scan is
+    computed again.
     """
     return hs
 
@@ -78,12 +79,12 @@ def _given_states_forward(
 def _given_states_backward(saved: tuple, deltas: Array) -> tuple:
     a, h, starts, hs = saved
     varying = a.ndim == 2
-    # Seen in reverse, the error of step t+1 decays by a_{t+1} on its way to step t, and is cut if
-    # t+1 starts anew.
+    # In reverse order, the error of step t+1 decays by a_{t+1} on its way to step t. It is cut if
+    # t+1 starts an episode.
     later = jnp.roll(a, -1, axis=0) if varying else a
     cuts = None if starts is None else jnp.roll(starts, -1)
     mus = _run(later, deltas, jnp.zeros_like(h), cuts, platform_method(), reverse=True)
-    # The error that leaves the chunk on its far side, to the state before it.
+    # The error that leaves the chunk at its first step, with respect to the state before it.
     to_h = mus[0] * (a[0] if varying else a)
     if starts is not None:
         to_h = jnp.where(starts[0], 0, to_h)
@@ -93,7 +94,7 @@ def _given_states_backward(saved: tuple, deltas: Array) -> tuple:
         to_a = mus * before
         to_a = to_a if varying else to_a.sum(0)
     else:
-        # The same without a copy of all states.
+        # The same, without a copy of all states.
         to_a = (mus[1:] * hs[:-1]).sum(0) + mus[0] * h
     return to_a, mus, to_h, None, None
 
@@ -127,7 +128,7 @@ def _associative(a: Array, b: Array, h: Array, starts: Array | None, reverse: bo
         h = jnp.where(starts[first], 0, h)
     b = b.at[first].add(decays[first] * h)
 
-    # h -> a_1 h + b_1, then h -> a_2 h + b_2, is h -> (a_1 a_2) h + (a_2 b_1 + b_2).
+    # h -> a_1 h + b_1, followed by h -> a_2 h + b_2, is h -> (a_1 a_2) h + (a_2 b_1 + b_2).
     def combine(early: tuple[Array, Array], late: tuple[Array, Array]) -> tuple[Array, Array]:
         return early[0] * late[0], late[0] * early[1] + late[1]
 

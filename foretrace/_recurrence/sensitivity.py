@@ -1,9 +1,9 @@
-"""The sensitivity e = dh/dtheta of a layer's state: the effect of the past without its storage.
+"""The sensitivity e = dh/dtheta: the effect of the past on a state, without storing the past.
 
-(The literature also calls it the eligibility trace.) One entry e[n, ...] for each coefficient
-theta[n, ...] is the derivative of module n's own state; a dense layer under `RTRL` carries the
-derivative of every module's state with respect to every coefficient. A sensitivity belongs to one
-stream.
+(The literature also calls it the eligibility trace.) The entry e[n, ...] is the derivative of
+module n's own state with respect to the coefficient theta[n, ...]. A dense layer under `RTRL`
+instead carries the derivative of every module's state with respect to every coefficient. Each
+stream has its own sensitivity.
 """
 
 from collections.abc import Callable
@@ -25,10 +25,10 @@ def is_full(cell: AbstractCell, rule: LearningRule) -> bool:
 
 
 def init_sensitivity(cell: AbstractCell, rule: LearningRule) -> Sensitivity | None:
-    """Return the sensitivity before the first step, zero; None if the rule carries none.
+    """Return the sensitivity before the first step, which is zero; None if the rule carries none.
 
-    One coefficient tree for each leaf of the state, with one more module axis in front where
-    `is_full`.
+    The result has a tree of coefficients for each leaf of the state. If `is_full`, every array has
+    one more module axis in front.
     """
     if not rule.carried:
         return None
@@ -49,8 +49,8 @@ def attach(h: State, e: Sensitivity, theta: PyTree[Inexact[Array, "..."]]) -> St
 
         h + sum_j e_j * (theta_j - stop_gradient(theta_j))
 
-    so that plain autodiff of a chunk's loss contains `sum_t delta_t e_t` (Eq. 5 and 7). The value
-    is h itself.
+    Plain automatic differentiation of a chunk's loss then contains `sum_t delta_t e_t` (Eq. 5 and
+    7). The value of the result is h itself.
     """
     return h
 
@@ -60,8 +60,8 @@ def _attach_jvp(primals: tuple, tangents: tuple) -> tuple:
     h, e, _ = primals
     dh, _, dtheta = tangents
 
-    # The error meets what all of the past has added up to: never rounded, whatever precision is
-    # asked of products.
+    # The error is multiplied by a sum over all of the past, so this product is never rounded,
+    # whatever precision is set for products.
     exact = lax.Precision.HIGHEST
 
     def moved(d: Array, jacobian: Any) -> Array:
@@ -90,9 +90,10 @@ def advance(
 ) -> Sensitivity:
     """Return the sensitivity after a chunk, by vector-Jacobian products of the chunk itself.
 
-    A cotangent of ones on one state dimension reads all independent modules at once, because no two
-    modules share a coefficient; a full sensitivity takes one cotangent for each module. For an LRU
-    this is `e_B <- lam^C e_B + sum_s lam^(C-1-s) x_s^T`, a matrix product.
+    If all modules are independent, one cotangent of ones on a state dimension gives all their
+    derivatives at once, because no two modules share a coefficient. A full sensitivity needs one
+    cotangent for each module. For an LRU, the result is the matrix product `e_B <- lam^C e_B +
+    sum_s lam^(C-1-s) x_s^T`.
 
     Args:
         cell: the recurrence.
@@ -102,10 +103,10 @@ def advance(
         xs: inputs of the chunk.
         hs: states of the chunk as `unroll` returned them.
         rule: learning rule, which says which paths are differentiated.
-        reset: steps that start an episode; they cut the sensitivity.
+        reset: steps that start an episode, where the sensitivity becomes zero.
     """
-    # Errors inside the chunk may go through the inputs (HYBRID); the sensitivity to the layer's own
-    # coefficients does not.
+    # Inside the chunk, errors may pass through the inputs (HYBRID). The sensitivity to the layer's
+    # own coefficients does not.
     theta, h, e, xs, hs = lax.stop_gradient((theta, h, e, xs, hs))
 
     # e' = (dh'/dh) e + dh'/dtheta: both terms in one product, because e is attached to the state
@@ -140,12 +141,12 @@ def one_leaf_cotangent(state: State, k: int, cotangent: Array) -> State:
 def own_derivatives(function: Callable[[State], State], h: State) -> list[State]:
     """Return the derivative of each module's new state with respect to its own old state.
 
-    Args:
-        function: from the states of all modules to their next ones; no module may read the state of
+    function: function from the states of all modules to their next states, in which no module reads
+    the state of another module.
             another.
         h: states of the modules.
     """
     value, pull = jax.vjp(function, h)
-    # Modules are independent, so a cotangent of ones reads all their derivatives at once.
+    # Modules are independent, so a cotangent of ones gives all their derivatives at once.
     ones = enumerate(map(jnp.ones_like, jax.tree.leaves(value)))
     return [pull(one_leaf_cotangent(value, k, one))[0] for k, one in ones]

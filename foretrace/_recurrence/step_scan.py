@@ -1,9 +1,9 @@
 """Scan of a one-step recurrence, `h_t = step(theta, h_{t-1}, h_{t-1}, x_t)`, and its derivative.
 
-As for the linear scan, the states are computed first and the derivative is built from them, so
-nothing runs forward twice. Autodiff of all steps at once gives every product that need not wait for
-another step. The gradients of the weights are thus one large product, not a sum that grows in a
-loop. Only the error goes from step to step.
+As for the linear scan, the states are computed first and the derivative is built from them, so that
+no step runs forward twice. All products that do not depend on another step are computed for all
+steps at once. The gradient of the weights is therefore one large product, instead of a sum that
+grows in a loop. Only the error is passed from step to step.
 """
 
 from typing import Any
@@ -31,7 +31,7 @@ def step_scan(
         theta: coefficients of the cell.
         h: state before the chunk.
         xs: inputs of the chunk.
-        reset: steps that start an episode: their previous state is the initial one.
+        reset: steps that start an episode; their previous state is the initial one.
     """
     theta, h, xs, initial = lax.stop_gradient((theta, h, xs, cell.init_state()))
 
@@ -56,21 +56,21 @@ def error_through_steps(
     rule: LearningRule,
     reset: Bool[Array, "C"] | None,
 ) -> States:
-    """Return `hs` with errors that also reach earlier steps, through the paths that the rule keeps.
+    """Return `hs` with errors that also reach earlier steps, along the paths of the rule.
 
-    The error of step t is `mu_t = δ_t + (dh_{t+1}/dh_t)^T mu_{t+1}`. It reaches `hs[t]`, which
-    holds the derivative of the step with respect to everything else, and the state before the
-    chunk.
+    The error of step t is `mu_t = δ_t + (dh_{t+1}/dh_t)^T mu_{t+1}`. This error is passed to
+    `hs[t]`, which holds the derivative of the step with respect to everything except the previous
+    state. The error of the first step is passed to the state before the chunk.
 
     Args:
         cell: the recurrence.
         theta: coefficients of the cell.
-        h: state before the chunk, with the derivative that the rule lets through.
+        h: state before the chunk, with the derivative that the rule lets pass.
         before: state before each step.
         xs: inputs of the chunk.
-        hs: states of the chunk, each differentiable as a function of all but the state before it.
-        rule: learning rule; without `others` the states of other modules are constants.
-        reset: steps that start an episode; the error does not go past them.
+        hs: states of the chunk, each differentiable in everything except the previous state.
+        rule: learning rule. Without `others`, the states of other modules are constants.
+        reset: steps that start an episode. Errors do not pass from such a step to the step before.
     """
     arrays, static = eqx.partition(cell, eqx.is_array)
 
@@ -102,13 +102,13 @@ def error_through_steps(
 
 
 class _TransposedSteps(eqx.Module):
-    """The map of an error from each step's state to the state before it.
+    """Maps of an error from each step's state to the state before the step.
 
     Args:
-        varying: numbers of the map that differ from step to step, with axis C in front.
-        constant: numbers that all steps share, such as weights.
-        varies: which number is which, in the order of `structure`.
-        structure: structure of the vector-Jacobian product of one step.
+        varying: numbers of the maps that differ from step to step, with axis C in front.
+        constant: numbers that are equal at all steps, such as weights.
+        varies: for each number, in the order of `structure`, whether it varies.
+        structure: tree structure of the vector-Jacobian product of one step.
     """
 
     varying: list[Array]
@@ -131,7 +131,7 @@ def _transposed_steps(
 
     def numbers(h: State, x: Any) -> list[Array]:
         nonlocal structure
-        # Both arguments are the same state; a rule without `others` makes the second a constant.
+        # Both arguments are the same state. Without `others`, the second is a constant.
         _, pull = jax.vjp(
             lambda h: cell.step(theta, h, h if rule.others else lax.stop_gradient(h), x), h
         )
@@ -147,9 +147,9 @@ def _transposed_steps(
 
 
 def depends_on_arguments(function: Any, *args: Any) -> list[bool]:
-    """Return for each leaf of a function's result whether it is computed from the arguments.
+    """Return, for each leaf of a function's result, whether it depends on the arguments.
 
-    A nested program counts as depending on all that it reads.
+    A nested program counts as depending on everything that it reads.
     """
     jaxpr = jax.make_jaxpr(function)(*args).jaxpr
     computed = set(jaxpr.invars)

@@ -1,4 +1,4 @@
-"""A cell over a chunk under a rule: the only place where a rule stops gradients."""
+"""A cell over a chunk under a rule: the only file where a rule stops gradients."""
 
 from typing import Any
 
@@ -27,22 +27,22 @@ def unroll(
     Args:
         cell: the recurrence.
         theta: coefficients of the cell.
-        h: state before the chunk, with the derivative that `rule` lets through (see `attach`).
+        h: state before the chunk, with the derivative that `rule` lets pass (see `attach`).
         xs: inputs of the chunk.
         rule: learning rule, which says which paths are differentiated.
-        reset: steps that start an episode: their previous state is the initial one.
+        reset: steps that start an episode; their previous state is the initial one.
 
     Returns:
-        `(hs, emitted)`, equal in value. `hs` is differentiated through time as the rule says.
-        `emitted` has in addition the derivative with respect to the present input, by which an
-        error reaches the layer below at the present step. The readout reads it.
+        `(hs, emitted)`, two results of equal value. `hs` is differentiable through time as the rule
+        says. `emitted` is also differentiable in the present input, so that an error reaches the
+        layer below at the present step. The readout reads `emitted`.
     """
     hs = states(cell, theta, h, xs, rule, reset)
     if rule.inputs:
-        # Errors go to the inputs of every step through time already.
+        # Errors already reach the inputs of every step through time.
         return hs, hs
-    # in_time + (in_space - stop_gradient(in_space)): the present error reaches the layer below now,
-    # never through time.
+    # in_time + (in_space - stop_gradient(in_space)): the error reaches the layer below at the
+    # present step, never through time.
     in_space = each_step(cell, lax.stop_gradient(theta), hs, h, xs, reset)
     return hs, straight_through(hs, in_space)
 
@@ -62,13 +62,13 @@ def states(
         cell: the recurrence.
         theta: coefficients of the cell.
         h: state before the chunk.
-        xs: inputs of the chunk, as the cell's `step` takes them.
+        xs: inputs of the chunk, in the form that the cell's `step` takes.
         rule: learning rule, which says which paths are differentiated.
         reset: steps that start an episode.
-        known: states, if they were computed before: then only their derivative is built.
+        known: states, if they are known already. Then only their derivative is computed.
     """
     theta = _open(theta, rule)
-    # Earlier steps of the layers below are constants, unless the rule goes through inputs.
+    # Earlier steps of the layers below are constants, unless the rule differentiates the inputs.
     xs = xs if rule.inputs else lax.stop_gradient(xs)
     if not rule.own:
         # No derivative passes from step to step, so all steps are differentiated at once.
@@ -89,8 +89,8 @@ def _run(
     if isinstance(cell, AbstractDiagonalCell):
         return _scan_diagonal(cell, theta, h, xs, reset, known)
     hs = step_scan(cell, theta, h, xs, reset) if known is None else lax.stop_gradient(known)
-    # Each single step has every derivative but the one by the state before it, which is added as a
-    # whole.
+    # Each single step has every derivative except by the state before it, which is added for the
+    # chunk as a whole.
     drives = straight_through(hs, each_step(cell, theta, hs, h, xs, reset))
     return error_through_steps(cell, theta, h, past(cell, hs, h, reset), xs, drives, rule, reset)
 
@@ -128,15 +128,16 @@ def _scan_diagonal(
     reset: Bool[Array, "C"] | None,
     known: States | None,
 ) -> States:
-    """Run `h_t = a_t h_{t-1} + b_t` with all drives in one product."""
+    """Run `h_t = a_t h_{t-1} + b_t`, with the drives of all steps in one product."""
     first = jax.tree.map(lambda leaf: leaf[0], xs)
-    # A decay that the input does not change is the same at every step: N numbers instead of C x N.
+    # A decay that does not depend on the input is the same at every step: N numbers instead of C x
+    # N.
     [varies] = depends_on_arguments(lambda x: cell.decay_and_drive(theta, x)[0], first)
     a, bs = jax.vmap(cell.decay_and_drive, in_axes=(None, 0), out_axes=(0 if varies else None, 0))(
         theta, xs
     )
     if reset is not None:
-        # A start is a zero past plus the decayed initial state in the drive.
+        # A start is a zero past, plus the decayed initial state in the drive.
         decayed = jnp.broadcast_to(a, bs.shape) * lax.stop_gradient(cell.init_state())[None]
         bs = bs + jnp.where(reset[:, None], decayed, 0)
     return (
@@ -156,7 +157,7 @@ def _open(theta: Coefficients, rule: LearningRule) -> Coefficients:
 def straight_through(value: Any, gradient_of: Any) -> Any:
     """Return `value` with both tangents: `value + (gradient_of - stop_gradient(gradient_of))`.
 
-    Only the tangent of `gradient_of` is used, so its value need not even be computed, and `value`
+    Only the tangent of `gradient_of` is used. Its value need not even be computed, and `value`
     stays exact.
     """
     return value

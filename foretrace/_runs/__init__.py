@@ -1,1 +1,1 @@
-"""What every long run needs: directory, checkpoint, record, progress, a way to stop."""
+"""Parts of every long run: directory, checkpoint, record, progress, stop requests."""

@@ -1,4 +1,4 @@
-"""A file that a run appends to; a resumed run truncates it to its checkpoint."""
+"""A file to which a run appends; a resumed run truncates it to the length at its checkpoint."""
 
 import hashlib
 import os
@@ -11,10 +11,10 @@ _BLOCK = 2**20
 
 
 class FileMark(NamedTuple):
-    """Length and digest of a file at a checkpoint: later cuts and changes are noticed.
+    """Length and digest of a file at a checkpoint, which reveal later cuts and changes.
 
     Args:
-        size: number of bytes.
+        size: number of bytes at the checkpoint.
         sha256: digest of these bytes.
     """
 
@@ -22,7 +22,7 @@ class FileMark(NamedTuple):
     sha256: str
 
     def difference(self, path: Path) -> str | None:
-        """Return how a file differs from its checkpoint; None if it does not."""
+        """Return how a file differs from its state at the checkpoint; None if it does not."""
         size = path.stat().st_size if path.exists() else 0
         if size < self.size:
             return (
@@ -34,7 +34,7 @@ class FileMark(NamedTuple):
 
 
 def digest(path: Path, size: int) -> "hashlib._Hash":
-    """Return the SHA-256 of the first bytes of a file; of no bytes without a file."""
+    """Return the SHA-256 of the first `size` bytes of a file; it need not exist if `size` is 0."""
     found, left = hashlib.sha256(), size
     if size:
         with open(path, "rb") as file:
@@ -45,12 +45,12 @@ def digest(path: Path, size: int) -> "hashlib._Hash":
 
 
 class AppendedFile:
-    """Append text to a file; size and digest are known at any moment.
+    """Append text to a file, whose size and digest are known at any moment.
 
     Args:
         path: the file.
-        keep: number of bytes to keep of a file that exists; the others are cut off. None begins a
-            new file.
+        keep: number of bytes to keep of an existing file, from which the rest is removed. None
+            begins a new file.
 
     Raises:
         FileExistsError: a new file was requested, and the file exists.
@@ -68,22 +68,22 @@ class AppendedFile:
             self._file.truncate(keep)
 
     def write(self, text: str) -> None:
-        """Append text; an unpaired surrogate, which UTF-8 cannot hold, is escaped."""
+        """Append text. An unpaired surrogate, which UTF-8 cannot encode, is escaped."""
         data = text.encode("utf-8", "backslashreplace")
         self._file.write(data)
         self._size += len(data)
         self._digest.update(data)
 
     def flush(self) -> None:
-        """Flush the text, so that readers see it."""
+        """Flush the text, so that readers can see it."""
         self._file.flush()
 
     def mark(self) -> FileMark:
-        """Return size and digest, for a checkpoint."""
+        """Return size and digest for a checkpoint."""
         return FileMark(self._size, self._digest.hexdigest())
 
     def sync(self) -> None:
-        """Wait until the text is on the disk, as the checkpoint must not be newer than it."""
+        """Wait until the text is on the disk; a checkpoint must not be newer than its record."""
         self._file.flush()
         os.fsync(self._file.fileno())
 

@@ -1,4 +1,4 @@
-"""Checkpoints: one safetensors file of named arrays and a digest of them. Data only, no code.
+"""Checkpoints: safetensors files of named arrays with a digest. They contain data, no code.
 
     network.blocks.cell.nu_log   (D, N) float32
     opt_state.0.mu.…             …
@@ -7,10 +7,10 @@
                                                      and what the caller keeps (position,
                                                      vocabularies, …)
 
-Complex numbers are pairs of real ones.
+A complex number is stored as a pair of real numbers.
 
-`__extra__` is an array because safetensors limits its header to 100 MB and arrays are not limited.
-A file is complete or absent: it is written under a temporary name, synced and renamed.
+`__extra__` is an array, because safetensors limits its header to 100 MB, but not its arrays. A file
+is complete or absent: it is written under a temporary name, synced and renamed.
 """
 
 import contextlib
@@ -47,31 +47,31 @@ class _Extra(NamedTuple):
 
 
 class HasInit(Protocol):
-    """A learner, or any object with an `init` that returns a state of the same structure."""
+    """A learner, or any object whose `init` returns a state of the same structure."""
 
     def init(self) -> Any:
-        """Return a state before its first step."""
+        """Return a state before the first step."""
 
 
 class CheckpointError(ValueError):
-    """A checkpoint that cannot be read, or belongs to another learner."""
+    """A checkpoint cannot be read, or belongs to another learner."""
 
 
 def save(path: str | os.PathLike[str], state: Any, *, extra: dict[str, Any] | None = None) -> None:
-    """Write a learner's state to a file, atomically.
+    """Write the state of a learner to a file, atomically.
 
     Args:
-        path: file to write; its folder must exist. An existing file is unchanged until the new file
-            is complete.
-        state: state from `Learner.init` or `Learner.step`. It holds all that is needed to continue
-            exactly.
-        extra: values to keep in addition to the state, as JSON: the position in the data, a
-            configuration, …
+        path: file to write. Its folder must exist. An existing file remains unchanged until the new
+            file is complete.
+        state: state from `Learner.init` or `Learner.step`. It contains everything that is needed to
+            continue exactly.
+        extra: values to store in addition to the state, as JSON, such as the position in the data
+            or a configuration.
 
     Raises:
-        TypeError: the state is not a tree of arrays, such as the learner itself; or `extra` cannot
-            be written as JSON.
-        OSError: the folder is missing or not writable, or the path is a folder; an existing file is
+        TypeError: the state is not a tree of arrays, for example because it is the learner itself,
+            or `extra` cannot be written as JSON.
+        OSError: the folder is missing or not writable, or the path is a folder. An existing file is
             unchanged.
 
     >>> import foretrace as ft, jax, optax, tempfile, os
@@ -109,8 +109,8 @@ def save(path: str | os.PathLike[str], state: Any, *, extra: dict[str, Any] | No
         array = np.asarray(leaf)
         if np.iscomplexobj(array):
             array = np.stack([array.real, array.imag], axis=-1)
-        # safetensors writes other memory orders wrongly, without a word; a rank of zero must
-        # survive.
+        # safetensors writes other memory orders wrongly, without an error. Arrays without axes must
+        # keep their shape.
         arrays[name] = np.ascontiguousarray(array).reshape(array.shape)
     version = importlib.metadata.version("foretrace")
     beside = _Extra(FORMAT, version, keys, {} if extra is None else extra)
@@ -119,18 +119,18 @@ def save(path: str | os.PathLike[str], state: Any, *, extra: dict[str, Any] | No
 
 
 def load(path: str | os.PathLike[str], learner: HasInit) -> Any:
-    """Read the state of a learner; training continues as if it had never stopped.
+    """Read the state of a learner. Training then continues as if it had not stopped.
 
     Args:
         path: file that `save` wrote.
-        learner: learner made like the saved one: same network sizes, rule, optimiser and number of
-            streams.
+        learner: learner made like the saved one, with the same network sizes, rule, optimiser and
+            number of streams.
 
     Raises:
         FileNotFoundError: there is no such file.
         CheckpointError: the file is no foretrace checkpoint, is damaged, has a newer format, or
-            belongs to another learner; the message names the difference.
-        TypeError: `learner` has no `init`; for example, a state was given.
+            belongs to another learner. The message names the difference.
+        TypeError: `learner` has no `init`, for example because a state was given.
     """
     if not hasattr(learner, "init"):
         raise TypeError(
@@ -149,8 +149,8 @@ def load(path: str | os.PathLike[str], learner: HasInit) -> Any:
         )
     leaves = []
     for name, leaf in want.items():
-        # Compared before JAX sees the array: in 32-bit mode it would turn float64 into float32
-        # without a word.
+        # Compared before JAX gets the array, because JAX in 32-bit mode silently converts float64
+        # to float32.
         array = arrays[name]
         if jnp.iscomplexobj(leaf) and array.shape[-1:] == (2,):
             pairs, array = array, np.empty(array.shape[:-1], np.result_type(array, 1j))
@@ -167,7 +167,7 @@ def load(path: str | os.PathLike[str], learner: HasInit) -> Any:
 
 
 def read_extra(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Return the value that `save` got as `extra`.
+    """Return the value that was passed to `save` as `extra`.
 
     Raises:
         FileNotFoundError: there is no such file.
@@ -178,10 +178,10 @@ def read_extra(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def restoring(path: str | os.PathLike[str]) -> Iterator[None]:
-    """Turn errors in restoring a checkpoint into one error.
+    """Turn any error in restoring a checkpoint into a `CheckpointError`.
 
     Raises:
-        CheckpointError: a value is missing, or this program has not written it.
+        CheckpointError: a value is missing, or was not written by this program.
     """
     try:
         yield
@@ -214,7 +214,7 @@ def _read(path: Path) -> tuple[_Extra, dict[str, np.ndarray]]:
         with safe_open(path, framework="np") as file:
             written = (file.metadata() or {}).get(_DIGEST)
             arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except Exception as error:  # whatever safetensors and NumPy say to a damaged file
+    except Exception as error:  # any error of safetensors or NumPy for a damaged file
         raise CheckpointError(f"{path} is not a complete safetensors file ({error})") from error
     if written is None or _EXTRA not in arrays:
         raise CheckpointError(
@@ -250,7 +250,7 @@ def _digest(arrays: dict[str, np.ndarray]) -> str:
     for name in sorted(arrays):
         array = arrays[name]
         total.update(f"{name} {array.dtype} {array.shape}".encode())
-        # Bytes as they lie: hashing them lets other threads go on.
+        # The bytes of the array in memory: other threads can run while they are hashed.
         total.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
     return total.hexdigest()
 

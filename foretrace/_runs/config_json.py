@@ -1,7 +1,8 @@
-"""Configurations and saved values as JSON, read back and checked along their type hints.
+"""Configurations and saved values as JSON, which is read and checked by their type hints.
 
-A dataclass is an object that names its type. A NamedTuple is a list, or an object without a type. A
-dictionary whose order counts is a list of pairs, whose names need not be texts.
+A dataclass becomes an object with the name of its type. A NamedTuple becomes a list, or an object
+without a type. A dictionary whose order matters becomes a list of pairs, whose names need not be
+texts.
 """
 
 import dataclasses
@@ -16,10 +17,10 @@ from typing import Any
 
 Kind = typing.TypeVar("Kind")
 _LARGEST = 2**1023
-"""Whole numbers beyond it are no floats."""
+"""Whole numbers above it cannot be converted to floats."""
 
 _SHORT = reprlib.Repr()
-"""What a message shows of a value: a damaged file may hold one without end."""
+"""Short form of a value in a message, because a value in a damaged file may be very long."""
 _SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 200
 _PLAIN = {
     int: "a whole number",
@@ -31,7 +32,7 @@ _PLAIN = {
 
 
 def to_json(config: Any) -> Any:
-    """Return a configuration as JSON objects with types; its `unused` settings are null.
+    """Return a configuration as JSON objects that name their types. `unused` settings are null.
 
     Lists, dictionaries and tuples are copied, and their items are written in the same way.
 
@@ -39,7 +40,7 @@ def to_json(config: Any) -> Any:
     >>> to_json(Copy())
     {'type': 'Copy', 'pattern_length': 20, 'padding': 7, 'bits': 7, 'samples': None}
     """
-    if type(config) in _PLAIN:  # most values: ten thousand rows may wait in a checkpoint
+    if type(config) in _PLAIN:  # most values: a checkpoint may hold ten thousand waiting rows
         return config
     if isinstance(config, OrderedDict):
         return [[name, to_json(part)] for name, part in config.items()]
@@ -57,16 +58,16 @@ def to_json(config: Any) -> Any:
 
 
 def from_json(kind: type[Kind], data: Any, place: str = "") -> Kind:
-    """Return a configuration, or a NamedTuple, from JSON. Missing settings have their default.
+    """Return a configuration or a NamedTuple from JSON. Missing settings have their defaults.
 
     Args:
-        kind: dataclass, NamedTuple or other type that is expected.
+        kind: expected type: a dataclass, a NamedTuple or another type.
         data: parsed JSON.
-        place: name of the value in messages.
+        place: name of the value in error messages.
 
     Raises:
-        ValueError: a setting is unknown, or a value is of another type or is refused by the
-            configuration. The message names the place, the value and the expected type.
+        ValueError: a setting is unknown, a value has the wrong type, or the configuration refuses a
+            value. The message names the place, the value and the expected type.
     """
     return _read(kind, data, place)
 
@@ -75,7 +76,7 @@ def parse(text: str | bytes) -> Any:
     """Return parsed JSON.
 
     Raises:
-        ValueError: it is not JSON, or is nested more deeply than anything that is written here.
+        ValueError: the text is not JSON, or is nested more deeply than any JSON written here.
     """
     try:
         return json.loads(text)
@@ -84,10 +85,10 @@ def parse(text: str | bytes) -> Any:
 
 
 def check_types(config: Any) -> None:
-    """Check a frozen dataclass against its type hints. Lists become tuples, integers floats.
+    """Check a frozen dataclass against its type hints; make lists tuples and integers floats.
 
     Raises:
-        ValueError: a value is of another type.
+        ValueError: a value has the wrong type.
 
     >>> from foretrace.experiment import Config
     >>> Config(rule=7)
@@ -143,7 +144,7 @@ def _read(kind: Any, value: Any, place: str) -> Any:
         elif member is Any:
             return value
         elif origin in (dict, Counter) and isinstance(value, dict):
-            each = (*typing.get_args(member), int)[1]  # of a counter, whole numbers
+            each = (*typing.get_args(member), int)[1]  # of a Counter: whole numbers
             return origin(
                 {name: _read(each, part, f"{place}.{name}") for name, part in value.items()}
             )

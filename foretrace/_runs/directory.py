@@ -26,11 +26,11 @@ CONTENTS = {
     "study.log": "the study of Optuna",
     "trials": "a run directory for each configuration",
 }
-"""The files of the directory of one run or of many."""
+"""The files in the directory of a run or of several runs, with descriptions."""
 
 
 def files(run_dir: str | os.PathLike[str]) -> str:
-    """Return the files of a run directory, a line each, with a description of each."""
+    """Return the files in a run directory, one line each, with descriptions."""
     there = [
         f"    {name:<24} {what}"
         for name, what in CONTENTS.items()
@@ -40,11 +40,11 @@ def files(run_dir: str | os.PathLike[str]) -> str:
 
 
 class RunError(ValueError):
-    """A run directory that cannot be used as asked."""
+    """A run directory cannot be used in the requested way."""
 
 
 class TakenError(RunError):
-    """A directory for a new run that is not empty."""
+    """The directory for a new run is not empty."""
 
 
 class Run(NamedTuple):
@@ -54,7 +54,7 @@ class Run(NamedTuple):
 
     @property
     def config(self) -> Path:
-        """Configuration and machine of a run."""
+        """Configuration and machine of the run."""
         return self.path / "config.json"
 
     @property
@@ -74,7 +74,7 @@ class Run(NamedTuple):
 
 
 def default_path(task: str) -> Path:
-    """Return `runs/<task>-<time>`, which does not exist yet."""
+    """Return a path `runs/<task>-<time>` that does not exist yet."""
     first = Path("runs") / f"{task}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
     path, number = first, 1
     while path.exists():
@@ -89,21 +89,21 @@ def digest(config: Any) -> str:
 
 
 def run_in(folder: Path, config: Any) -> Run:
-    """Return the run of a configuration in a folder, named by its digest."""
+    """Return the run of a configuration in a folder, named by the configuration's digest."""
     return Run(folder / digest(config))
 
 
 def create(path: str | os.PathLike[str], config: Any, **begun: Any) -> Run:
-    """Begin a run in a directory, which is created if missing.
+    """Begin a run in a directory. The directory is created if it is missing.
 
     Args:
-        path: the directory; `check_free` says whether it holds other files.
+        path: the directory; call `check_free` first to see whether it has other files.
         config: configuration of the run.
-        **begun: what else is known only when the run begins, as JSON: `read_begun` returns it.
+        **begun: values that are known only when the run begins, as JSON. `read_begun` returns them.
 
     Raises:
-        TakenError: a run has begun there.
-        RunError: it cannot be written.
+        TakenError: a run has already begun in the directory.
+        RunError: the directory cannot be written.
     """
     run = Run(Path(path))
     try:
@@ -111,7 +111,7 @@ def create(path: str | os.PathLike[str], config: Any, **begun: Any) -> Run:
         data = {"config": to_json(config)} | begun | {"surroundings": surroundings()}
         create_atomically(run.config, f"{json.dumps(data, indent=2)}\n".encode())
     except FileExistsError as error:
-        # Another process has begun a run here since the look into it; or the path is no directory.
+        # Another process has begun a run here since the check, or the path is no directory.
         raise (_taken(run) if run.path.is_dir() else _unwritable(run, error)) from error
     except OSError as error:
         raise _unwritable(run, error) from error
@@ -119,16 +119,16 @@ def create(path: str | os.PathLike[str], config: Any, **begun: Any) -> Run:
 
 
 def check_free(path: str | os.PathLike[str]) -> None:
-    """Check that a run can begin at a path; nothing is written.
+    """Check that a run can begin at a path, without writing anything.
 
     Raises:
-        TakenError: there is something at the path.
-        RunError: it cannot be read, or is no directory.
+        TakenError: the path is a directory that is not empty.
+        RunError: the path cannot be read, or is no directory.
     """
     run = Run(Path(path))
     try:
-        # Another process that begins a run here at this moment may yet fail; the first one wins in
-        # `create`.
+        # Another process that begins a run here at this moment may still fail; in `create`, the
+        # first process wins.
         if run.path.exists() and not all(
             is_temporary(file, run.config) for file in run.path.iterdir()
         ):
@@ -152,16 +152,18 @@ def _unwritable(run: Run, error: OSError) -> RunError:
 def reopen(
     run: Run, config: Kind, *, may_change: Collection[str] = (), may_grow: Collection[str] = ()
 ) -> Kind:
-    """Continue in a run directory; return the recorded configuration.
+    """Continue in a run directory, and return the recorded configuration.
 
     Args:
         run: files of the run.
         config: requested configuration.
         may_change: settings that may differ from the recorded ones.
-        may_grow: counts that may be larger than the recorded ones; `record_config` records them.
+        may_grow: counts that may be larger than the recorded ones. `record_config` records the
+            larger counts.
 
     Raises:
-        RunError: there is no run, it cannot be written, or it is one with another configuration.
+        RunError: there is no run, the directory cannot be written, or the run has another
+            configuration.
     """
     recorded = read_config_as(run.path, type(config))
     if changed := differences(recorded, config, but=(*may_change, *may_grow)):
@@ -176,7 +178,7 @@ def reopen(
                 f"a run can be extended but not cut: give {name} of {before} or more, or leave it "
                 "out"
             )
-    # Root may write everywhere but on a read-only disk; os.access knows.
+    # Root may write anywhere except on a read-only disk, which os.access notices.
     if not os.access(run.path, os.W_OK):
         raise RunError(f"cannot write the run directory {run.path}")
     return recorded
@@ -186,7 +188,7 @@ def record_config(run: Run, config: Any) -> None:
     """Write a configuration into a run directory if it differs from the recorded one.
 
     Raises:
-        OSError: the file cannot be written; the old file is unchanged.
+        OSError: the file cannot be written. The old file is unchanged.
     """
     data = _read(run)
     if data["config"] != (new := to_json(config)):
@@ -200,17 +202,17 @@ def check_unchanged(
     plan: Any = None,
     may_change: Collection[str] = (),
 ) -> None:
-    """Check that the configuration of a run directory belongs to its checkpoint.
+    """Check that a run directory's configuration agrees with its checkpoint.
 
     Args:
         run: files of the run.
-        config: configuration in its `config.json`.
-        saved: configuration in its checkpoint, as JSON.
-        plan: plan in its checkpoint, as JSON; None if runs of this kind have none.
+        config: configuration in `config.json`.
+        saved: configuration in the checkpoint, as JSON.
+        plan: plan in the checkpoint, as JSON; None for kinds of runs without a plan.
         may_change: settings that a resumed run may change.
 
     Raises:
-        RunError: they differ; the message says in which settings.
+        RunError: the configurations differ. The message names the settings.
     """
     try:
         written = from_json(type(config), saved)
@@ -230,10 +232,10 @@ def check_unchanged(
 
 
 def read_config_as(path: str | os.PathLike[str], kind: type[Kind]) -> Kind:
-    """Return the configuration of a run directory, which must be of a certain type.
+    """Return the configuration of a run directory, which must have a given type.
 
     Raises:
-        RunError: there is none, it cannot be read, or is of another type.
+        RunError: there is no configuration, it cannot be read, or it has another type.
     """
     run = Run(Path(path))
     config = _read(run)["config"]
@@ -250,7 +252,7 @@ def read_config_as(path: str | os.PathLike[str], kind: type[Kind]) -> Kind:
 
 
 def read_begun(run: Run, name: str) -> Any:
-    """Return the JSON recorded under a name when a run began; None if there is none.
+    """Return the JSON value that was recorded under a name when a run began; None if missing.
 
     Raises:
         RunError: there is no run, or its configuration cannot be read.
@@ -259,7 +261,7 @@ def read_begun(run: Run, name: str) -> Any:
 
 
 def read_type(path: str | os.PathLike[str]) -> str:
-    """Return the name of the class of the configuration in a run directory.
+    """Return the class name of the configuration in a run directory.
 
     Raises:
         RunError: there is no run, or its configuration cannot be read.
@@ -268,7 +270,7 @@ def read_type(path: str | os.PathLike[str]) -> str:
 
 
 def changed_packages(path: str | os.PathLike[str]) -> list[str]:
-    """List the packages whose version has changed since the run began."""
+    """Return the packages whose version has changed since the run began, as texts."""
     then = _read(Run(Path(path))).get("surroundings", {}).get("packages", {})
     now = surroundings()["packages"]
     return [f"{name} {then[name]} -> {now[name]}" for name in then if then[name] != now.get(name)]

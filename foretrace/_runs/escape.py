@@ -1,4 +1,4 @@
-"""Text from data, such as names of columns, made safe for each destination."""
+"""Functions that make text from the data, such as column names, safe for each destination."""
 
 import html
 import re
@@ -7,7 +7,7 @@ _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069]")
 
 
 def for_terminal(text: str) -> str:
-    r"""Return a text without control characters, which could move the cursor or hide what follows.
+    r"""Return a text without control characters, which could move the cursor or hide other text.
 
     >>> for_terminal("a\x1b[2Jb")
     'a\\x1b[2Jb'
@@ -16,7 +16,7 @@ def for_terminal(text: str) -> str:
 
 
 def for_rich(text: str) -> str:
-    r"""Return a text that rich prints unchanged, with its brackets.
+    r"""Return a text that rich prints unchanged, including its brackets.
 
     >>> for_rich("price [/kWh]")
     'price \\[/kWh]'
@@ -27,7 +27,7 @@ def for_rich(text: str) -> str:
 
 
 def for_plot(text: str) -> str:
-    r"""Return a text in which matplotlib sees no formulas.
+    r"""Return a text that matplotlib does not read as a formula.
 
     >>> for_plot("cost $_$")
     'cost \\$_\\$'

@@ -1,4 +1,4 @@
-"""The figure of a run: a panel for each of its metrics, drawn without a display."""
+"""The figure of a run, with a panel for each metric, drawn without a display."""
 
 import io
 import os
@@ -11,7 +11,7 @@ from foretrace._runs.escape import for_plot
 from foretrace._runs.files import write_atomically
 
 _WIDE = 20
-"""Largest over smallest number from which on an axis shows orders of magnitude."""
+"""Ratio of the largest to the smallest number above which an axis is logarithmic."""
 
 _COLUMNS = 4
 
@@ -20,9 +20,9 @@ class Panel(NamedTuple):
     """Curves of one metric.
 
     Args:
-        title: title.
-        curves: places and numbers of each curve, by its name.
-        levels: numbers that are drawn as a line across, by their names.
+        title: title of the panel.
+        curves: points (place, number) of each curve, by the name of the curve.
+        levels: numbers that are drawn as horizontal lines, by their names.
     """
 
     title: str
@@ -33,13 +33,13 @@ class Panel(NamedTuple):
 def draw_metrics(
     run_dir: str | os.PathLike[str], title: str, panels: Sequence[Panel], what: str = "step"
 ) -> str:
-    """Draw the metrics of a run into its directory; return the path of the file.
+    """Draw the metrics of a run into its directory, and return the path of the file.
 
     Args:
         run_dir: directory of the run.
-        title: title.
-        panels: parts of the figure; those without a point are left out.
-        what: title of the axis of places.
+        title: title of the figure.
+        panels: panels of the figure. Panels without a point are left out.
+        what: label of the horizontal axis.
 
     Raises:
         OSError: the file cannot be written.
@@ -50,7 +50,7 @@ def draw_metrics(
     columns = min(max(len(panels), 1), _COLUMNS)
     rows = max(-(-len(panels) // columns), 1)
     page = new_page(4.2 * columns, 3.4 * rows)
-    with rc_context({"date.converter": "concise"}):  # whole dates would cover each other
+    with rc_context({"date.converter": "concise"}):  # whole dates would overlap
         places = page.subplots(rows, columns, squeeze=False).ravel()
         for axes, panel in zip(places, panels, strict=False):
             _draw(axes, panel)
@@ -65,7 +65,7 @@ def draw_metrics(
 
 def _draw(axes: Any, panel: Panel) -> None:
     curves = {name: points for name, points in panel.curves.items() if points}
-    for below, (name, points) in enumerate(curves.items()):  # the first one is on top
+    for below, (name, points) in enumerate(curves.items()):  # the first curve is drawn last, on top
         marker = "o" if len(points) == 1 else None
         places, numbers = zip(*points, strict=True)
         axes.plot(places, numbers, marker=marker, label=for_plot(name), zorder=9 - below)
@@ -81,7 +81,7 @@ def _draw(axes: Any, panel: Panel) -> None:
 
 
 def new_page(width: float, height: float) -> Any:
-    """Return an empty figure of Matplotlib, in inches."""
+    """Return an empty Matplotlib figure with a size in inches."""
     from matplotlib.figure import Figure
 
     return Figure(figsize=(width, height), layout="constrained")

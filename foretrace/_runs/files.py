@@ -1,4 +1,4 @@
-"""Files that are whole or absent, and one process at a time in a folder, even after a kill."""
+"""Files that are complete or absent, and locks for one process at a time in a folder."""
 
 import contextlib
 import errno
@@ -16,29 +16,29 @@ LOCK_FILE = ".lock"
 _TEMPORARY = ".tmp"
 
 _ABANDONED = 3600.0
-"""Seconds without a change after which nobody will finish a temporary file."""
+"""Age in seconds, without a change, after which a temporary file counts as abandoned."""
 
 
 def write_atomically(path: Path, data: bytes | Iterable[bytes]) -> None:
-    """Write a file, from one piece or many: at any moment there is either the old or the new one.
+    """Write a file, in one piece or many, so that a reader sees either the old or the new file.
 
-    Temporary files that killed processes left in the folder are removed an hour later.
+    Temporary files that killed processes left in the folder are removed after an hour.
 
     Raises:
-        OSError: it cannot be written; the old one is still there.
+        OSError: the file cannot be written. The old file is unchanged.
     """
     with _becoming(path, "replace", "wb") as file:
         file.writelines([data] if isinstance(data, bytes) else data)
 
 
 def create_atomically(path: Path, data: bytes) -> None:
-    """Write a new file so that readers never see a part of it.
+    """Write a new file, so that readers never see a part of it.
 
-    Its temporary file is in the same folder, which may be a mount point; `is_temporary` tells it
-    from others.
+    The temporary file is in the same folder, because a folder may be a mount point. `is_temporary`
+    recognises temporary files.
 
     Raises:
-        FileExistsError: there is such a file; it stays as it is.
+        FileExistsError: the file exists; it is unchanged.
         OSError: the file cannot be written.
     """
     with _becoming(path, "link", "wb") as file:
@@ -46,10 +46,10 @@ def create_atomically(path: Path, data: bytes) -> None:
 
 
 def appearing(path: Path) -> contextlib.AbstractContextManager[TextIO]:
-    """Yield a new text file, which is renamed when the block ends without an error.
+    """Yield a new text file, which gets its name when the block ends without an error.
 
     Raises:
-        FileExistsError: there is such a file; it stays as it is.
+        FileExistsError: the file exists; it is unchanged.
         OSError: the file cannot be written.
     """
     return _becoming(path, "link", "w", newline="")
@@ -57,7 +57,7 @@ def appearing(path: Path) -> contextlib.AbstractContextManager[TextIO]:
 
 @contextlib.contextmanager
 def _becoming(path: Path, how: str, mode: str, **options: Any) -> Iterator[Any]:
-    """Yield a temporary file; once on the disk, it is renamed or linked."""
+    """Yield a temporary file. Once it is on the disk, it is renamed or linked."""
     temporary = _temporary(path)
     _remove_abandoned(path)
     try:
@@ -73,7 +73,7 @@ def _becoming(path: Path, how: str, mode: str, **options: Any) -> Iterator[Any]:
         if how == "link":
             sync_folder(path.parent.resolve().parent)  # the folder itself may be new
     except OSError:
-        if how == "link":  # a file that may not last is none
+        if how == "link":  # a file that may be lost in a crash must not exist
             path.unlink()
         raise
 
@@ -85,12 +85,12 @@ def _temporary(path: Path) -> Path:
 
 
 def is_temporary(file: Path, path: Path) -> bool:
-    """Return whether a file is a temporary file of a path."""
+    """Return whether a file is a temporary file for a path."""
     return file.name.startswith(f".{path.name}.") and file.name.endswith(_TEMPORARY)
 
 
 def sync_folder(folder: Path) -> None:
-    """Wait until the names in a folder are on the disk; does nothing on Windows."""
+    """Wait until the names in a folder are on the disk. On Windows, do nothing."""
     if os.name != "posix":
         return
     handle = os.open(folder, os.O_RDONLY)
@@ -109,14 +109,14 @@ def _remove_abandoned(path: Path) -> None:
 
 
 class LinkError(ValueError):
-    """A symbolic link where a file of a run is expected."""
+    """A file of a run is a symbolic link."""
 
 
 def not_through_links(path: str, flags: int) -> int:
-    """Open a file of a run, for `open(..., opener=...)`, and refuse symbolic links.
+    """Open a file of a run, but not through a symbolic link, for `open(..., opener=...)`.
 
     Raises:
-        LinkError: there is a symbolic link.
+        LinkError: the path is a symbolic link.
         OSError: the file cannot be opened.
     """
     try:
@@ -130,17 +130,17 @@ def not_through_links(path: str, flags: int) -> int:
 
 
 class LockedError(ValueError):
-    """Another process uses the folder."""
+    """Another process is using the folder."""
 
 
 @contextlib.contextmanager
 def locked(folder: str | os.PathLike[str], name: str = LOCK_FILE) -> Iterator[None]:
-    """Hold a lock of a folder; the system releases it when the process ends.
+    """Hold a lock on a folder. The system releases the lock when the process ends.
 
-    Where the system knows no such locks (Windows, some network file systems), nothing is locked.
+    If the system does not have such locks (Windows, some network file systems), nothing is locked.
 
     Raises:
-        LockedError: another process holds it.
+        LockedError: another process holds the lock.
     """
     with open(Path(folder) / name, "ab", opener=not_through_links) as file:
         try:

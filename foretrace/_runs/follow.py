@@ -1,4 +1,4 @@
-"""The course of a run: open, load, run block by block, save when due, stop, record the result."""
+"""The course of a run: open, load, run block by block, save, stop, and record the result."""
 
 import contextlib
 import dataclasses
@@ -29,18 +29,18 @@ from foretrace._runs.tensorboard import Board
 State = TypeVar("State")
 
 REFUSED_IN_A_ROW = 20
-"""Steps with a loss or gradient that is NaN or infinite after which a run has diverged."""
+"""Number of consecutive refused steps after which a run counts as diverged."""
 
 IN_FLIGHT = 2
-"""Steps handed to the device ahead of the one that is read: enough to keep it busy."""
+"""Number of steps that are sent to the device ahead of the last step that was read."""
 
 
 class DivergenceError(RuntimeError):
-    """Training produces only NaN or infinity."""
+    """Training has produced only NaN or infinity for many steps."""
 
 
 class Schedule(NamedTuple):
-    """When something is due: at every multiple of an interval, and at the last step.
+    """Steps at which something is due: all multiples of an interval, and the last step.
 
     >>> [step for step in range(12) if Schedule(10).is_due(step, every=4)]
     [0, 4, 8, 10]
@@ -52,11 +52,11 @@ class Schedule(NamedTuple):
     last: int
 
     def is_due(self, step: int, every: int | None) -> bool:
-        """Return whether something is due at a step; never if the interval is None."""
+        """Return whether something is due at a step. If the interval is None, nothing is due."""
         return every is not None and (step % every == 0 or step == self.last)
 
     def steps_until_due(self, step: int, *every: int | None) -> int:
-        """Return the number of steps until the next due step of several intervals.
+        """Return the number of steps until the next step at which one of several intervals is due.
 
         >>> Schedule(10).steps_until_due(8, 4), Schedule(10).steps_until_due(4, None, 4)
         (2, 4)
@@ -69,10 +69,11 @@ class Result(NamedTuple):
 
     Args:
         run: directory of the run.
-        step: number of steps done.
-        scores: scores of the last step: of the final evaluation of training, or the means over the
-            last tenth of an agent's run; None if the run was stopped before its end.
-        seconds: seconds over all parts of the run.
+        step: number of finished steps.
+        scores: scores of the run; None if the run was stopped before its end. For training, they
+            are from the final evaluation; for an agent, they are means over the last tenth of the
+            run.
+        seconds: duration of all parts of the run, in seconds.
     """
 
     run: Run
@@ -82,14 +83,14 @@ class Result(NamedTuple):
 
 
 class Session(NamedTuple):
-    """A run that is open.
+    """An open run.
 
     Args:
         config: requested configuration.
-        before: configuration in the directory; for a new run, the requested one.
+        before: configuration in the directory; for a new run, the requested configuration.
         run: files of the run.
-        resumed: whether the run is resumed, rather than new.
-        writes: whether this process writes; of several that share a run, one does.
+        resumed: whether the run is resumed.
+        writes: whether this process writes files. If several processes share a run, only one does.
         stop: stop request.
         show: progress bar.
         stack: resources that are closed at the end of the run.
@@ -106,25 +107,25 @@ class Session(NamedTuple):
 
 
 class Program(Generic[State]):
-    """Work of one kind of run. Between two blocks, `state` is the state after `step` steps.
+    """The work of one kind of run. Between two blocks, `state` is the state after `step` steps.
 
-    `refused` is the number of steps in a row that were refused, where the program counts them.
+    `refused` is the number of consecutive refused steps, if the program counts them.
 
     Args:
-        session: the run that is open; nothing of it is written before `begun`.
+        session: the open run. Before `begun` is called, the program must not write files.
     """
 
     saved: type[Saved] = Saved
     """Class of the values that are saved in addition to the state."""
 
     unit = "step"
-    """Name of what is counted."""
+    """Name of a step in messages."""
 
     is_whole = True
-    """Whether the state may be saved if an error ends the present block."""
+    """Whether the state may be saved after an error in the present block."""
 
     save_seconds = math.inf
-    """Seconds after which steps that are in no checkpoint are saved."""
+    """Seconds after which steps that no checkpoint contains are saved."""
 
     tensorboard = False
     """Whether the record is also written for TensorBoard."""
@@ -136,7 +137,7 @@ class Program(Generic[State]):
         self.session = session
 
     def restore(self, saved: Any) -> None:
-        """Set the additional values, from the class or a checkpoint."""
+        """Set the additional values: defaults of their class, or values from a checkpoint."""
 
     def init(self) -> State:
         """Return the state before the first step."""
@@ -147,15 +148,15 @@ class Program(Generic[State]):
         return cast(State, load(self.session.run.checkpoint, self))
 
     def recorded(self) -> dict[str, Any]:
-        """Return what `create` records as `begun` for a new run."""
+        """Return the values that `create` records as `begun` for a new run."""
         return {}
 
     def begun(self) -> None:
-        """Receive the state; the run directory now exists."""
+        """Receive the state. The run directory now exists."""
 
     @property
     def ended(self) -> bool:
-        """Whether all blocks are done."""
+        """Whether all blocks are finished."""
         return self.step == self.session.config.steps
 
     @property
@@ -164,17 +165,17 @@ class Program(Generic[State]):
         return self.session.stop.asked
 
     def block(self) -> None:
-        """Do some steps, at most up to the next save, and record them."""
+        """Run some steps, at most up to the next save, and record them."""
         raise NotImplementedError
 
     def kept(self) -> tuple[State, dict[str, Any]]:
-        """Return what to save: the state, and the additional values."""
+        """Return the values to save: the state, and the additional values."""
         return self.state, {}
 
     def result(self) -> dict[str, Any] | None:
         """Return the scores of the last step; None if a stop request came first.
 
-        What is learned here is in no checkpoint: a run that is resumed does not have it.
+        No checkpoint contains the learning in this method, so a resumed run does not have it.
         """
         raise NotImplementedError
 
@@ -183,10 +184,10 @@ class Program(Generic[State]):
         return result
 
     def begin(self, saved: Saved) -> None:
-        """Open the record, and report changes.
+        """Open the record, and report changes since the run began.
 
         Args:
-            saved: position to go on from; later lines of the record are cut off.
+            saved: position from which the run continues. Later lines of the record are removed.
         """
         self._began, self._board = time.monotonic() - saved.seconds, None
         self._saved_step, self._saved_at = self.step, time.monotonic()
@@ -206,11 +207,11 @@ class Program(Generic[State]):
 
     @property
     def seconds(self) -> float:
-        """Seconds of all parts of the run."""
+        """Seconds in all parts of the run."""
         return round(time.monotonic() - self._began, 3)
 
     def record(self, kind: str, **values: Any) -> None:
-        """Append a line to the record, with the steps and seconds so far."""
+        """Append a line to the record, with the numbers of steps and seconds so far."""
         if self.session.writes:
             self._log.write(kind, self.step, **values, seconds=self.seconds)
             if self._board is not None:
@@ -220,11 +221,11 @@ class Program(Generic[State]):
         """Write a checkpoint.
 
         Raises:
-            OSError: it cannot be written; the old file is unchanged.
+            OSError: the checkpoint cannot be written. The old file is unchanged.
         """
         state, beside = self.kept()
         if self.session.writes:
-            self.sync_record()  # the checkpoint must not know more than the record
+            self.sync_record()  # the checkpoint must not be newer than the record
             config, mark = to_json(self.session.config), self._log.file.mark()
             own = Saved(config, mark, self.step, self.seconds, self.refused)
             self.write(state, vars(own) | beside)
@@ -235,14 +236,16 @@ class Program(Generic[State]):
         self._log.file.sync()
 
     def write(self, state: Any, extra: dict[str, Any]) -> None:
-        """Write a checkpoint of a state from `kept`, and of the values in addition to it."""
+        """Write a checkpoint with a state and additional values from `kept`."""
         save(self.session.run.checkpoint, state, extra=extra)
 
     def save_if_due(self) -> float | None:
-        """Write a checkpoint if due; return the seconds until the next, None if all is saved.
+        """Write a checkpoint if one is due, and return the seconds until the next one.
 
-        It is due where a multiple of `checkpoint_every` lies after the last one, or where
-        `save_seconds` have passed. A block that waits for its data calls this meanwhile.
+        The result is the number of seconds until the next checkpoint is due, or None if everything
+        is saved. A checkpoint is due if a multiple of `checkpoint_every` lies after the last
+        checkpoint, or if `save_seconds` have passed. A block that waits for its data calls this
+        method while it waits.
         """
         if self.step == self._saved_step:
             return None
@@ -257,12 +260,12 @@ class Program(Generic[State]):
         """Check the number of consecutive refused steps, whose loss or gradient was not finite.
 
         Args:
-            in_a_row: their number.
-            step: the last of them.
-            advice: what to try when the run diverges.
+            in_a_row: number of consecutive refused steps.
+            step: last refused step.
+            advice: suggestion for a run that diverges.
 
         Raises:
-            DivergenceError: they are too many.
+            DivergenceError: too many steps were refused.
         """
         if in_a_row >= REFUSED_IN_A_ROW:
             raise DivergenceError(
@@ -281,28 +284,30 @@ def follow(
     show_progress: bool = True,
     writes: bool = True,
 ) -> Any:
-    """Run to the end, or to a stop request, which saves the state for `resume`.
+    """Run to the end, or until a stop request. The state is then saved for `resume`.
 
-    An error in a block saves the state before it is raised, if the program says that it is whole.
+    If a block raises an error, the state is saved first, provided that the program's `is_whole` is
+    true.
 
     Args:
-        kind: class of the configuration, and settings that a resumed run may change.
-        config: configuration, with `checkpoint_every`, and `steps` if their number is known.
+        kind: class of the configuration, and the settings that a resumed run may change.
+        config: configuration with the setting `checkpoint_every`, and `steps` if the number of
+            steps is known.
         run_dir: new or empty directory; with `resume`, the directory of the run.
-        program: function that returns the work of the run.
-        resume: whether to continue the run that is there.
-        show_progress: whether progress is shown on standard error.
-        writes: whether this process writes; of several that share a run, one does.
+        program: function that returns the program of the run.
+        resume: whether to continue the run in the directory.
+        show_progress: whether to show progress on standard error.
+        writes: whether this process writes files. If several processes share a run, only one does.
 
     Returns:
-        The `outcome` of the program.
+        The result of the program's `outcome`.
 
     Raises:
         RunError: the directory cannot be used, or holds a run with another configuration.
-        LockedError: another process has the run.
-        CheckpointError: the checkpoint to continue from is damaged.
-        DivergenceError: too many steps in a row were refused.
-        OSError: a file could not be written in the middle of the run.
+        LockedError: another process is using the run.
+        CheckpointError: the checkpoint is damaged.
+        DivergenceError: too many consecutive steps were refused.
+        OSError: a file could not be written during the run.
     """
     run, before = Run(Path(run_dir)), config
     with Stop() as stop, contextlib.ExitStack() as stack:
@@ -310,7 +315,7 @@ def follow(
             check_free(run.path)
         elif writes:
             before = reopen(run, config, may_change=kind.may_change, may_grow=kind.may_grow)
-            # Before the checkpoint is read, which another process may be about to replace.
+            # Before the checkpoint is read, because another process may be about to replace it.
             stack.enter_context(locked(run.path))
         show = stack.enter_context(ProgressBar(show_progress and writes, steps_of(config)))
         work = program(Session(config, before, run, resume, writes, stop, show, stack))
@@ -339,7 +344,7 @@ def follow(
                 _save_after_error(work)
             raise
         work.save()
-        # A run that diverged in its last block has none left when it is resumed.
+        # A run that diverged in its last block has no block left when it is resumed.
         work.check_refused(work.refused, work.step, "begin a new run with other settings")
         found = None if work.stopped else work.result()
         if found is not None and find_result(run, work.step) is None:
@@ -348,7 +353,7 @@ def follow(
 
 
 def restore(work: Program[Any], saved: Saved) -> None:
-    """Set a program to a checkpoint, or to the beginning if there is none."""
+    """Set a program to the state of its checkpoint, or to the beginning if there is none."""
     work.restore(saved)
     work.state = work.init() if saved.step < 0 else work.load()
     work.step, work.refused = max(saved.step, 0), saved.refused
@@ -358,7 +363,7 @@ def _save_after_error(work: Program[Any]) -> None:
     """Save the state after an error, so that only the last block is repeated."""
     try:
         work.save()
-    except Exception as error:  # the first error is the one to tell
+    except Exception as error:  # the first error is the one to report
         work.session.show.say(f"the state could not be saved: {error}")
     else:
         work.session.show.say(

@@ -14,7 +14,7 @@ import jax
 
 
 def resident_mib() -> float:
-    """Return the present memory of the process; outside of Linux, its maximum."""
+    """Return the present memory of the process in MiB; outside of Linux, its maximum."""
     try:
         pages = int(Path("/proc/self/statm").read_text().split()[1])
         size = pages * os.sysconf("SC_PAGE_SIZE")
@@ -31,7 +31,7 @@ def peak_bytes() -> int:
 
 
 def surroundings() -> dict[str, Any]:
-    """Return the versions, commit and hardware of a run."""
+    """Return versions, commit and hardware for the record of a run."""
     names = ("foretrace", "jax", "jaxlib", "equinox", "optax", "numpy")
     device = jax.devices()[0]
     return {
@@ -47,10 +47,10 @@ def surroundings() -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """Return the commit of the package, with "-dirty" if changed. None outside its repository."""
+    """Return the package's commit, with "-dirty" if files changed; None outside a repository."""
     here = Path(__file__)
-    # Installed into an environment inside another repository, that one's commit would be wrong: ask
-    # about this file.
+    # If the package is installed into an environment inside another repository, the commit of that
+    # repository would be wrong. Git is therefore asked whether it tracks this file.
     ask = f"ls-files --error-unmatch {here.name}", "describe --always --dirty --abbrev=40"
     options: dict[str, Any] = {"text": True, "timeout": 10, "stderr": subprocess.DEVNULL}
     options["cwd"] = here.parent

@@ -15,16 +15,16 @@ from foretrace._runs.signals import Stop
 Job = TypeVar("Job")
 
 _GROWTH = 1024.0
-"""MiB by which a process grows before the programs of earlier runs are dropped."""
+"""Growth of a process, in MiB, after which the programs of earlier runs are dropped."""
 
 
 def many(left: Callable[[], Sequence[Job]], attempt: Callable[[Job], Any], stop: Stop) -> None:
-    """Try the unfinished runs until all have a result or a stop is requested.
+    """Run all unfinished runs, until each has a result or a stop is requested.
 
-    Runs that other processes abandoned are also tried.
+    This includes runs that other processes have abandoned.
 
     Args:
-        left: function that returns the runs that have no result yet.
+        left: function that returns the runs without a result.
         attempt: function that runs a job. It raises `LockedError` or `TakenError` if another
             process has the job.
         stop: stop request.

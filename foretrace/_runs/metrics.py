@@ -1,4 +1,4 @@
-"""The record of a run: one JSON object a line, readable while the run continues."""
+"""The record of a run: one JSON object in each line, readable while the run continues."""
 
 import json
 import os
@@ -12,20 +12,21 @@ from foretrace._runs.config_json import parse
 
 
 class MetricsError(ValueError):
-    """A record that cannot be read."""
+    """A record cannot be read."""
 
 
 class MetricsLog:
-    """Append to a `metrics.jsonl`, one line for each call of `write`, flushed at once.
+    """Append to a `metrics.jsonl`. Each call of `write` appends a line and flushes it.
 
-    Numbers that are not finite are written as NaN and Infinity, which Python's json reads.
+    Numbers that are not finite are written as NaN and Infinity, which Python's json can read.
 
     Args:
         path: the file.
-        resume_at: go on with an existing file after this step: a torn last line and lines of later
-            steps are cut off, for they will be written again. None begins a new file.
-        mark: mark of `file` at the checkpoint that the run goes on from; `difference` then says in
-            which way the file is another one.
+        resume_at: step after which an existing file is continued. An incomplete last line and the
+            lines of later steps are removed, because they will be written again. None begins a new
+            file.
+        mark: length and digest of the file at the checkpoint from which the run continues. If the
+            file does not agree with them, `difference` says how.
 
     Raises:
         FileExistsError: a new file was requested, and the file exists.
@@ -60,8 +61,8 @@ class MetricsLog:
         """Append a line.
 
         Args:
-            kind: kind of the report: "train", "validation", …
-            step: number of training steps done; never below the last line's.
+            kind: kind of the report, such as "train" or "validation".
+            step: number of finished training steps, not smaller than in the last line.
             values: numbers, arrays, strings, or dictionaries and lists of them.
         """
         line = {"kind": kind, "step": step, **values}
@@ -80,11 +81,12 @@ class MetricsLog:
 
 
 def read_metrics(path: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Return the lines of a record; a last line that is still being written is left out.
+    """Return the lines of a record, without a last line that is still being written.
 
     Raises:
         FileNotFoundError: there is no such file.
-        MetricsError: a line was not written by `MetricsLog`; the message has its number.
+        MetricsError: a line was not written by `MetricsLog`. The message has the number of the
+            line.
     """
     path = Path(path)
     return [record for _, record in _parse(path, path.read_bytes())]
@@ -95,7 +97,7 @@ def _parse(path: Path, whole: bytes) -> list[tuple[bytes, dict[str, Any]]]:
     found = []
     for number, line in enumerate(lines, 1):
         if not line.endswith(b"\n"):
-            break  # only the last line can be torn
+            break  # only the last line can be incomplete
         try:
             record = parse(line)
             if type(record["step"]) is not int or not isinstance(record["kind"], str):
@@ -109,7 +111,7 @@ def _parse(path: Path, whole: bytes) -> list[tuple[bytes, dict[str, Any]]]:
 
 
 def _plain(value: Any) -> Any:
-    """Return an array as numbers and lists of them."""
+    """Return an array as a number, or as nested lists of numbers."""
     if not hasattr(value, "dtype"):
         raise TypeError(f"a {type(value).__name__} cannot be recorded")
     return np.asarray(value).tolist()

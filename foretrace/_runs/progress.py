@@ -14,7 +14,7 @@ class _Bar(tqdm):
 
 
 class _Lines:
-    """File that ends each state of a bar with a line break instead of redrawing it."""
+    """File that writes each state of a progress bar as a line, instead of redrawing the bar."""
 
     def __init__(self, file: TextIO):
         self._file, self._last = file, ""
@@ -26,14 +26,14 @@ class _Lines:
             print(line, file=self._file, flush=True)
 
     def flush(self) -> None:
-        """Do nothing: every line is flushed."""
+        """Do nothing, because every line is flushed when it is written."""
 
 
 class ProgressBar:
     """Progress of a run.
 
     Args:
-        show: whether to show anything.
+        show: whether progress is shown.
         total: number of steps of the run; None for a stream without a known end.
     """
 
@@ -52,7 +52,7 @@ class ProgressBar:
             mininterval=0.1 if terminal else _SECONDS_BETWEEN_LINES,
             miniters=1,
             dynamic_ncols=terminal,
-            delay=1e-9,  # nothing before the first step
+            delay=1e-9,  # show nothing before the first step
         )
         self._first, self._compiling = True, False
 
@@ -63,10 +63,10 @@ class ProgressBar:
         self._bar.close()
 
     def reach(self, step: int, text: str) -> None:
-        """Report the newest step."""
+        """Report the newest step, with a text."""
         self._bar.set_description_str(text, refresh=False)
         if self._first:
-            # The rate is measured from here: the first step is mostly compilation.
+            # The rate is measured from here, because the first step is mostly compilation.
             self._first = False
             self._bar.initial = self._bar.n = self._bar.last_print_n = step
             self._bar.start_t = self._bar.last_print_t = time.time()

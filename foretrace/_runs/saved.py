@@ -1,4 +1,4 @@
-"""Contents of a checkpoint besides the state, and how they are read with the run's records."""
+"""Values of a checkpoint in addition to the state, and functions that read them."""
 
 import dataclasses
 import os
@@ -15,12 +15,12 @@ Config = TypeVar("Config")
 
 
 class RunKind(NamedTuple, Generic[Config]):
-    """Properties shared by the runs of one configuration class.
+    """Properties of all runs with one class of configuration.
 
     Args:
         config: class of the configuration.
-        may_change: settings that a resumed run may change; the directory keeps the recorded ones.
-        may_grow: counts that a resumed run may raise, which the directory then records.
+        may_change: settings that a resumed run may change. The directory keeps the recorded values.
+        may_grow: counts that a resumed run may increase. The directory then records the new values.
     """
 
     config: type[Config]
@@ -30,14 +30,14 @@ class RunKind(NamedTuple, Generic[Config]):
 
 @dataclasses.dataclass(frozen=True)
 class Saved:
-    """Values of a checkpoint in addition to the state; kinds of runs add more in subclasses.
+    """Values that a checkpoint has in addition to the state. Kinds of runs add more in subclasses.
 
     Args:
         config: configuration of the run, as JSON.
         record: size and digest of the record.
-        step: number of steps done; -1 before the first checkpoint.
-        seconds: seconds so far.
-        refused: number of steps in a row that were refused.
+        step: number of finished steps; -1 before the first checkpoint.
+        seconds: duration of the run so far, in seconds.
+        refused: number of consecutive refused steps.
     """
 
     config: dict[str, Any] = dataclasses.field(default_factory=dict)
@@ -51,11 +51,11 @@ Beside = TypeVar("Beside", bound=Saved)
 
 
 def read_saved(run: Run, config: Any, kind: type[Beside], of: RunKind[Any]) -> Beside:
-    """Return the values that a checkpoint holds in addition to the state; without one, defaults.
+    """Return the additional values of a checkpoint; without a checkpoint, their defaults.
 
     Args:
         run: files of the run.
-        config: its configuration.
+        config: configuration of the run.
         kind: class of the values.
         of: kind of the run.
 
@@ -85,7 +85,7 @@ def read_run(
     """Return the configuration of a run and the lines of its record.
 
     Raises:
-        RunError: there is no run, or it is of another kind, or has no line yet.
+        RunError: there is no run, it is of another kind, or its record is empty.
         MetricsError: the record is damaged.
     """
     run = Run(Path(path))
@@ -97,11 +97,11 @@ def read_run(
 
 
 def steps_of(config: Any) -> int | None:
-    """Return the number of steps of a run; None if its data determine it."""
+    """Return the number of steps in a run; None if it depends on the data."""
     return getattr(config, "steps", None)
 
 
 def find_result(run: Run, step: int) -> dict[str, Any] | None:
-    """Return the record line with the result of a step; None if there is none."""
+    """Return the record line with the result of a step, or None."""
     lines = read_metrics(run.metrics) if run.metrics.exists() else []
     return next((line for line in lines if (line["kind"], line["step"]) == ("result", step)), None)

@@ -1,4 +1,4 @@
-"""Runs in one folder that several processes share, each of which has some of them at a time."""
+"""Runs in one folder that several processes share. Each process has some of the runs at a time."""
 
 import contextlib
 import os
@@ -21,16 +21,16 @@ def joined(
     folder: str | os.PathLike[str],
     begun: Callable[[], dict[str, Any]],
 ) -> Run:
-    """Return the folder with the configuration, which the first process writes.
+    """Return a shared folder whose configuration the first process writes.
 
     Args:
-        kind: kind of its runs.
+        kind: kind of the runs.
         config: configuration.
         folder: the folder.
-        begun: function that returns what the first process records, as `create`.
+        begun: function that returns the values that the first process records as `begun`.
 
     Raises:
-        RunError: the folder holds something else, or has another configuration.
+        RunError: the folder has other files, or another configuration.
     """
     run = Run(Path(folder))
     if not run.config.exists():
@@ -38,14 +38,14 @@ def joined(
             check_free(run.path)
             create(run.path, config, **begun())
         except TakenError:
-            if not run.config.exists():  # else another process was the first one
+            if not run.config.exists():  # otherwise another process was the first one
                 raise
     reopen(run, config, may_change=kind.may_change)
     return run
 
 
 def place(folder: Path, stack: contextlib.ExitStack) -> str:
-    """Return a name for this process, which the next one on its machine gets after its end."""
+    """Return a name for this process; after its end, the next process on the machine gets it."""
     number, host = 0, socket.gethostname()
     while True:
         try:
@@ -63,15 +63,15 @@ def started(
     stop: Stop,
     show: ProgressBar,
 ) -> Program[Any]:
-    """Begin or continue a run without a lock: another process may have it open.
+    """Begin or continue a run without locking it, so another process may have opened it, too.
 
-    The caller calls its blocks.
+    The caller runs the blocks of the program.
 
     Args:
         kind: kind of the run.
         config: configuration.
         run_dir: directory of the run.
-        program: function that returns its work.
+        program: function that returns the program of the run.
         stop: stop request.
         show: progress bar.
 

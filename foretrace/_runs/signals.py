@@ -1,4 +1,4 @@
-"""Ctrl-C, SIGTERM and SIGHUP as a request to save and stop, and work without interruption."""
+"""Signals such as Ctrl-C as requests to save and stop, and blocks that signals do not interrupt."""
 
 import signal
 import threading
@@ -6,13 +6,13 @@ from types import FrameType
 from typing import Any, ClassVar, Self
 
 STOPPED = 130
-"""Exit code of a run that Ctrl-C, SIGTERM or SIGHUP stopped: the code of any program on Ctrl-C."""
+"""Exit code of a run that a signal stopped: the usual code of a program after Ctrl-C."""
 
 _STOPPING, _RAISING = (
     [getattr(signal, name) for name in names.split() if hasattr(signal, name)]
     for names in ("SIGINT SIGTERM SIGHUP", "SIGINT SIGTERM SIGALRM")
 )
-"""Signals that ask a run to stop, and those whose handlers in Python raise exceptions anywhere."""
+"""Signals that request a stop, and signals whose handlers may raise exceptions anywhere."""
 
 
 class Interrupted(Exception):
@@ -20,7 +20,7 @@ class Interrupted(Exception):
 
 
 class _Handlers:
-    """Temporary signal handlers, only in the main thread."""
+    """Signal handlers for the time of a block. They are set only in the main thread."""
 
     def __init__(self) -> None:
         self._before: dict[int, Any] = {}
@@ -30,20 +30,20 @@ class _Handlers:
         try:
             for number, handler in reversed([*self._before.items()]):
                 signal.signal(number, handler)
-                self._before.pop(number, None)  # a signal may have brought it back meanwhile
-        except BaseException:  # a handler that is back already may raise between two others
+                self._before.pop(number, None)  # a signal may have restored it meanwhile
+        except BaseException:  # a restored handler may raise between two others
             self._restore()
             raise
 
 
 class Stop(_Handlers):
-    """Turn Ctrl-C, SIGTERM and SIGHUP into a flag; the second signal ends the program as usual.
+    """Turn Ctrl-C, SIGTERM and SIGHUP into a flag. The second signal ends the program as usual.
 
-    A SIGHUP that is ignored, as under nohup, stays ignored.
+    If SIGHUP is ignored, as under nohup, it stays ignored.
 
     While `waiting` is true, the first signal also raises `Interrupted`, because the data may never
-    come. Instances inside one another share a request, also a request that came before the inner
-    instance.
+    arrive. Nested instances share a request, including a request that came before the inner
+    instance was made.
     """
 
     _active: ClassVar[list["Stop"]] = []
@@ -52,7 +52,7 @@ class Stop(_Handlers):
 
     def __enter__(self) -> Self:
         if self._is_main:
-            # Before the handlers, which tell those that are active.
+            # Before the handlers are set, because they inform the active instances.
             self._active.append(self)
             if any(stop.asked for stop in self._active):
                 self.asked = True
@@ -82,8 +82,9 @@ class Stop(_Handlers):
 class Uninterrupted(_Handlers):
     """Delay Ctrl-C and other signals until the end of the block.
 
-    Several changes are then made as a whole: a state that is donated to a program is replaced by
-    the new one. Outside the main thread nothing is put off, because no signal is handled there.
+    Several changes in the block are then made together: for example, a state that is donated to a
+    program is replaced by the new state. Outside the main thread, signals are not delayed, because
+    Python handles them only in the main thread.
     """
 
     def __init__(self) -> None:

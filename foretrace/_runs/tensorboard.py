@@ -24,7 +24,7 @@ class Board:
         self._writer = Writer(str(path))
 
     def write(self, step: int, values: dict[str, Any], place: str = "") -> None:
-        """Write the numeric values; numbers in dictionaries under joined names."""
+        """Write the numeric values. Numbers in dictionaries get joined names."""
         for name, value in values.items():
             if isinstance(value, dict):
                 self.write(step, value, f"{place}{name}/")

@@ -1,4 +1,4 @@
-"""One call at a time on an object that several threads share."""
+"""Locks that allow one call at a time on an object that several threads share."""
 
 import functools
 import threading
@@ -9,10 +9,10 @@ Method = TypeVar("Method", bound=Callable[..., Any])
 
 
 class Lock(type(threading.RLock())):  # type: ignore[misc]
-    """Reentrant lock. A copy or a pickle is a new, free lock.
+    """Reentrant lock. A copy or a pickle of it is a new, free lock.
 
-    A subclass of the built-in lock: `with` takes it before Python handles a signal, so Ctrl-C
-    leaves it free.
+    This is a subclass of the built-in lock, so a `with` statement acquires it before Python handles
+    a signal. Ctrl-C therefore leaves it free.
 
     >>> import pickle
     >>> lock = Lock()

@@ -15,7 +15,7 @@ from foretrace.tasks import Task
 
 
 class TaskAndLearner(NamedTuple):
-    """The task and the learner of a configuration."""
+    """Task and learner of a configuration."""
 
     task: Task
     learner: Learner
@@ -31,14 +31,14 @@ def build(
 
     Args:
         config: configuration of a run.
-        optimizer: optimiser that replaces the configuration's.
-        mesh: one-dimensional mesh of the devices that share a batch.
-        network: network to use; the learner then gives no warning about untrained parameters.
-            Default: drawn from the seed.
+        optimizer: optimiser to use instead of the configuration's.
+        mesh: one-dimensional mesh of the devices over which a batch is sharded.
+        network: network to use. The learner then does not warn of untrained parameters. Default: a
+            network sampled from the seed.
 
     Raises:
-        ValueError: a size, rate or probability is out of range, or a depth is given to a rule that
-            has none.
+        ValueError: a size, rate or probability is out of range, or a depth is given for a rule
+            without sensitivities.
         DataError: the task's data are missing.
 
     >>> import foretrace as ft
@@ -48,7 +48,7 @@ def build(
     """
     _check(config, scheduled=optimizer is None)
     task, chunked = config.task, config.chunk is not None
-    # Reports wrong sizes before anything is written. A task may read and decode its data here.
+    # This reports wrong sizes before anything is written. A task may read and decode its data here.
     jax.eval_shape(lambda: task.batch(config.seed, 0, config.batch_size))
     drawn = network is None
     if network is None:
@@ -72,10 +72,10 @@ def build(
 
 
 def _check(config: Config, *, scheduled: bool) -> None:
-    """Make the checks that need no data first.
+    """Check the settings that can be checked without the data.
 
     Raises:
-        ValueError: the warm-up is not shorter than the run, or modules are sampled in a run on
+        ValueError: the warm-up is not shorter than the run, or the rule samples modules in a run on
             whole sequences.
     """
     warmup = config.optimizer.warmup_steps

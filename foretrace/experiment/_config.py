@@ -1,7 +1,7 @@
-"""Typed, frozen dataclasses that define an experiment. `_build` makes network and learner.
+"""Typed, frozen dataclasses that define an experiment.
 
-They are the options of the command line (their docstrings its help), and `config.json` of a run
-directory.
+They are the options on the command line, whose help texts are the docstrings, and the content of
+`config.json` in a run directory. `_build` makes the network and the learner.
 """
 
 import dataclasses
@@ -33,12 +33,11 @@ class OptimizerConfig:
 
     Args:
         learning_rate: largest learning rate.
-        schedule: learning rate after the warm-up: it falls to zero at the last step (cosine), or
-            stays (constant). A constant rate does not depend on the number of steps, so that a run
-            can be extended exactly.
+        schedule: course of the learning rate after the warm-up. cosine: it falls to zero at the
+            last step. constant: it stays the same, so that a run can be extended exactly.
         warmup_steps: number of steps over which the learning rate rises to its largest value.
         recurrent_factor: learning rate of the recurrent parameters (LRU: nu_log, theta_log,
-            gamma_log), relative to the rate of the others.
+            gamma_log), relative to the rate of the other parameters.
         weight_decay: weight decay of all parameters except the recurrent ones.
         clip: largest global norm of a gradient; None for no clipping.
     """
@@ -64,33 +63,35 @@ class Config:
     """One training run.
 
     Args:
-        task: task that is learned.
-        network: network that learns.
-        optimizer: optimiser of its parameters.
+        task: task to learn.
+        network: network to train.
+        optimizer: optimiser of the network's parameters.
         rule: learning rule, such as bptt, or "online(depth=2)" for credit through two higher
-            recurrent layers. In parentheses may stand depth, groups, modules and by_memory.
-        steps: number of batches, with one update for each.
-        batch_size: number of sequences of a batch.
-        chunk: number of steps of a chunk; there is one update for each sequence. Default: whole
-            sequences.
-        segment: number of steps whose intermediate values are stored at a time, which saves memory
-            and costs one more forward pass; for whole sequences. Default: all steps.
-        matmul_precision: precision of matrix products on accelerators (CPUs always use float32);
-            states and sensitivities stay float32. Default: JAX's for the device, tensorfloat32 on
-            NVIDIA GPUs.
+            recurrent layers. The options in parentheses are depth, groups, modules and by_memory.
+        steps: number of batches, each of which gives one update.
+        batch_size: number of sequences in a batch.
+        chunk: number of steps in a chunk. The gradients of the chunks are summed, and each sequence
+            gives one update. Default: whole sequences.
+        segment: number of steps of a whole sequence whose intermediate values are stored at a time.
+            This saves memory and costs one more forward pass. Default: all steps.
+        matmul_precision: precision of matrix products on accelerators. States and sensitivities
+            stay float32, and CPUs always use float32. Default: JAX's default for the device,
+            tensorfloat32 on NVIDIA GPUs.
         seed: seed of the initialisation, the data and dropout.
-        log_every: number of steps between lines of metrics, each the mean over these steps.
+        log_every: number of steps between lines of metrics. Each line has the means over these
+            steps.
         evaluate_every: number of steps between evaluations on validation sequences.
         align_every: number of steps between measurements of the alignment with backpropagation
-            through time; None for never.
+            through time; None for no measurements.
         checkpoint_every: number of steps between checkpoints.
-        validation_sequences: number of sequences of an evaluation during training.
-        final_sequences: number of sequences of the evaluation at the end.
-        keep_best: evaluate the network with the best validation score at the end, instead of the
-            last one. The score is the accuracy of sequences, or the loss where steps are recalled.
+        validation_sequences: number of sequences in an evaluation during training.
+        final_sequences: number of sequences in the evaluation at the end.
+        keep_best: whether the evaluation at the end uses the network with the best validation
+            score, instead of the last network. The score is the accuracy of sequences, or the loss
+            in tasks that recall steps.
 
     Raises:
-        ValueError: a value is of another type, or a number is out of range; `build` checks the
+        ValueError: a value has the wrong type, or a number is out of range. `build` checks the
             settings that depend on the task.
     """
 
@@ -123,7 +124,7 @@ class Config:
                 raise ValueError(f"{name}={value} must be {limit}")
 
     def unobserved(self) -> Self:
-        """Return the configuration without the settings that say what is recorded on the way.
+        """Return the configuration with default settings for everything that is only recorded.
 
         >>> Config(steps=7, log_every=3).unobserved() == Config(steps=7)
         True
@@ -162,7 +163,7 @@ TASKS: dict[TaskName, Config] = {
         task=OwnSequences(), network=NetworkConfig(depth=2, model_size=64), final_sequences=100_000
     ),
 }
-"""The tasks on the command line, with the configuration that each begins with."""
+"""The tasks on the command line, each with its default configuration."""
 
 
 def task_name(task: TaskConfig) -> TaskName:

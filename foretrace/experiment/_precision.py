@@ -1,4 +1,4 @@
-"""How exact matrix products are. States, sensitivities and all sums stay float32."""
+"""Precision of matrix products. States, sensitivities and all sums stay float32."""
 
 import contextlib
 from typing import Literal
@@ -10,18 +10,18 @@ _NAMES = {"float32": "highest", "tensorfloat32": "tensorfloat32", "bfloat16": "B
 
 
 def matrix_products(precision: MatmulPrecision | None) -> contextlib.AbstractContextManager:
-    """Return a context that compiles matrix products with rounded operands.
+    """Return a context in which matrix products are compiled with operands of this precision.
 
-        float32         23 bits behind the leading one, not rounded
-        tensorfloat32   10 bits
-        bfloat16        7 bits
+       float32         24 bits of precision, not rounded
+        tensorfloat32   11 bits
+        bfloat16        8 bits
 
-    Sums are float32 in all. A device that has no such products computes in float32, as CPUs do.
-    From Python, `jax.default_matmul_precision` is the same.
+    Products are summed in float32 in all three cases. A device without such products, such as a
+    CPU, computes in float32. From Python, `jax.default_matmul_precision` does the same.
 
     Args:
-        precision: as JAX does by default on the device if None: tensorfloat32 on NVIDIA's GPUs
-            since 2020.
+        precision: name of the precision. None means JAX's default for the device, which is
+            tensorfloat32 on NVIDIA GPUs since 2020.
 
     >>> with matrix_products("bfloat16"):
     ...     jax.config.jax_default_matmul_precision

@@ -32,7 +32,7 @@ class At(NamedTuple):
     """Values of a run that are arguments of the compiled training step.
 
     Args:
-        step: number of steps done.
+        step: number of finished steps.
         seed: seed of the run.
         rate: largest learning rate of the run.
     """
@@ -46,17 +46,17 @@ class At(NamedTuple):
 def programs(
     config: Config, devices: Devices
 ) -> tuple[Callable[..., tuple[LearnerState, Array]], Callable[..., Batch], Callable[..., _Tally]]:
-    """Return the programs shared by runs that differ only in seed, rate and records.
+    """Return the programs of runs that differ only in seed, rate and records.
 
-    They are compiled once a process.
+    They are compiled once per process.
 
     Args:
-        config: `shared` part of a configuration.
-        devices: devices that share a batch.
+        config: configuration after `shared`.
+        devices: devices over which a batch is sharded.
 
     Returns:
-        `(state, at) -> (state, row of StepMetrics)`, `(split, seed, index) -> batch` of an
-        evaluation, and `tally_batch` for the configuration.
+        The functions `(state, at) -> (state, row of StepMetrics)`, `(split, seed, index) -> batch`
+        for evaluations, and `tally_batch` for this configuration.
     """
     optimizer = adamw(**config.optimizer.settings(config.steps))
 
@@ -69,7 +69,7 @@ def programs(
         learner = build(config, scaled, devices.mesh, state.network).learner
         return learn(config, learner, state, at.step, at.seed, devices.shard)
 
-    # The same call as that of `align`, so that one program draws for both.
+    # The same call as in `align`, so that one program draws the batches of both.
     draw = drawing(config) if devices.mesh is None else drawing(config, devices.shard)
     return step, draw, devices.compile(partial(tally_batch, config))
 
@@ -84,7 +84,8 @@ def drawing(
 ) -> Callable[[EvaluationSplit, Any, Any], Batch]:
     """Return the function `(split, seed, index) -> batch` for evaluation batches.
 
-    It is compiled separately, so that programs that use a batch are compiled once for both splits.
+    The function is compiled separately, so that programs that use a batch are compiled once for
+    both splits.
     """
 
     def draw(split: EvaluationSplit, seed: Array, index: Array) -> Batch:
@@ -94,7 +95,7 @@ def drawing(
 
 
 def shared(config: Config) -> Config:
-    """Return the part of a configuration that is compiled into the programs of its runs."""
+    """Return the part of a configuration on which the compiled programs depend."""
     optimizer = dataclasses.replace(config.optimizer, learning_rate=1.0)
     return dataclasses.replace(config.unobserved(), seed=0, optimizer=optimizer)
 
@@ -107,7 +108,7 @@ def learn(
     seed: int | Array,
     shard: Callable[[Batch], Batch] = _unchanged,
 ) -> tuple[LearnerState, Float[Array, "M"]]:
-    """Draw a step's batch and learn from it; return the `StepMetrics` as one array."""
+    """Draw the batch of a step and learn from it; return the `StepMetrics` as one array."""
     task = config.task
     batch = shard(task.batch(seed, step, config.batch_size))
     with matrix_products(config.matmul_precision):
@@ -116,7 +117,7 @@ def learn(
         else:
             state, info = _learn_in_chunks(config.chunk, learner, state, batch)
     right = _tally(task, info.outputs, batch).scores().accuracy
-    # In the order of `StepMetrics`.
+    # In the order of the fields of `StepMetrics`.
     row = info.loss, right, info.gradient_norm, info.accepted
     return state, jnp.stack([jnp.asarray(value, info.loss.dtype) for value in row])
 
@@ -124,7 +125,7 @@ def learn(
 def _learn_in_chunks(
     chunk: int, learner: Learner, state: LearnerState, batch: Batch
 ) -> tuple[LearnerState, Info]:
-    """Accumulate gradients over equal chunks in a scan, and update with the last chunk."""
+    """Scan over equal chunks and sum their gradients; update with the last chunk."""
     size, length = batch.mask.shape
     whole = (length - 1) // chunk
 
@@ -139,12 +140,12 @@ def _learn_in_chunks(
     after, infos = lax.scan(one, state, jax.tree.map(fold, batch))
     xs, ys, mask = jax.tree.map(lambda leaf: leaf[:, whole * chunk :], batch)
     after, last = learner.step(after, xs, ys, mask=mask, end=True)
-    # The end of a sequence leaves the carry that it began with; said in this way, no device asks
-    # others for theirs.
+    # The end of a sequence resets the carry to its initial value. Written in this way, no device
+    # needs the carry of another device.
     after = after._replace(carry=learner.fresh_carry(after.network, after.key))
     state = state._replace(carry=learner.fresh_carry(state.network, state.key))
     accepted = infos.accepted.all() & last.accepted
-    # Without one of its chunks a sequence has no gradient.
+    # If one chunk is refused, the sequence has no gradient.
     before = state._replace(skipped=state.skipped + 1)
     state = optax.tree.where(accepted, after, before)
     first = jnp.moveaxis(infos.outputs, 0, 1).reshape(size, whole * chunk, last.outputs.shape[-1])
@@ -157,7 +158,7 @@ def _learn_in_chunks(
 
 
 def empty_tally() -> _Tally:
-    """Return the sums over no sequences."""
+    """Return sums over zero sequences."""
     return _Tally(*[jnp.zeros(())] * 4)
 
 
@@ -167,7 +168,7 @@ def tally_batch(
     total: _Tally,
     batch: Batch,
 ) -> _Tally:
-    """Return the sums over the sequences of a split after one more batch."""
+    """Return the sums over a split's sequences after one more batch."""
     with matrix_products(config.matmul_precision):
         outputs, _ = run(network, None, Data(batch.xs), rule=BPTT, return_carry=False)
     return jax.tree.map(

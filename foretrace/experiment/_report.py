@@ -1,4 +1,4 @@
-"""Report of a run: a table and a figure, made only from its records."""
+"""Report of a run: a table and a figure, made only from the run's records."""
 
 import dataclasses
 import os
@@ -21,11 +21,11 @@ from foretrace.experiment._config import Config
 from foretrace.tasks.copy import Copy
 
 TABLE_1 = {"spatial": 4.66e-1, "truncated": 2.62e-1, "online": 8.44e-3, "bptt": 7.59e-6}
-"""The paper's Table 1, column LRU x 4: final training loss on the copy task, mean of 5 seeds."""
+"""Final training loss on the copy task in the paper's Table 1, column LRU x 4, mean of 5 seeds."""
 
 
 def published(config: Config) -> float | None:
-    """Return the loss in the paper's Table 1 for a task, network and rule. None if it has none.
+    """Return the loss of a configuration in the paper's Table 1, or None if it is not there.
 
     >>> published(Config())
     0.00844
@@ -37,10 +37,10 @@ def published(config: Config) -> float | None:
 
 
 def table(run_dir: str | os.PathLike[str]) -> Any:
-    """Return the table of a run, to be printed by rich.
+    """Return the table of a run, for printing with rich.
 
     Raises:
-        RunError: there is no run, or it has no measurement yet.
+        RunError: there is no run, or the run has no measurement yet.
     """
     from rich.table import Table
 
@@ -94,10 +94,10 @@ def _cost(config: Config) -> str:
 
 
 def figure(run_dir: str | os.PathLike[str]) -> str:
-    """Draw loss, accuracy and alignment of a run into its `curves.png`; return the path.
+    """Draw loss, accuracy and alignment of a run into `curves.png`, and return the path.
 
     Raises:
-        RunError: there is no run, or it has no measurement yet.
+        RunError: there is no run, or the run has no measurement yet.
         OSError: the file cannot be written.
     """
     config, records = read_run(run_dir, Config)
@@ -116,12 +116,12 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
 
 
 def alignment_tables(found: dict[str, Alignment], rule: str, config: Config) -> list[Any]:
-    """Return two tables for rich: every rule by layer, and the parameters under one rule.
+    """Return two tables for rich: all rules by layer, and all parameters under one rule.
 
     Args:
         found: alignment of each rule.
-        rule: rule whose parameters are shown.
-        config: configuration that they were measured with.
+        rule: rule of the second table.
+        config: configuration that was measured.
     """
     from rich.table import Column, Table
 

@@ -1,4 +1,4 @@
-"""The class of a sequence: the largest mean of its logits over the valid steps."""
+"""Scores of sequences. The class of a sequence has the largest mean logit over the valid steps."""
 
 from typing import NamedTuple
 
@@ -14,11 +14,11 @@ class Scores(NamedTuple):
     """Results on sequences.
 
     Args:
-        loss: the task's loss.
-        accuracy: share of outputs that are right where something is asked, mean over sequences; for
-            a task that classifies sequences, share of these classified rightly by the mean of their
-            logits.
-        sequences: share of sequences in which all outputs are right, or the class is.
+        loss: loss of the task.
+        accuracy: fraction of correct outputs among the steps that count, averaged over sequences.
+            In a task that classifies sequences, it is the fraction of sequences that are classified
+            correctly by their mean logits.
+        sequences: fraction of sequences in which all outputs, or the class, are correct.
     """
 
     loss: Float[Array, ""] | float
@@ -27,12 +27,13 @@ class Scores(NamedTuple):
 
 
 class StepMetrics(NamedTuple):
-    """Measurements of a training step, which leave the device as one array.
+    """Measurements of a training step, which are read from the device as one array.
 
     Args:
         loss: loss of the batch.
-        accuracy: its accuracy, as in `Scores`.
-        gradient_norm: norm of the gradient; in chunks, the largest of any chunk's gradient.
+        accuracy: accuracy of the batch, as in `Scores`.
+        gradient_norm: norm of the gradient; if a sequence is learned in chunks, the largest norm of
+            a chunk.
         accepted: 1 if the step was accepted, 0 if it was refused because loss or gradient was not
             finite.
     """
@@ -46,13 +47,14 @@ class StepMetrics(NamedTuple):
 def selected_by(task: Task, scores: Scores) -> float:
     """Return the validation score that selects networks; larger is better.
 
-    Only the class of a sequence counts; recalled bits saturate, their loss does not.
+    This is the accuracy if sequences are classified. If steps are recalled, it is the negative
+    loss, because the accuracy saturates.
     """
     return float(scores.accuracy if task.labels == "sequence" else -scores.loss)
 
 
 class _Tally(NamedTuple):
-    """Sums over sequences, for batches of different sizes."""
+    """Sums over sequences, from which means over batches of different sizes are computed."""
 
     loss: Float[Array, ""]
     accuracy: Float[Array, ""]
@@ -60,7 +62,7 @@ class _Tally(NamedTuple):
     rows: Float[Array, ""]
 
     def scores(self) -> Scores:
-        """Return the means."""
+        """Return the means over the sequences."""
         return Scores(self.loss / self.rows, self.accuracy / self.rows, self.sequences / self.rows)
 
 
@@ -78,7 +80,7 @@ def _tally(task: Task, outputs: Float[Array, "B T O"], batch: Batch) -> _Tally:
         steps = jnp.maximum(asked.sum(axis=1), 1).astype(hits.dtype)
         right = jnp.where(asked, hits, 0).sum(axis=1) / steps
         whole = jnp.where(asked, hits == 1, True).all(axis=1).astype(losses.dtype)
-    # All of one type: between devices, these sums then travel together, with the gradient.
+    # All have one type, so that devices exchange these sums together with the gradient.
     each = losses, right, whole, jnp.ones_like(losses)
     return _Tally(*(jnp.where(counts, values, 0).sum() for values in each))
 
@@ -89,12 +91,12 @@ def _mean_logit_hits(
     """Return which sequences are classified correctly by their mean logits over masked steps.
 
     Args:
-        outputs: logits of every step; at steps without a mask they do not matter, NaN included.
-        ys: class of the sequence at every valid step.
+        outputs: logits of every step. Logits of steps outside of the mask are ignored, also NaN.
+        ys: class of the sequence, at every valid step.
         mask: zero at steps that do not count.
     """
     valid = mask > 0
     label = jnp.take_along_axis(ys, jnp.argmax(valid, axis=1, keepdims=True), axis=1)[:, 0]
-    # The largest mean is that of the largest sum.
+    # The class with the largest sum also has the largest mean.
     total = jnp.where(valid[..., None], outputs, jnp.zeros_like(outputs)).sum(axis=1)
     return jnp.argmax(total, axis=1).astype(label.dtype) == label

@@ -1,10 +1,10 @@
-"""Train a configuration on its task in a run directory, from which it resumes exactly.
+"""Training of a configuration in a run directory, from which it can be resumed exactly.
 
     config = experiment.Config(steps=1000)
     result = experiment.train(config, "runs/first")
 
-Every step is one compiled program that draws its batch, learns and measures; nothing but four
-numbers leaves it.
+Every step is one compiled program that draws its batch, learns and measures. Only four numbers are
+read from the device.
 """
 
 import dataclasses
@@ -42,9 +42,9 @@ from foretrace.tasks import EvaluationSplit
 
 KIND = RunKind(Config, may_grow=("steps",))
 BEST = "best.safetensors"
-"""File of the network with the best validation score, in runs that keep it."""
+"""File with the network of the best validation score, in runs with `keep_best`."""
 
-# Runs that follow one another on the same devices share their programs.
+# Consecutive runs on the same devices share their programs.
 _devices = functools.lru_cache(maxsize=2)(Devices)
 
 Level = tuple[
@@ -55,13 +55,13 @@ Level = tuple[
 
 @dataclasses.dataclass(frozen=True)
 class Progress(Saved):
-    """Values of a checkpoint in addition to the learner's state.
+    """Values that a checkpoint has in addition to the learner's state.
 
     Args:
         window: metrics of the steps since the last line of the record.
         level: state of the watch over the training loss.
-        measured: whether the measurements that are due at this step are recorded; if not, they come
-            first.
+        measured: whether the measurements that are due at this step are in the record. If not, they
+            are made first.
     """
 
     window: tuple[StepMetrics, ...] = ()
@@ -73,13 +73,13 @@ def read_config(path: str | os.PathLike[str]) -> Config:
     """Return the configuration of an experiment's run directory.
 
     Raises:
-        RunError: there is none, or it cannot be read.
+        RunError: there is no configuration, or it cannot be read.
     """
     return read_config_as(path, Config)
 
 
 class _Best(NamedTuple):
-    """Network with the best validation score so far, the score, and the step of both."""
+    """The network with the best validation score so far, with its score and step."""
 
     network: Network
     score: float
@@ -94,34 +94,36 @@ def train(
     show_progress: bool = True,
     devices: int | None = None,
 ) -> Result:
-    """Train to the last step, or to Ctrl-C or SIGTERM, which save the state for `resume`.
+    """Train to the last step, or until Ctrl-C or SIGTERM, which save the state for `resume`.
 
     On the same machine with the same packages, a resumed run ends with the same parameters and the
-    same record, bit for bit, as a run that never stopped. Only `seconds` in the record differs. On
-    another number of devices or processes it ends with the same, up to rounding.
+    same record, bit for bit, as a run that was not stopped. Only `seconds` in the record differs.
+    With another number of devices or processes, the results are equal up to rounding.
 
-    A run may be resumed with more steps than before. With a constant learning rate it then ends as
-    if it had had these steps from the beginning. A rate that falls to zero at the last step rises
-    again, because the last step is now later.
+    A run may be resumed with more steps than before. If the learning rate is constant, the run then
+    ends as if it had had these steps from the beginning. A rate that falls to zero at the last step
+    rises again, because the last step is now later.
 
-    In several processes (`jax.distributed`) every process calls this in the same way; the first one
-    writes.
+    If there are several processes (`jax.distributed`), every process makes the same call, and the
+    first process writes the files.
 
     Args:
         config: configuration of the run.
-        run_dir: new or empty directory; with `resume`, the directory of the run. Processes share
-            it.
-        resume: continue the run that is there.
-        show_progress: show step, loss, accuracy, speed and time left on standard error.
-        devices: number of devices that share each batch. Default: as many as divide the batch size.
+        run_dir: new or empty directory, or with `resume` the directory of the run. All processes
+            use the same directory.
+        resume: whether to continue the run in the directory.
+        show_progress: whether to show step, loss, accuracy, speed and remaining time on standard
+            error.
+        devices: number of devices over which each batch is sharded. Default: the largest number
+            that divides the batch size.
 
     Raises:
-        ValueError: the configuration gives no valid network, the devices cannot share the batch, or
-            (`RunError`) the directory cannot be used; nothing is written then.
-        LockedError: another process trains there.
-        CheckpointError: the checkpoint to continue from is damaged.
-        DivergenceError: loss or gradient stayed NaN or infinite for a while.
-        OSError: a file could not be written in the middle of the run.
+        ValueError: the configuration gives no valid network, the batch cannot be sharded over the
+            devices, or (`RunError`) the directory cannot be used. Nothing is written then.
+        LockedError: another process trains in the directory.
+        CheckpointError: the checkpoint is damaged.
+        DivergenceError: loss or gradient was NaN or infinite in many consecutive steps.
+        OSError: a file could not be written during the run.
     """
     hardware = _devices(config.batch_size, devices)
     return follow(
@@ -147,10 +149,10 @@ def _extension(before: Config, config: Config) -> str:
 
 
 class _Training(Program[LearnerState]):
-    """The steps of training, and the work that is due at each of them."""
+    """The training steps, and the work that is due at each of them."""
 
     saved = Progress
-    is_whole = False  # metrics of the latest steps are still on their way
+    is_whole = False  # the device may still compute metrics of the latest steps
 
     def __init__(self, session: Session, devices: Devices):
         super().__init__(session)
@@ -167,7 +169,7 @@ class _Training(Program[LearnerState]):
         return self.learner.init(jax.random.fold_in(jax.random.key(self.config.seed), 1))
 
     def restore(self, saved: Progress) -> None:
-        """Take the values of a checkpoint."""
+        """Restore the values of a checkpoint."""
         self.devices.check_agreed("the step to go on from", saved.step)
         self.window, self.measured = [*saved.window], saved.measured
         if saved.level is not None:
@@ -175,7 +177,7 @@ class _Training(Program[LearnerState]):
         self.best = self._read_best() if self.config.keep_best else None
 
     def begun(self) -> None:
-        """Copy the state to the devices, and report what is unusual about the run."""
+        """Copy the state to the devices, and report unusual properties of the run."""
         config, before, unused = self.config, self.session.before, self.devices.num_unused
         if config.steps > before.steps:
             self.session.show.say(_extension(before, config))
@@ -185,7 +187,7 @@ class _Training(Program[LearnerState]):
         self.state = self.devices.replicate(self.state)
 
     def kept(self) -> tuple[LearnerState, dict[str, Any]]:
-        """Return what is saved."""
+        """Return the values to save."""
         return self.devices.unreplicate(self.state), {
             "window": self.window,
             "level": self.level.to_json(),
@@ -202,7 +204,7 @@ class _Training(Program[LearnerState]):
 
     @property
     def ended(self) -> bool:
-        """Whether the last step is done and measured."""
+        """Whether the last step is finished and measured."""
         return super().ended and self.measured
 
     @property
@@ -211,7 +213,7 @@ class _Training(Program[LearnerState]):
         return self.learn.stopped
 
     def block(self) -> None:
-        """Learn up to the next step at which something is due, and do it."""
+        """Learn up to the next step at which something is due, and do what is due."""
         if not self._is_measured() or self.ended:
             return
         self.session.show.compiling()
@@ -238,7 +240,7 @@ class _Training(Program[LearnerState]):
         return None if scores is None else scores._asdict() | chosen
 
     def outcome(self, result: Result) -> Result:
-        """Return the result with its scores under their names."""
+        """Return the result with its scores as `Scores`."""
         if result.scores is None:
             return result
         with restoring(result.run.metrics):
@@ -246,7 +248,7 @@ class _Training(Program[LearnerState]):
         return result._replace(scores=scores)
 
     def _read_best(self) -> _Best | None:
-        """Return the best network of an earlier part of the run."""
+        """Return the best network of an earlier part of the run, or None."""
         path = self.session.run.path / BEST
         if not path.exists():
             return None
@@ -256,9 +258,9 @@ class _Training(Program[LearnerState]):
             return _Best(self.devices.replicate(network), found["score"], int(found["step"]))
 
     def _keep_best(self, network: Network, step: int, scores: Scores) -> None:
-        """Keep a network that is better on validation than all before, in memory and in a file."""
+        """Keep a network with the best validation score so far, in memory and in a file."""
         score = selected_by(self.task, scores)
-        # The file may be of a later step than the checkpoint; then that step comes again.
+        # The file may belong to a later step than the checkpoint, which is then repeated.
         if step and score > (-np.inf if self.best is None else self.best.score):
             self.best = _Best(self.devices.replicate(network), score, step)
             if self.session.writes:
@@ -266,7 +268,7 @@ class _Training(Program[LearnerState]):
                 save(self.session.run.path / BEST, self.devices.unreplicate(network), extra=extra)
 
     def _read_metrics(self, *, all: bool) -> None:
-        # While an older row is read, written and drawn, the device works on the latest ones.
+        # While an older row is read, recorded and shown, the device computes the latest rows.
         while len(self.pending) > (0 if all else IN_FLIGHT):
             step, row = self.pending.popleft()
             metrics = StepMetrics(*self.learn.look(row).tolist())
@@ -315,14 +317,14 @@ class _Training(Program[LearnerState]):
     def _score(self, network: Network, split: EvaluationSplit, sequences: int) -> Scores | None:
         """Return the scores on a split; None if a stop request came first.
 
-        Several processes evaluate to the end, because they would not agree on the batch to stop
-        after.
+        Several processes always evaluate the whole split, because they would not agree on the batch
+        after which to stop.
         """
         total = empty_tally()
         for index in range(evaluation_batches(self.config, split, sequences)):
             if self.session.stop.asked and not self.devices.several:
                 return None
-            # Waiting for each batch keeps a device from being asked for all of them at once.
+            # Wait for each batch, so that the device does not receive all batches at once.
             batch = self.draw(split, self.config.seed, np.int32(index))
             total = jax.block_until_ready(self.add_batch(network, total, batch))
         return Scores(*map(float, total.scores()))

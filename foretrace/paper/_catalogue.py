@@ -1,4 +1,4 @@
-"""The experiments of the paper by name."""
+"""The experiments of the paper, by name."""
 
 import dataclasses
 import math
@@ -17,9 +17,9 @@ def load(name: str, scale: Scale = "cpu") -> Experiment:
     """Return an experiment by its name on the command line.
 
     Raises:
-        ValueError: there is no such experiment at all, or none at this scale: `long` is for
-            sequences of the paper's length on real tasks (Tables 2 and 3); the sequences of the
-            copy task have their full length at every scale.
+        ValueError: there is no such experiment, or it does not have this scale. The scale `long`
+            has sequences of the paper's length on the real tasks (Tables 2 and 3). The copy task
+            has its full length at every scale.
 
     >>> load("table1", "paper").entries[0].published
     0.00844
@@ -43,7 +43,7 @@ def scales(name: str) -> tuple[Scale, ...]:
 
 
 def _tiny(whole: Experiment) -> Experiment:
-    """Return three entries of an experiment, for short runs that test it."""
+    """Return three entries of an experiment with tiny sizes, for short test runs."""
     chosen = whole.entries[:: math.ceil(len(whole.entries) / 3)]
     entries = tuple(
         dataclasses.replace(entry, config=_shrunk(entry.config), rates=entry.rates[:2])

@@ -9,7 +9,7 @@ from foretrace.paper._experiment import Entry, Experiment, Scale
 from foretrace.tasks.copy import Copy
 
 SAMPLES, BATCH = 20_000, 50
-"""Number of training sequences, which are drawn once, and number of sequences of a batch."""
+"""Number of training sequences, which are drawn once, and number of sequences in a batch."""
 EPOCH = SAMPLES // BATCH
 HALVED = OptimizerConfig(recurrent_factor=0.5)
 
@@ -18,10 +18,10 @@ class CopySize(NamedTuple):
     """Sizes of the runs of an experiment on the copy task.
 
     Args:
-        epochs: number of times that a run goes through the training sequences.
+        epochs: number of passes over the training sequences.
         seeds: seeds of the reported runs.
         rates: learning rates to choose from.
-        search_share: length of a run of the search, as a share of a whole run.
+        search_share: length of a search run, as a fraction of a reported run.
         note: differences from the paper's experiment.
     """
 
@@ -33,8 +33,8 @@ class CopySize(NamedTuple):
 
     def config(self, network: NetworkConfig, rule: str, **changes: Any) -> Config:
         """Return the configuration of a run."""
-        # The published runs had batches of 50 and half the rate for the recurrence, the text says
-        # 20 and 1.
+        # The published runs had batches of 50 and half the learning rate for the recurrence. The
+        # paper's text says 20 and the same rate.
         common: dict[str, Any] = {
             "task": Copy(samples=SAMPLES),
             "optimizer": HALVED,
@@ -50,7 +50,7 @@ class CopySize(NamedTuple):
     def experiment(
         self, name: str, title: str, scale: Scale, entries: Sequence[Entry]
     ) -> Experiment:
-        """Return an experiment of this size, which reports the training loss."""
+        """Return an experiment of this size that reports the training loss."""
         own = self.seeds, self.search_share, self.note
         return Experiment(name, title, scale, tuple(entries), "training_loss", *own)
 

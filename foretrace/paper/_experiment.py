@@ -1,14 +1,14 @@
-"""The paper's experiments as data: runs, cells of tables and figures, and the paper's numbers.
+"""The paper's experiments as data: runs, entries of tables and figures, and the paper's results.
 
     _copy.py        common parts of the experiments on the copy task
     figure2.py      Figure 2: depth (A, B), initial eigenvalues (C, D), approximations (E, F)
     table1.py       Table 1: recurrent layers and rules on the copy task
     tables2_3.py    Table 2: sequential CIFAR-10, IMDB, ListOps; Table 3: a linear RNN
 
-Each experiment comes in scales: `smoke` (three entries of `cpu` as tiny runs, to see that all
-works), `cpu` (about an hour on two cores, reduced as its note says), `long` (Tables 2 and 3:
-sequences of the paper's length) and `paper`. Where the paper's text and the authors' published runs
-differ, the settings follow the runs, which produced the numbers.
+Each experiment has several scales. `smoke` runs three entries of `cpu` with tiny sizes, as a test.
+`cpu` takes about an hour on two cores, and its note says how it is reduced. `long` (Tables 2 and 3)
+has sequences of the paper's length. `paper` is the whole experiment. Where the paper's text and the
+authors' published runs differ, the settings follow the runs, which produced the paper's results.
 
 Source: Zucchet et al., Online learning of long-range dependencies, NeurIPS 2023.
 """
@@ -23,24 +23,24 @@ Scale = Literal["smoke", "cpu", "long", "paper"]
 RULES = ("online", "bptt", "truncated", "spatial")
 """Rules of the paper's tables."""
 WITHIN_CHUNKS = "errors go through time within a chunk"
-"""Note of the cells of HYBRID."""
+"""Note of the entries under HYBRID."""
 SEARCH_SEED = 1000
 """Seed of the runs that choose a learning rate."""
 REST = "the rest without"
-"""Note of the cells in which only some parameters get credit in depth."""
+"""Note of the entries in which only some parameters have a credit depth."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One cell of a table or one curve of a figure.
+    """One entry of a table, or one curve of a figure.
 
     Args:
-        row: row of the table, or what distinguishes the curve.
+        row: row of the table, or property that distinguishes the curve.
         column: column of the table, or panel of the figure.
-        config: configuration of the runs, without seed and learning rate.
-        published: number in the paper; None where it has none.
+        config: configuration of the runs, except for seed and learning rate.
+        published: result in the paper; None if there is none.
         rates: learning rates to choose from.
-        note: remark for the table, such as "corrected".
+        note: remark in the table, such as "corrected".
     """
 
     row: str
@@ -52,7 +52,7 @@ class Entry:
 
     @property
     def name(self) -> str:
-        """Name of the entry: its row and its column in the table."""
+        """Name of the entry, made of its row and column."""
         return f"{self.row}, {self.column}"
 
 
@@ -64,10 +64,10 @@ class Experiment:
         name: name on the command line.
         title: title of the table or figure.
         scale: size of the runs.
-        entries: cells of the table, most valuable first.
-        metric: score that the paper reports: "training_loss" or "accuracy".
+        entries: entries of the table, most important first.
+        metric: score that the paper reports, "training_loss" or "accuracy".
         seeds: seeds of the reported runs.
-        search_share: length of a run of the search, as a share of the whole run.
+        search_share: length of a search run, as a fraction of a reported run.
         note: differences from the paper's experiment.
     """
 
@@ -82,14 +82,14 @@ class Experiment:
 
     @property
     def selected_by(self) -> Literal["loss", "accuracy"]:
-        """Validation score that selects a learning rate: larger accuracy, or smaller loss."""
+        """Validation score that selects a learning rate: largest accuracy or smallest loss."""
         return "accuracy" if self.metric == "accuracy" else "loss"
 
     def chosen(self, only: Sequence[str]) -> list[Entry]:
-        """Return the entries whose names contain one of the texts; all entries if there is no text.
+        """Return the entries whose names contain one of the texts, or all entries without texts.
 
         Raises:
-            ValueError: there is none.
+            ValueError: no entry matches.
         """
         found = [e for e in self.entries if not only or any(text in e.name for text in only)]
         if not found:

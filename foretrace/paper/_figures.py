@@ -1,4 +1,4 @@
-"""Figures of the paper's experiments, made only from records."""
+"""Figures of the paper's experiments, made only from the records."""
 
 import math
 from typing import Any
@@ -10,7 +10,7 @@ from foretrace.paper._tables import ExperimentResults
 
 
 def png(found: ExperimentResults) -> bytes:
-    """Return a figure of the paper: the cosine with BPTT and the loss over training."""
+    """Return a figure as PNG: the cosine with BPTT, and the loss, over the course of training."""
     page = new_page(11, 3.9)
     cosine, loss = page.subplots(1, 2)
     ends: dict[str, tuple[float, str]] = {}

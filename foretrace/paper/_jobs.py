@@ -1,4 +1,4 @@
-"""The runs of an experiment: searches for a learning rate, then the reported runs."""
+"""The runs of an experiment: first searches for a learning rate, then the reported runs."""
 
 import dataclasses
 import math
@@ -11,10 +11,10 @@ from foretrace.paper._records import Purpose, identity, identity_of
 
 
 class Job(NamedTuple):
-    """One run.
+    """One run of an experiment.
 
     Args:
-        entry: cell of the table.
+        entry: entry to which the run belongs.
         purpose: whether the run chooses a learning rate or is reported.
         config: configuration of the run.
     """
@@ -31,7 +31,7 @@ class Job(NamedTuple):
 
 
 def searches(experiment: Experiment, entry: Entry) -> list[Job]:
-    """Return the runs that choose a learning rate; none if there is only one."""
+    """Return the runs that choose a learning rate. If there is only one rate, return none."""
     if len(entry.rates) == 1:
         return []
     config = dataclasses.replace(
@@ -44,7 +44,7 @@ def searches(experiment: Experiment, entry: Entry) -> list[Job]:
 
 
 def reports(experiment: Experiment, entry: Entry, rate: float) -> list[Job]:
-    """Return the reported runs at a learning rate, one for each seed."""
+    """Return the reported runs for a learning rate, one for each seed."""
     return [_job(entry, "report", entry.config, seed, rate) for seed in experiment.seeds]
 
 
@@ -64,9 +64,9 @@ def identity_in(experiment: Experiment, job: Job) -> tuple:
 
 
 def left(experiment: Experiment, entry: Entry, records: Sequence[dict[str, Any]]) -> list[Job]:
-    """Return the next runs of an entry: the runs without a record.
+    """Return the next runs of an entry, that is, the runs without a record.
 
-    The reported runs come when the search is complete.
+    The reported runs are returned only when the search is complete.
     """
     done = {identity_of(record): record for record in records}
     jobs, rate = searches(experiment, entry), entry.rates[0]
@@ -79,7 +79,7 @@ def left(experiment: Experiment, entry: Entry, records: Sequence[dict[str, Any]]
 
 
 def best_rate(experiment: Experiment, searched: Sequence[dict[str, Any]]) -> float:
-    """Return the rate of a search's best run by validation."""
+    """Return the learning rate of the search run with the best validation score."""
     sign = -1 if experiment.selected_by == "accuracy" else 1
 
     def key(record: dict[str, Any]) -> float:

@@ -1,4 +1,4 @@
-"""The report of the paper's experiments: Markdown and its figures."""
+"""The report of the paper's experiments: a Markdown page and its figures."""
 
 import os
 from collections.abc import Sequence
@@ -15,7 +15,7 @@ def read_all(folders: Sequence[str | os.PathLike[str]]) -> list[dict[str, Any]]:
     """Return the records of several folders.
 
     Raises:
-        RunError: a folder holds no records.
+        RunError: a folder has no records.
         MetricsError: a file is damaged.
     """
     records = []
@@ -23,16 +23,16 @@ def read_all(folders: Sequence[str | os.PathLike[str]]) -> list[dict[str, Any]]:
         if not (found := read_records(folder)):
             raise RunError(f"{folder} holds no records of finished runs")
         records += found
-    # The same run may have been recorded on two machines; the first counts.
+    # If the same run was recorded on two machines, the first record counts.
     return list({identity_of(record): record for record in reversed(records)}.values())[::-1]
 
 
 def write_report(records: Sequence[dict[str, Any]], out: str | os.PathLike[str]) -> list[Path]:
-    """Write a page of Markdown, and the figures of the paper; return them, the page first.
+    """Write a Markdown page and the figures of the paper; return their paths, the page first.
 
     Args:
         records: records of finished runs.
-        out: folder for `report.md` and the figures, made if it is not there.
+        out: folder for `report.md` and the figures. It is created if it is missing.
 
     Raises:
         OSError: the folder cannot be written.
@@ -51,10 +51,10 @@ def write_report(records: Sequence[dict[str, Any]], out: str | os.PathLike[str])
 
 
 def print_report(folders: Sequence[Path], out: str | os.PathLike[str]) -> None:
-    """Write the report of the records of some folders, and print it.
+    """Write the report from the records in some folders, and print it.
 
     Raises:
-        RunError: a folder holds no records.
+        RunError: a folder has no records.
         MetricsError: a file is damaged.
         OSError: the folder cannot be written.
     """

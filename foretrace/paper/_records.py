@@ -21,21 +21,21 @@ Purpose = Literal["search", "report"]
 
 
 def read_records(folder: str | os.PathLike[str]) -> list[dict[str, Any]]:
-    """Return the records of finished runs in a folder; none if there is no file.
+    """Return the records of finished runs in a folder; an empty list if there is no file.
 
     Raises:
-        MetricsError: the file holds other lines than runs.
+        MetricsError: the file has lines that are no runs.
     """
     path = Path(folder) / RECORDS_FILE
     return [r for r in read_metrics(path) if r["kind"] == "run"] if path.exists() else []
 
 
 def append_record(folder: str | os.PathLike[str], record: dict[str, Any]) -> None:
-    """Append a finished run and wait for the disk; an incomplete last line is removed.
+    """Append a finished run, and wait until it is on the disk; remove an incomplete last line.
 
     Raises:
         OSError: the file cannot be written.
-        MetricsError: the file holds other lines than runs.
+        MetricsError: the file has lines that are no runs.
     """
     with MetricsLog(Path(folder) / RECORDS_FILE, resume_at=sys.maxsize) as log:
         log.write("run", **record)
@@ -45,7 +45,7 @@ def append_record(folder: str | os.PathLike[str], record: dict[str, Any]) -> Non
 def record_of(
     experiment: Experiment, entry: Entry, purpose: Purpose, config: Config, run: Run, scores: Scores
 ) -> dict[str, Any]:
-    """Return the record of a finished run, gathered from its run directory."""
+    """Return the record of a finished run, collected from its run directory."""
     lines, curve = read_metrics(run.metrics), dict[int, dict[str, Any]]()
     for line in lines:
         if line["step"]:
@@ -54,7 +54,7 @@ def record_of(
     best_step = lines[-1].get("best_step")
     chosen = {} if diverged else curve[best_step or config.steps]
     plain = to_json(config)
-    plain["task"].pop("data_dir", None)  # a place on this machine
+    plain["task"].pop("data_dir", None)  # a path on this machine
     return {
         "step": config.steps,
         "experiment": experiment.name,
@@ -75,7 +75,7 @@ def record_of(
 
 
 def _seen(line: dict[str, Any]) -> dict[str, Any]:
-    """Return the point of a curve that a line of a run holds."""
+    """Return the part of a curve's point that a record line contains."""
     if line["kind"] == "train":
         return {"training_loss": line["loss"], "refused": line["refused"]}
     if line["kind"] == "validation":
@@ -86,9 +86,9 @@ def _seen(line: dict[str, Any]) -> dict[str, Any]:
 
 
 def identity(experiment: str, scale: str, entry: str, purpose: str, config: Config) -> tuple:
-    """Return the identity of a run: its purpose and its learning settings.
+    """Return the identity of a run: its purpose, and the settings that affect learning.
 
-    A new setting of this version does not change the identity of earlier runs.
+    A setting that a later version adds does not change the identity of earlier runs.
     """
     learned = dataclasses.replace(config.unobserved(), task=config.task.with_data_dir(""))
     return experiment, scale, entry, purpose, learned
@@ -97,7 +97,7 @@ def identity(experiment: str, scale: str, entry: str, purpose: str, config: Conf
 def identity_of(record: dict[str, Any]) -> tuple:
     """Return the identity of a recorded run.
 
-    A run with a setting that this version does not have is none of those that this version plans.
+    If the run has a setting that this version does not know, the identity equals no planned run's.
     """
     purpose = (record["experiment"], record["scale"], record["entry"], record["purpose"])
     try:

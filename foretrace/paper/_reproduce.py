@@ -1,10 +1,11 @@
-"""Run an experiment of the paper: search learning rates, run the seeds, record each run.
+"""Run an experiment of the paper: search for learning rates, run all seeds, record each run.
 
     left = reproduce.run(reproduce.Reproduction("table1", "cpu"), "results/table1-cpu")
 
-A folder of an experiment holds `records.jsonl` (one line for each finished run), and in `runs/` the
-run directory of each, as of `foretrace train`. Stopped at any moment, by a signal or a power cut,
-it continues from the last checkpoint and ends with the same records.
+The folder of an experiment has a file `records.jsonl` with one line for each finished run, and in
+`runs/` a run directory for each run, as `foretrace train` writes it. A reproduction may be stopped
+at any moment, by a signal or a power cut. It continues from the last checkpoint and ends with the
+same records.
 """
 
 import dataclasses
@@ -35,18 +36,20 @@ from foretrace.paper._records import append_record, read_records, record_of
 
 @dataclasses.dataclass(frozen=True)
 class Reproduction:
-    """An experiment of the paper, and the runs that it is made of.
+    """An experiment of the paper, with the options of its runs.
 
     Args:
-        experiment: table, or panels of a figure.
-        scale: size of the experiment: smoke only shows that it runs; cpu takes about an hour on two
-            cores; long has the paper's sequences with smaller networks (Tables 2 and 3; 20 to 40
-            minutes a run); paper is all of it.
-        seeds: seeds of the reported runs. Default: the scale's.
-        rates: learning rates to choose from; a single one needs no search. Default: the scale's.
-        search_share: length of a run of the search, as a share of a whole run. Default: the
-            scale's.
-        only: parts of the names of the entries to run, such as "online, LRU". Default: all entries.
+        experiment: table of the paper, or panels of a figure.
+        scale: size of the experiment. smoke: a short test. cpu: about an hour on two cores. long:
+            the paper's sequences with smaller networks (Tables 2 and 3; 20 to 40 minutes a run).
+            paper: the whole experiment.
+        seeds: seeds of the reported runs. Default: the seeds of the scale.
+        rates: learning rates to choose from; a single rate needs no search. Default: the rates of
+            the scale.
+        search_share: length of a search run, as a fraction of a reported run. Default: the fraction
+            of the scale.
+        only: texts that select the entries whose names contain them, such as "online, LRU".
+            Default: all entries.
     """
 
     experiment: Positional[Name]
@@ -79,24 +82,24 @@ KIND = RunKind(Reproduction, may_change=("seeds", "rates", "search_share", "only
 def run(
     config: Reproduction, folder: str | os.PathLike[str], *, show_progress: bool = True
 ) -> list[Job]:
-    """Run an experiment until it is complete, or Ctrl-C or SIGTERM asks it to stop.
+    """Run an experiment until it is complete, or until Ctrl-C or SIGTERM.
 
-    Runs that are recorded in the folder are not repeated.
+    Runs with a record in the folder are not repeated.
 
     Args:
-        config: experiment, and the runs that it is made of.
-        folder: folder for the records and the run directories; made if it is not there.
-        show_progress: show what is run, and its progress, on standard error.
+        config: experiment, with the options of its runs.
+        folder: folder for the records and the run directories. It is created if it is missing.
+        show_progress: whether to show the present run and its progress on standard error.
 
     Returns:
-        The runs that come next; none if the experiment is complete.
+        The next runs; an empty list if the experiment is complete.
 
     Raises:
-        RunError: the folder cannot be written, belongs to another experiment, or holds a run
+        RunError: the folder cannot be written, belongs to another experiment, or has a run
             directory that cannot be used.
-        DataError: data are missing.
+        DataError: the data of a task are missing.
         CheckpointError: the checkpoint to continue from is damaged.
-        ValueError: no entry is chosen, or (`LockedError`) another process is at work there.
+        ValueError: no entry is chosen, or (`LockedError`) another process works in the folder.
     """
     folder, experiment = Path(folder), config.planned()
     own = directory.Run(folder)
@@ -126,7 +129,7 @@ def run(
             append_record(folder, record_of(experiment, *job, place, scores))
 
     with locked(folder), Stop() as stop, warnings.catch_warnings():
-        # Experiments run rules that leave parameters untrained on purpose.
+        # Experiments deliberately run rules that leave parameters untrained.
         warnings.simplefilter("ignore", UntrainedParameters)
         directory.record_config(own, config)
         many(next_jobs, attempt, stop)

@@ -1,4 +1,4 @@
-"""Tables of the paper's experiments, made only from records: its numbers and ours."""
+"""Tables of the paper's experiments with the paper's results and ours, made from the records."""
 
 import math
 import statistics
@@ -17,11 +17,11 @@ LEGEND = (
 
 
 class Cell(NamedTuple):
-    """One cell of a table of results: an entry of the experiment, and the records of its runs.
+    """One cell of a table of results: an entry of the experiment, with the records of its runs.
 
     Args:
         entry: entry of the experiment.
-        values: reported scores of the runs that did not diverge, in the order of the seeds.
+        values: reported scores of the runs that did not diverge, ordered by seed.
         records: records of the reported runs.
         searched: records of the runs that chose the learning rate.
     """
@@ -33,7 +33,7 @@ class Cell(NamedTuple):
 
     @property
     def mean(self) -> float:
-        """Mean over the runs that did not diverge; NaN without any."""
+        """Mean over the runs that did not diverge; NaN if there is none."""
         return statistics.fmean(self.values) if self.values else math.nan
 
     @property
@@ -48,7 +48,7 @@ class Cell(NamedTuple):
 
 
 class ExperimentResults(NamedTuple):
-    """An experiment at a scale, and its cells."""
+    """An experiment at one scale, with the cells of its table."""
 
     experiment: Experiment
     cells: list[Cell]
@@ -81,7 +81,7 @@ def markdown(records: Sequence[dict[str, Any]]) -> str:
 
 
 def number(experiment: Experiment, value: float) -> str:
-    """Return a score as it is printed: accuracies in percent, losses with three digits."""
+    """Return a score as printed: an accuracy in percent, a loss with three digits."""
     if math.isnan(value):
         return "–"
     return f"{value:.2%}".replace("%", " %") if experiment.metric == "accuracy" else f"{value:.2e}"
@@ -134,7 +134,7 @@ def _text(experiment: Experiment, cell: Cell) -> str:
 
 
 def _run(experiment: Experiment, record: dict[str, Any]) -> dict[str, str]:
-    """Return the row of a run, by column."""
+    """Return the row of a run, as texts by column."""
     test, place = record["test"], record["surroundings"]
     commit = place.get("commit") or ""
     return {
@@ -148,7 +148,7 @@ def _run(experiment: Experiment, record: dict[str, Any]) -> dict[str, str]:
         "test loss": "" if test is None else f"{test['loss']:.2e}",
         "test accuracy": "" if test is None else f"{test['accuracy']:.2%}",
         "s": f"{record['seconds']:.0f}",
-        # A record may come from anywhere.
+        # A record may come from any machine.
         "commit": for_markdown(commit[:8] + ", modified" * commit.endswith("-dirty")),
         "hardware": for_markdown(f"{place['cores']} cores, {place['devices']}"),
     }

@@ -33,12 +33,13 @@ def experiment(name: str, scale: Scale) -> Experiment:
             for depth in (1, 2, 3, 4)
         ]
     elif name == "figure2cd":  # |lam| uniform in the ring (r_min, 1)
-        # The published runs had rate 1e-3 and decay 0.05, the text says 2e-3 and none.
+        # The published runs had rate 1e-3 and weight decay 0.05; the paper's text says 2e-3 and
+        # none.
         decayed = dataclasses.replace(HALVED, weight_decay=0.05)
         entries = [
             Entry(f"|lam| from {r:g}", "C, D", config(optimizer=decayed, cell=LRU(64, r_min=r)))
             for r in (0.0, 0.5, 0.75, 0.9)
         ]
-    else:  # each rule with a rate of its own
+    else:  # each rule with a separate rate
         entries = [Entry(rule, "E, F", config(rule), rates=size.rates) for rule in RULES]
     return size.experiment(name, TITLES[name], scale, entries)

@@ -14,7 +14,7 @@ NETWORKS = {
     ),
     "GRU x 4": NetworkConfig(depth=4, model_size=91, cell=GRU(), dropout=0.1),
 }
-"""The columns; 268,430, 267,956, 269,488 and 270,011 parameters."""
+"""The columns, with 268,430, 267,956, 269,488 and 270,011 parameters."""
 
 PUBLISHED = {
     "LRU x 4": [TABLE_1[rule] for rule in RULES],
@@ -43,14 +43,14 @@ BEYOND: tuple[tuple[str, str, int | None, str], ...] = (
     (f"online, {CHEAP}, 24 modules by memory", f"online{BY_MEMORY}24)", 16, REST),
     (f"hybrid, {CHEAP}, 8 modules, chunk 16", f"hybrid{SAMPLED}8)", 16, WITHIN_CHUNKS),
 )
-"""For LRU x 4, past the paper: row, rule, number of steps of a chunk, note."""
+"""Rows for LRU x 4 beyond the paper: row, rule, number of steps in a chunk, note."""
 
 CPU = "4 epochs instead of 25, 2 seeds instead of 5."
 SCALES = sizes((0, 1), CPU, tuple(2**i * 1e-3 for i in range(6)))
 
 
 def experiment(name: str, scale: Scale) -> Experiment:
-    """Return Table 1: the paper's 16 cells, and for the LRU also HYBRID and credit depth."""
+    """Return Table 1: the paper's 16 cells, and HYBRID and credit depth for the LRU."""
     size = SCALES[scale]
     entries = []
     for column, network in NETWORKS.items():

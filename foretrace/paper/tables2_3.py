@@ -21,15 +21,15 @@ PUBLISHED = {
 
 
 class Size(NamedTuple):
-    """Sizes of the runs of a task.
+    """Sizes of the runs on a task.
 
     Args:
-        task: task of this size.
-        epochs: number of times that a run goes through them.
-        batch: number of sequences of a batch.
+        task: task with its sizes.
+        epochs: number of passes over the training sequences.
+        batch: number of sequences in a batch.
         warmup: number of epochs of warm-up.
         network: depth, number of modules and number of features of the network.
-        tested: number of test sequences; None for the number of the scale.
+        tested: number of test sequences. Default: the number of the scale.
     """
 
     task: Any
@@ -62,10 +62,10 @@ SCALES: dict[Scale, dict[str, Size]] = {
 }
 
 CUMULATIVE = ("IMDB", "ListOps")
-"""Tasks that decode the mean of the features so far, as in the published runs.
+"""Tasks in which the decoder reads the mean of the features so far, as in the published runs.
 
-The published runs do so on sCIFAR, too; ours follow the text there and decode each step's own
-features.
+In the published runs, this includes sCIFAR. Ours follow the paper's text there, and decode the
+features of each step.
 """
 
 NOTES: dict[Scale, str] = {
@@ -81,7 +81,7 @@ NOTES: dict[Scale, str] = {
 
 
 def experiment(name: str, scale: Scale) -> Experiment:
-    """Return Table 2, with credit in depth and HYBRID on its first task, or Table 3."""
+    """Return Table 2, with credit depth and HYBRID on its first task, or Table 3."""
     seeds = {"cpu": (0, 1), "long": (0,), "paper": (0, 1, 2)}[scale]
     title, table = "Table 2: test accuracy", _table2
     if name == "table3":
@@ -96,7 +96,8 @@ def _table2(scale: Scale) -> list[Entry]:
         for rule, published in zip(RULES, PUBLISHED[column.removesuffix(", 3 epochs")], strict=True)
     ]
     # A chunk is an eighth of the sequence at scale cpu, and two of its 32 rows of pixels at full
-    # length. The table on the copy task has the same modules, which a stream can afford.
+    # length. Modules are sampled as in the table on the copy task, with a number that a stream can
+    # afford.
     chunk, layers = 8 if scale == "cpu" else 64, SCALES[scale]["sCIFAR"].network[0]
     deep, encoder = "online, credit depth", f"online(depth={layers}, groups="
     beyond: list[tuple[str, str, int | None, str]] = [
@@ -113,10 +114,10 @@ def _table2(scale: Scale) -> list[Entry]:
 
 
 def _table3(scale: Scale) -> list[Entry]:
-    """Return a linear RNN with as many parameters on sequential CIFAR-10."""
+    """Return a linear RNN on sequential CIFAR-10 with as many parameters as the LRU."""
     column = "sCIFAR, linear RNN"
     _, state, model = SCALES[scale]["sCIFAR"].network
-    # 294 features give 1,068,086 parameters; elsewhere the model is as wide as the LRU's.
+    # 294 features give 1,068,086 parameters. At the other scales the model is as wide as the LRU's.
     width, entries = 294 if scale == "paper" else model, []
     for rule, published in zip(RULES, PUBLISHED[column], strict=True):
         config = _config(scale, "sCIFAR", rule)
@@ -156,7 +157,7 @@ def _config(scale: Scale, column: str, rule: str) -> Config:
         rule=rule,
         steps=size.epochs * epoch,
         batch_size=size.batch,
-        # A run of few epochs is looked at on its way.
+        # In a run of few epochs, evaluate more often.
         evaluate_every=epoch // 4 if scale == "long" else epoch,
         align_every=None,
         keep_best=True,

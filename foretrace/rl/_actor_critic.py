@@ -1,4 +1,4 @@
-"""Control by a policy and a value: actor-critic with traces, for all kinds of actions."""
+"""Control by a policy and a value: actor-critic with traces, for discrete or continuous actions."""
 
 import dataclasses
 
@@ -12,19 +12,20 @@ from foretrace.rl._policies import Categorical, Gaussian
 
 @dataclasses.dataclass(frozen=True)
 class ActorCritic(Method):
-    """Learn a policy and its value from one stream: both are outputs of one network with one trace.
+    """Learn a policy and its value from one stream, as outputs of one network with one trace.
 
         objective = v(s_t) + actor_weight * log pi(a_t | s_t)       differentiated once
         theta <- theta + step * delta * z,   delta = reward + discount * v(s_{t+1}) - v(s_t)
 
-    The first output of the network is the value. The others are one logit for each action or, for
-    continuous actions, their means and then the inputs of the softplus that gives their deviations.
+    The first output of the network is the value. For discrete actions, the others are one logit for
+    each action. For continuous actions, they are the means, followed by numbers whose softplus
+    gives the standard deviations.
 
     Args:
         action_size: number of elements of a continuous action; None for discrete actions.
-        actor_weight: weight of the log-probability relative to the value.
-        entropy: weight of the entropy of the policy, whose gradient enters the trace with the sign
-            of the error; 0 for none, which spares a second backward pass.
+        actor_weight: weight of the log-probability of an action, relative to the value.
+        entropy: weight of the policy's entropy, whose gradient enters the trace with the sign of
+            the error. 0 (default) means no entropy, which saves a second backward pass.
 
     Raises:
         TypeError: an argument is no number.
@@ -70,11 +71,11 @@ class ActorCritic(Method):
     def noise(
         self, key: PRNGKeyArray, step: Array, outputs: int, dtype: jnp.dtype
     ) -> Float[Array, "K"]:
-        """Draw the noise of the policy."""
+        """Sample the noise of the policy."""
         return self._policy(outputs).noise(key, dtype)
 
     def action(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Array:
-        """Return a sample of the policy; without noise its most probable action."""
+        """Return a sample of the policy. If the noise is zero, return the most probable action."""
         return self._policy(output.size).action(output[1:], noise)
 
     def objective(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Float[Array, ""]:

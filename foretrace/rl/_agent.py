@@ -1,4 +1,4 @@
-"""An agent: a network, a method of learning, and the options that all methods share."""
+"""An agent: a network, a method of learning, and options that all methods share."""
 
 from functools import partial
 from typing import Any
@@ -28,44 +28,46 @@ from foretrace.rl._transition import Final, Outcome, Transition, check_transitio
 from foretrace.rl._update import Update, as_update
 
 LEARNING_RATE = 3e-4
-"""Learning rate of Adam where no optimiser is given."""
+"""Learning rate of Adam if no optimiser is given."""
 
 
 class Agent(Options):
     """An agent that learns from every step of one stream, or of a batch of streams, without replay.
 
-    The loop is
+    The loop is:
 
         action, state, info = agent.step(agent.init(), Transition(observation, first=True))
         ...                                                 the environment takes the action
         action, state, info = agent.step(state, Transition(observation, reward, terminated))
 
     A step is one compiled call. It runs the network for the value of the new observation, updates
-    the parameters, and then runs and differentiates the network again. Gradients in the trace and
-    sensitivities in the carry belong to the parameters with which they were computed, so they are
-    stale after an update, as in any real-time recurrent learning. They are exact while the
-    parameters do not change.
+    the parameters, and then runs and differentiates the network again. The gradients in the trace
+    and the sensitivities in the carry belong to the parameters with which they were computed. They
+    are exact while the parameters do not change, and stale after an update, as in any real-time
+    recurrent learning.
 
     Args:
-        network: network to begin with.
-        method: method of learning: `ActorCritic`, `QLearning` or `ValuePrediction` with its
+        network: initial network.
+        method: method of learning, `ActorCritic`, `QLearning` or `ValuePrediction` with its
             options.
-        rule: learning rule or its name, which says what to differentiate through time.
+        rule: learning rule or its name, which determines the paths that are differentiated through
+            time.
         discount: discount of the value of the next state (gamma).
-        trace_decay: decay of the trace of gradients in addition to the discount (lambda); 0 learns
-            only from the last step.
-        optimizer: `ObGD`; an Optax optimiser, which gets the mean of `-td_error * trace` over the
-            streams; or `LSTD`, which solves only for the decoder. Default: Adam at 3e-4
-            (docs/agents.md shows its results).
-        normalize_observations: True to subtract the running mean of observations and divide by
-            their deviation.
-        scale_rewards: True to divide rewards by the running deviation of their discounted sum.
-        batch_size: number of environments side by side; None for one environment without a batch
+        trace_decay: decay of the trace of gradients, in addition to the discount (lambda). With 0,
+            the agent learns only from the last step.
+        optimizer: `ObGD`; or an Optax optimiser, which gets the mean of `-td_error * trace` over
+            the streams; or `LSTD`, which solves only for the decoder. Default: Adam with a learning
+            rate of 3e-4 (docs/agents.md shows its results).
+        normalize_observations: whether to subtract the running mean from observations and divide
+            them by their running standard deviation.
+        scale_rewards: whether to divide rewards by the running standard deviation of their
+            discounted sum.
+        batch_size: number of environments side by side. Default: one environment, without a batch
             axis.
 
     Raises:
-        TypeError: the network, the method or the optimiser is of another type.
-        ValueError: the outputs do not fit the method, a number is outside [0, 1], the rule is
+        TypeError: the network, the method or the optimiser has the wrong type.
+        ValueError: the outputs do not fit the method, a number is outside of its range, the rule is
             unknown, batch_size is below 1, or `LSTD` cannot learn with the method, the rule or the
             decoder.
     """
@@ -103,14 +105,15 @@ class Agent(Options):
 
     @property
     def action_count(self) -> int | None:
-        """Number of actions; 1 where there is nothing to choose, None for continuous actions."""
+        """Number of actions; 1 if there is only a prediction, None for continuous actions."""
         return self.method.action_count(self.network.output_size)
 
     def init(self, key: PRNGKeyArray | None = None) -> AgentState:
         """Return the state before the first observation.
 
         Args:
-            key: PRNG key of the actions and of a rule's samples; `jax.random.key(0)` if not given.
+            key: PRNG key of the actions and of the modules that a rule samples. Default:
+                `jax.random.key(0)`.
 
         Raises:
             TypeError: `key` is no PRNG key.
@@ -143,28 +146,28 @@ class Agent(Options):
     def step(
         self, state: AgentState, transition: Transition
     ) -> tuple[Array, AgentState, AgentInfo]:
-        """Learn from the outcome of the last action, and choose the next action; one compiled call.
+        """Learn from the outcome of the last action, and choose the next one, in a compiled call.
 
         Args:
-            state: state from `init` or `step`; it is not changed.
-            transition: next observation, and what followed the last action.
+            state: state from `init` or `step`. It is not changed.
+            transition: next observation, and outcome of the last action.
 
         Returns:
             The action of each environment, the next state, and information about the update.
 
-            Inside a compiled program nothing can be raised. There, a step whose observation, error
-            or update is NaN or infinite is refused: the state is the previous state, except for
-            `skipped` and the ends of episodes. Within an episode, the step before a refused step is
-            not learned from, because its next observation is missing. The action that is taken
-            instead belongs to no observation, so that its reward is left out. A reward that is not
-            finite is also left out.
+            No error can be raised inside a compiled program. A step whose observation, error or
+            update is NaN or infinite is refused there: the state does not change, except for
+            `skipped` and for the ends of episodes. Two outcomes are then not learned from. Within
+            an episode, the step before the refused step lacks its next observation. The action that
+            is returned for the refused step belongs to no observation, so its reward is ignored. A
+            reward that is NaN or infinite is also ignored.
 
         Raises:
-            TypeError: the state is not this agent's, the transition is no `Transition`, or its
+            TypeError: the state belongs to another agent, the transition is no `Transition`, or its
                 flags are not boolean.
             ValueError: a shape is wrong, an observation or reward is NaN or infinite, the discount
                 is outside [0, 1], the reward is missing, or a truncated episode has no last
-                observation; the state is unchanged.
+                observation. The state is not changed.
         """
         self._check_state(state)
         given = check_transition(transition, self._front, self.network.input_size, self._dtype)
@@ -180,29 +183,29 @@ class Agent(Options):
         key: PRNGKeyArray | None = None,
         most_steps: int | None = None,
     ) -> Episodes:
-        """Act in new episodes without learning; compiled once for each environment.
+        """Act in new episodes without learning. The program is compiled once for each environment.
 
-        The moments of observations do not change. A batch of environments shares the episodes
-        evenly, and each environment plays its first episodes to their end, however long they are.
+        The moments of observations do not change. The environments of a batch play equal numbers of
+        episodes. Each environment plays its first episodes to their end, however long they are.
 
         Args:
-            state: state from `init` or `step`; it is not changed.
-            environment: `Environment`, or an environment of gymnasium or its id.
+            state: state from `init` or `step`. It is not changed.
+            environment: an `Environment`, an environment of gymnasium, or the id of one.
             episodes: number of episodes.
-            greedy: True for the action that seems best: the most probable action, the mean of a
-                Gaussian, or the action of the largest value. False for actions as in learning: a
-                sample of the policy, or a random action with the present probability. Default:
-                True.
+            greedy: whether to take the action that seems best: the most probable action, the mean
+                of a Gaussian, or the action with the largest value. If False, actions are chosen as
+                in learning: a sample of the policy, or a random action with the present
+                probability. Default: True.
             key: PRNG key of the environments and the actions. Default: `jax.random.key(0)`.
-            most_steps: largest number of steps of each environment. Default: 10,000 for each of its
+            most_steps: maximum number of steps of each environment. Default: 10,000 for each of its
                 episodes.
 
         Returns:
-            Return (without a discount) and length of each episode.
+            The return (without discount) and the length of each episode.
 
         Raises:
-            TypeError: the state is not this agent's, `environment` is no environment, or `key` is
-                no PRNG key.
+            TypeError: the state belongs to another agent, `environment` is no environment, or `key`
+                is no PRNG key.
             ValueError: a number is below one, the environment does not fit the agent, the method
                 chooses no actions, too few episodes ended within `most_steps`, or a reward or
                 output is NaN or infinite.

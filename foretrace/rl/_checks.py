@@ -34,17 +34,17 @@ _RANGES: dict[str, tuple[Callable[[Any], bool], str]] = {
     "seed evaluation_episodes": (_whole(0, 2**31), "be an integer in [0, 2^31)"),
 }
 RANGES = {name: row for names, row in _RANGES.items() for name in names.split()}
-"""What an option must be, by its name, and how a message says it."""
+"""For each option, a check of its value, and the text of the error message."""
 
 
 def check_ranges(owner: object, form: str = "") -> None:
-    """Check the options of an object that are in `RANGES`.
+    """Check the options of an object that have a range in `RANGES`.
 
-    None as the default has no range.
+    If None is the default of an option, None is accepted.
 
     Raises:
         TypeError: an option is not a number.
-        ValueError: an option is out of its range.
+        ValueError: an option is outside of its range.
     """
     form = form or f"{type(owner).__name__}({{}})"
     for name, value in vars(owner).items():
@@ -129,12 +129,12 @@ def check_array(
 ) -> Any:
     """Return finite numbers, or booleans, as an array. A single value is repeated.
 
-    The numbers of traced arrays are not looked at, nor are those that need not be finite.
+    The numbers in a traced array are not checked, nor numbers that need not be finite.
 
     Raises:
-        TypeError: booleans are expected, and the value has none.
-        ValueError: the value has no numbers or another shape, or contains NaN, infinity or a number
-            outside [low, high].
+        TypeError: booleans are expected, and the value has another type.
+        ValueError: the value does not consist of numbers, has the wrong shape, or contains NaN,
+            infinity or a number outside [low, high].
     """
     traced = isinstance(value, jax.core.Tracer)
     array = value if traced else _as_array(name, value, dtype)
@@ -157,7 +157,7 @@ def check_array(
 
 
 def _as_array(name: str, value: Any, dtype: Any) -> np.ndarray:
-    """Return a value as an array, floats in one precision."""
+    """Return a value as an array; floats are converted to one precision."""
     try:
         array = np.asarray(value)
         if dtype is bool:

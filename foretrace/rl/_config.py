@@ -28,33 +28,35 @@ EnvironmentConfig = (
 if typing.TYPE_CHECKING:
     AgentNetwork = NetworkConfig
 else:
-    # None, as config.json records a network that is not used, is the task's; not for the command.
+    # Only for reading: config.json has None for an unused network, which becomes the task's
+    # default.
     AgentNetwork = Annotated[NetworkConfig | None, tyro.conf.arg(constructor=NetworkConfig)]
 Method = Literal["actor-critic", "q-learning", "sarsa", "prediction"]
 
 
 @dataclasses.dataclass(frozen=True)
 class AgentConfig:
-    """How the agent learns.
+    """Options of an agent's learning.
 
     Args:
-        method: way of learning: a policy and its value, the values of actions (q-learning or
-            sarsa), or a prediction.
+        method: what is learned. actor-critic: a policy and its value. q-learning, sarsa: the values
+            of actions. prediction: a value.
         discount: discount of the value of the next state (gamma).
         trace_decay: decay of the trace of gradients in addition to the discount (lambda).
-        optimizer: obgd and adam update along the trace, and obgd bounds the step by the error. lstd
-            solves for values by least squares on 24 untrained modules, for rewards that are far
-            away; it needs --rule reservoir, and --agent.method sarsa where there are actions.
+        optimizer: obgd and adam update along the trace, and obgd bounds its step by the error. lstd
+            solves for the values by least squares on 24 untrained modules, for rewards that are far
+            away. It needs --rule reservoir and, if there are actions, --agent.method sarsa.
         learning_rate: largest step size of obgd, or the learning rate of adam. Default: 1 for obgd,
             0.0003 for adam.
-        kappa: how much shorter than its bound a step of obgd is.
+        kappa: safety factor of obgd; a larger factor makes smaller steps.
         actor_weight: weight of the log-probability of an action, relative to the value.
         entropy: weight of the entropy of the policy.
         epsilon: probability of a random action at the end of its decay, for q-learning and sarsa.
         epsilon_steps: number of steps over which this probability falls from 1.
-        normalize_observations: subtract the running mean of observations and divide by their
-            deviation.
-        scale_rewards: divide rewards by the running deviation of their discounted sum.
+        normalize_observations: whether to subtract the running mean from observations and divide
+            them by their running standard deviation.
+        scale_rewards: whether to divide rewards by the running standard deviation of their
+            discounted sum.
     """
 
     method: Method = "actor-critic"
@@ -76,7 +78,7 @@ class AgentConfig:
 
     @property
     def step_size(self) -> float:
-        """Largest step size, or learning rate."""
+        """Largest step size of obgd, or the learning rate of adam."""
         if self.learning_rate is not None:
             return self.learning_rate
         return 1.0 if self.optimizer == "obgd" else LEARNING_RATE
@@ -87,24 +89,25 @@ class RLConfig:
     """One run of an agent.
 
     Args:
-        environment: environment that the agent acts in.
-        hide: elements of the observation, by position from 0, that the agent does not see, such as
+        environment: environment in which the agent acts.
+        hide: elements of the observation that the agent does not see, by position from 0, such as
             `1 3`.
-        network: network of the agent; agent.optimizer=lstd has untrained modules in its place.
-        agent: how the agent learns.
+        network: network of the agent. With agent.optimizer=lstd, untrained modules replace it.
+        agent: options of the agent's learning.
         rule: learning rule, such as bptt, or "online(depth=2)" for credit through two higher
             recurrent layers.
-        steps: number of steps of each environment, with one update for each.
+        steps: number of steps of each environment, each of which gives one update.
         environments: number of environments side by side, which share the network.
         seed: seed of the initialisation, the environments and the actions.
         evaluation_episodes: number of episodes after the last step in which the agent takes the
-            best actions and does not learn; their mean return is in the report. 0 for none.
-        log_every: number of steps between lines of metrics, each about these steps.
-        checkpoint_every: number of steps between checkpoints; each follows a line of metrics.
+            best actions and does not learn. The report shows their mean return. 0 for none.
+        log_every: number of steps between lines of metrics. Each line is about these steps.
+        checkpoint_every: number of steps between checkpoints. Each checkpoint follows a line of
+            metrics.
 
     Raises:
-        ValueError: a value is of another type, a number is out of range, or options contradict each
-            other; `build` checks the rest.
+        ValueError: a value has the wrong type, a number is out of range, or options contradict each
+            other. `build` checks the other conditions.
     """
 
     environment: Annotated[EnvironmentConfig, tyro.conf.AvoidSubcommands] = MemoryChain()
@@ -165,7 +168,7 @@ class RLConfig:
 
     @property
     def unused(self) -> tuple[str, ...]:
-        """Names of the settings without effect, which are recorded as null."""
+        """Names of the settings that have no effect, which are recorded as null."""
         return ("network",) if self.agent.optimizer == "lstd" else ()
 
     @property
@@ -191,7 +194,7 @@ TASKS = {
     "gymnax": RLConfig(Gymnax(), agent=_SCALED),
     "gymnasium": RLConfig(Gymnasium(), agent=_SCALED, steps=50_000, evaluation_episodes=20),
 }
-"""The tasks on the command line, with the configuration that each begins with."""
+"""The tasks on the command line, each with its default configuration."""
 
 
 def without_network(given: list[str]) -> str:

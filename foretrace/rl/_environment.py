@@ -13,16 +13,16 @@ from foretrace._types import Array, Bool, Float, Int, PRNGKeyArray
 
 
 class TimeStep(NamedTuple):
-    """Result of an action.
+    """Result of an action in an environment.
 
     Args:
-        observation: observation of the state that follows; the last one of the episode where it has
-            ended.
-        reward: reward of the action, or the cumulant that is predicted.
+        observation: observation of the next state. At the end of an episode, it is the last
+            observation of the episode.
+        reward: reward of the action, or the cumulant to predict.
         terminated: whether the episode has ended in a state without a future, whose value is zero.
-        truncated: whether the episode was cut, such as by a limit of steps; the state that follows
+        truncated: whether the episode was cut, for example by a limit of steps. The next state then
             has a value.
-        discount: factor of the value of the next state; it multiplies the agent's own discount.
+        discount: factor of the value of the next state, in addition to the agent's own discount.
     """
 
     observation: Float[Array, "*B I"]
@@ -41,10 +41,10 @@ class TimeStep(NamedTuple):
 
 
 class Environment(Protocol):
-    """An environment as pure functions: everything that changes is in `state`.
+    """An environment as pure functions. Everything that changes is in `state`.
 
-    The functions describe a single environment and can be traced by JAX; `jax.vmap` makes a batch.
-    Use each key once.
+    The functions are for a single environment and can be traced by JAX; `jax.vmap` makes a batch.
+    Use each key only once.
     """
 
     @property
@@ -57,29 +57,29 @@ class Environment(Protocol):
 
     @property
     def truncates(self) -> bool:
-        """Whether an episode can be cut, so that the value of its last observation is needed."""
+        """Whether episodes can be cut, so that the value of the last observation is needed."""
 
     def reset(self, key: PRNGKeyArray) -> tuple[Any, Float[Array, "I"]]:
-        """Begin an episode; return its state and first observation."""
+        """Begin an episode; return its state and its first observation."""
 
     def step(self, state: Any, action: Int[Array, ""], key: PRNGKeyArray) -> tuple[Any, TimeStep]:
-        """Take an action; return the state and the time step."""
+        """Take an action; return the next state and the time step."""
 
 
 def step_or_reset(
     environment: Environment, state: Any, action: Int[Array, ""], key: PRNGKeyArray
 ) -> tuple[Any, TimeStep, Float[Array, "I"]]:
-    """Take an action, and begin a new episode where this one ended.
+    """Take an action, and begin a new episode if this one has ended.
 
     Args:
-        environment: environment to act in.
+        environment: environment in which to act.
         state: state of the environment.
         action: action to take.
-        key: PRNG key of the step and of a new episode.
+        key: PRNG key of the step and of the new episode.
 
     Returns:
-        The next state, the outcome of the action, and the observation to act on next: the time
-        step's, or the first one of the new episode.
+        The next state, the result of the action, and the observation for the next action: the
+        observation of the time step, or the first one of the new episode.
 
     >>> import jax, jax.numpy as jnp
     >>> from foretrace import rl
@@ -94,7 +94,7 @@ def step_or_reset(
     after, step = environment.step(state, action, step_key)
     done, going_on = step.terminated | step.truncated, (after, step.observation)
     if _in_python(environment):
-        # A branch: a reset costs more than the choice of an array.
+        # A branch, because a reset costs more than choosing an array.
         after, observation = lax.cond(done, lambda: environment.reset(reset_key), lambda: going_on)
     else:
         after, observation = optax.tree.where(done, environment.reset(reset_key), going_on)
@@ -115,14 +115,15 @@ def _in_python(environment: Environment) -> bool:
 def check_environment(environment: Environment) -> None:
     """Check by tracing that an environment has the interface of `Environment`.
 
-    The values themselves are not checked: a run refuses and counts steps whose reward or
-    observation is not finite.
+    The values are not checked. A run refuses and counts steps whose reward or observation is NaN or
+    infinite.
 
     Raises:
         TypeError: `step` does not return a `TimeStep`, a flag is not boolean, or a number is not
             real.
         ValueError: an observation does not have `observation_size` elements, a reward or discount
-            is not one number, or `step` returns a state with other shapes than `reset`.
+            is not a single number, or the states that `step` and `reset` return have different
+            shapes.
 
     >>> from foretrace import rl
     >>> check_environment(rl.MemoryChain(length=1))

@@ -1,4 +1,4 @@
-"""How good an agent is: episodes in which it acts and does not learn."""
+"""Evaluation of an agent in episodes in which it acts and does not learn."""
 
 from typing import Any, NamedTuple
 
@@ -22,8 +22,8 @@ class Episodes(NamedTuple):
     """Episodes of an evaluation.
 
     Args:
-        returns: sums of rewards, without a discount.
-        lengths: numbers of steps.
+        returns: sum of the rewards of each episode, without discount.
+        lengths: number of steps of each episode.
     """
 
     returns: Float[np.ndarray, "N"]
@@ -31,7 +31,7 @@ class Episodes(NamedTuple):
 
 
 class _Play(NamedTuple):
-    """One environment between two steps, and its episodes so far, at most Q."""
+    """An environment between two steps, with its results of at most Q episodes."""
 
     environment: Any
     observation: Float[Array, "I"]
@@ -80,7 +80,8 @@ def play(
                 jnp.where(done, 0, total),
                 jnp.where(done, 0, length),
                 now.ended + done,
-                # Of the present episode, until it ends; beyond the last place nothing is written.
+                # Values of the present episode until it ends; beyond the last episode, nothing is
+                # written.
                 now.returns.at[now.ended].set(total, mode="drop"),
                 now.lengths.at[now.ended].set(length, mode="drop"),
                 now.step + 1,

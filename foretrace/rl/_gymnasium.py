@@ -1,4 +1,4 @@
-"""Environments of gymnasium as pure functions: a state is a seed and the actions so far."""
+"""Environments of gymnasium as pure functions, whose state is a seed and the actions so far."""
 
 import copy
 import dataclasses
@@ -15,12 +15,12 @@ from foretrace.rl._live import Live, SpacedTask, Spaces, made
 
 
 class GymnasiumState(NamedTuple):
-    """Episode of an environment: seed and actions that reproduce it.
+    """Episode of an environment: a seed and actions that reproduce it.
 
     Args:
         seed: seed of the reset.
-        step: number of steps done.
-        actions: actions of these steps, then zeros.
+        step: number of finished steps.
+        actions: actions of these steps, followed by zeros.
     """
 
     seed: Int[Array, ""]
@@ -29,9 +29,9 @@ class GymnasiumState(NamedTuple):
 
 
 class AbstractGymnasium(SpacedTask):
-    """Environment of gymnasium whose steps run in Python, between the compiled agent's steps.
+    """Environment of gymnasium. Its steps run in Python, between the compiled steps of the agent.
 
-    An episode must follow from the seed of its reset and its actions, as gymnasium asks for: a
+    The seed of a reset and the actions must determine an episode, as gymnasium requires, because a
     resumed run repeats the actions of its present episode.
     """
 
@@ -55,7 +55,7 @@ class AbstractGymnasium(SpacedTask):
     def step(
         self, state: GymnasiumState, action: Array, key: PRNGKeyArray
     ) -> tuple[GymnasiumState, TimeStep]:
-        """Take an action; random numbers follow from the episode's seed."""
+        """Take an action. The seed of the episode determines the random numbers."""
         live, flag = self._live, jax.ShapeDtypeStruct((), jnp.bool_)
         number = jax.ShapeDtypeStruct((), live.seen.dtype)
         found = jax.pure_callback(live.step, (live.seen, number, flag, flag), *state, action)
@@ -68,18 +68,18 @@ class AbstractGymnasium(SpacedTask):
 class Gymnasium(AbstractGymnasium):
     """An environment of gymnasium, by its id.
 
-    Its actions are discrete, or continuous and clipped to their bounds. Observations are flattened.
-    Needs gymnasium: `pip install 'foretrace[rl]'`.
+    Actions are discrete, or continuous and clipped to their bounds. Observations are flattened.
+    This class needs gymnasium: `pip install 'foretrace[rl]'`.
 
     Args:
-        id: id of the environment, such as CartPole-v1; module:NAME-v0 imports a module of your own
-            that registers it.
-        limit: number of steps after which an episode is cut. Default: the environment's; 10,000 if
-            it has none.
+        id: id of the environment, such as CartPole-v1. The form module:NAME-v0 imports your own
+            module, which registers it.
+        limit: number of steps after which an episode is truncated. Default: the limit of the
+            environment; 10,000 if it has none.
 
     Raises:
-        ValueError: a limit is below one. An unknown id and a missing gymnasium are refused at the
-            first use.
+        ValueError: a limit is below one. If the id is unknown or gymnasium is not installed, the
+            first use raises the error.
     """
 
     id: Annotated[str, tyro.conf.arg(aliases=("--id",))] = "CartPole-v1"
@@ -87,7 +87,7 @@ class Gymnasium(AbstractGymnasium):
 
     @property
     def title(self) -> str:
-        """Name in a report."""
+        """Name of the environment in a report."""
         return self.id
 
     @cached_property
@@ -96,7 +96,7 @@ class Gymnasium(AbstractGymnasium):
 
 
 class Wrapped(AbstractGymnasium):
-    """An existing environment of gymnasium. Further environments of a batch are deep copies.
+    """An existing environment of gymnasium. The other environments of a batch are deep copies.
 
     Args:
         environment: environment of gymnasium.

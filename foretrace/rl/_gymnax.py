@@ -1,4 +1,4 @@
-"""Environments of gymnax, as pure functions."""
+"""Environments of gymnax as pure functions."""
 
 import dataclasses
 from functools import cached_property
@@ -15,8 +15,8 @@ from foretrace.rl._live import SpacedTask, Spaces, imported, spaces_of
 class Gymnax(SpacedTask):
     """An environment of gymnax, with its default parameters.
 
-    Its actions are discrete, or continuous and clipped to their bounds. Observations are flattened.
-    Needs gymnax: `pip install 'foretrace[rl]'`.
+    Actions are discrete, or continuous and clipped to their bounds. Observations are flattened.
+    This class needs gymnax: `pip install 'foretrace[rl]'`.
 
     Args:
         name: name of the environment, such as CartPole-v1.
@@ -31,7 +31,7 @@ class Gymnax(SpacedTask):
 
     @property
     def title(self) -> str:
-        """Name in a report."""
+        """Name of the environment in a report."""
         return self.name
 
     @cached_property
@@ -56,7 +56,7 @@ class Gymnax(SpacedTask):
         return state, self._flat(observation)
 
     def step(self, state: Any, action: Array, key: PRNGKeyArray) -> tuple[Any, TimeStep]:
-        """Act."""
+        """Take an action."""
         environment, params = self._made
         if self.bounds is not None:
             space = environment.action_space(params)

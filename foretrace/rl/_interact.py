@@ -1,4 +1,4 @@
-"""An agent in an environment of gymnasium, step by step in Python: `interact`."""
+"""An agent that acts in an environment of gymnasium, step by step in Python: `interact`."""
 
 from collections.abc import Iterator
 from typing import Any, NamedTuple
@@ -16,10 +16,11 @@ class Interaction(NamedTuple):
     """Result of a step in an environment of gymnasium.
 
     Args:
-        state: state of the agent, which has learned from the step; keep the last state to continue.
+        state: state of the agent after it has learned from the step. Keep the last state to
+            continue.
         info: information about this update.
         reward: reward of the step.
-        total: sum of the rewards of the episode if the step has ended it; None within an episode.
+        total: sum of the rewards of the episode if this step ended it; otherwise None.
     """
 
     state: AgentState
@@ -35,21 +36,21 @@ def interact(
 
     Args:
         agent: agent of one environment (`batch_size=None`).
-        state: state of the agent. If it was kept within an episode, nothing is learned from what
-            followed there.
-        environment: environment of gymnasium with actions of the agent's kind, or its id;
-            observations are flattened. Continuous actions are clipped to their bounds.
+        state: state of the agent. If it was saved within an episode, the agent does not learn from
+            the rest of that episode.
+        environment: environment of gymnasium with the agent's kind of actions, or its id.
+            Observations are flattened, and continuous actions are clipped to their bounds.
         steps: number of steps.
-        seed: seed of the environment. Default: the environment's own.
+        seed: seed of the environment. Default: the environment's own seed.
 
     Yields:
-        The state of the agent after each step, and the step's result.
+        The state of the agent after each step, and the result of the step.
 
     Raises:
         TypeError: a flag that ends an episode is not boolean.
-        ValueError: the spaces do not fit the agent, an observation or reward is NaN, infinite, not
-            real or of another shape than before, or the environment has another interface. The last
-            state is unchanged.
+        ValueError: the spaces do not fit the agent; an observation or reward is NaN, infinite or
+            not real, or has another shape than before; or the environment has another interface.
+            The last state is unchanged.
     """
     if agent.batch_size is not None:
         raise ValueError(

@@ -1,6 +1,6 @@
-"""The compiled step of an agent: two kinds of eligibility, one call of the engine.
+"""The compiled step of an agent, with one trace in time and one in value.
 
-The step in the order of the code:
+The step, in the order of the code:
 
     delta = reward + discount * value' - value         both values with the parameters of before
     theta <- theta + step * delta * z                  any `Update`: `ObGD`, an optimiser of Optax
@@ -8,9 +8,9 @@ The step in the order of the code:
     observation -> outputs, gradient, carry            with the new parameters: eligibility in time
     z     <- discount * trace_decay * z + gradient     eligibility in value
 
-To spare a run of the network, value' and the gradient could be of the same call, before the update.
-Then the effect of an update enters the next error as if it were news: predictions of a continuing
-stream diverged (dev/log/2026-11.md).
+One run of the network could be saved if value' and the gradient were computed in the same call,
+before the update. The effect of an update would then enter the next error like new information, and
+predictions of a continuing stream diverged (dev/log/2026-11.md).
 """
 
 from collections.abc import Callable
@@ -36,13 +36,13 @@ from foretrace.rl._state import AgentInfo, AgentState
 from foretrace.rl._transition import Final, Outcome, Transition, along
 
 _KEPT = {"carry": 1, "trace": 0, "entropy_grads": 0, "value": 0}
-"""What the state keeps of each stream's run of the network, and the axis of the streams."""
+"""Results of each stream's run of the network that the state keeps, with the axis of streams."""
 
 
 def learn_and_act(
     agent: Options, state: AgentState, transition: Transition
 ) -> tuple[Array, AgentState, AgentInfo]:
-    """Learn from the last action's outcome, and choose the next one."""
+    """Learn from the outcome of the last action, and choose the next action."""
     given, fine = _outcome(agent, state, transition)
     observations = state.observations
     if observations is not None:
@@ -74,7 +74,7 @@ def learn_and_act(
     )
     size = norm(eqx.filter(after.carry.e, eqx.is_inexact_array))
     tested = (output, td_error, after.carry.h, norm(after.trace), size, change.norm)
-    # One vector and one reduction: else XLA repeats the test at each element of the state.
+    # One vector and one reduction. Otherwise XLA repeats the test at each element of the state.
     finite = [jnp.isfinite(part).ravel() for part in jax.tree.leaves(tested)]
     accepted = jnp.concatenate(finite).all()
     info = AgentInfo(
@@ -86,7 +86,7 @@ def learn_and_act(
         update_norm=jnp.where(accepted, change.norm, 0.0),
         accepted=accepted,
     )
-    # Every leaf of the state is chosen, so that nothing depends on a branch.
+    # Every leaf of the state is chosen separately, so that nothing depends on a branch.
     chosen = optax.tree.where(accepted, after, _left(state, given))
     skipped = jnp.where(accepted & fine, state.skipped, optax.safe_increment(state.skipped))
     return action, chosen._replace(skipped=skipped), info
@@ -102,11 +102,11 @@ def _outcome(
 
 
 def _final(agent: Options, state: AgentState, transition: Transition) -> Final:
-    """Return the values of the last observations, where an episode was cut."""
+    """Return the values of the last observations in episodes that were cut."""
 
     def found() -> Final:
         x = inputs_of(state.observations, transition.final_observation)
-        # Not the draw of the next action, which belongs to another observation.
+        # Other noise than for the next action, which belongs to another observation.
         noise = _noises(agent, jax.random.fold_in(state.key, 2), state)
         return _next(agent, state, x, noise)
 
@@ -119,14 +119,14 @@ def _final(agent: Options, state: AgentState, transition: Transition) -> Final:
 def _left(state: AgentState, outcome: Outcome) -> AgentState:
     """Return the state after a refused step.
 
-    The end of an episode can still be learned from; other outcomes lack the next observation.
+    The end of an episode can still be learned from. Other outcomes lack the next observation.
     """
     left = outcome._replace(known=outcome.known & outcome.done)
     return state._replace(outcome=left, awaited=jnp.zeros_like(outcome.known))
 
 
 def _each(agent: Options, function: Any, in_axes: tuple[int, ...] = (0,), out_axes: Any = 0) -> Any:
-    """Apply a function of one stream to all streams."""
+    """Return a function of one stream that is applied to all streams."""
     if agent.batch_size is None:
         return function
     over_streams = _only if agent.batch_size == 1 else jax.vmap
@@ -134,13 +134,13 @@ def _each(agent: Options, function: Any, in_axes: tuple[int, ...] = (0,), out_ax
 
 
 def _noises(agent: Options, key: PRNGKeyArray, state: AgentState) -> Float[Array, "*B K"]:
-    """Draw the random part of each stream's next action."""
+    """Sample the random part of each stream's next action."""
     keys = key if agent.batch_size is None else jax.random.split(key, agent.batch_size)
     return _each(agent, partial(noise_of, agent, state))(keys)
 
 
 def noise_of(agent: Options, state: AgentState, key: PRNGKeyArray) -> Float[Array, "K"]:
-    """Draw the random part of one stream's next action."""
+    """Sample the random part of one stream's next action."""
     return agent.method.noise(key, state.step, state.network.output_size, state.value.dtype)
 
 
@@ -157,7 +157,7 @@ def _with_following(
 
 
 def _next(agent: Options, state: AgentState, x: Array, noise: Array) -> Final:
-    """Return the value of the next inputs, without learning or advancing the carry."""
+    """Return the value of the next inputs, without learning or changing the carry."""
 
     def of_stream(carry: Carry, x: Array, noise: Array) -> Final:
         before = Carry(carry.h, None)
@@ -177,16 +177,17 @@ def _next(agent: Options, state: AgentState, x: Array, noise: Array) -> Final:
 def _taken(
     agent: Options, network: Any, carry: Carry, trace: Any, x: Array, noise: Array, outcome: Outcome
 ) -> tuple[dict[str, Any], tuple[Array, Array, Any]]:
-    """Run and differentiate one stream's network, and choose its action.
+    """Run and differentiate the network of one stream, and choose its action.
 
     Returns:
-        What the state keeps; and action, outputs, and gradient of the objective.
+        The values that the state keeps; and the action, the outputs and the gradient of the
+        objective.
     """
     found, entropy_grads = _differentiated(agent, network, carry, x, noise, outcome.done)
     method, output = agent.method, found.outputs[0]
     gradient = agent.optimizer.trained(found.grads)
     keep = outcome.discount * agent.trace_decay
-    # Where an error is missing, later ones say nothing of earlier steps.
+    # If an error is missing, later errors contain no information about earlier steps.
     ended = outcome.done | ~outcome.known | method.cuts_trace(output, noise)
     keep = jnp.where(ended, 0.0, keep)
     kept = {
@@ -214,7 +215,7 @@ def _differentiated(
 
         return evaluated(loss)
 
-    # The network is run once; only the backward pass is made for both.
+    # The network is run once, and only the backward pass is run for both gradients.
     axes = Evaluation(loss=0, grads=0, carry=None, outputs=None)  # type: ignore[arg-type]
     both = jax.vmap(weighted, out_axes=axes)(jnp.eye(2, dtype=noise.dtype))
     grads, entropy = (jax.tree.map(lambda leaf, i=i: leaf[i], both.grads) for i in range(2))
@@ -222,9 +223,9 @@ def _differentiated(
 
 
 def _with_entropy(agent: Options, trace: Any, entropy_grads: Any, td_error: Array) -> Any:
-    """Add the entropy gradient times the sign of the TD error.
+    """Add the gradient of the entropy, multiplied by the sign of the TD error.
 
-    The update multiplies the trace by this error, so this term always raises the entropy.
+    Because the update multiplies the trace by this error, this term always increases the entropy.
     """
     if entropy_grads is None:
         return trace
@@ -233,12 +234,12 @@ def _with_entropy(agent: Options, trace: Any, entropy_grads: Any, td_error: Arra
 
 
 def inputs_of(observations: Moments | None, observation: Array) -> Array:
-    """Return the network's inputs for an observation."""
+    """Return the inputs of the network for an observation."""
     return observation if observations is None else observations.normalised(observation)
 
 
 def _only(function: Callable, in_axes: tuple[int, ...], out_axes: Any) -> Callable:
-    """Return `jax.vmap(function)`; a single stream runs without its axis, which is faster."""
+    """Return `jax.vmap(function)` for a single stream, which is faster without its axis."""
 
     def each_leaf(change: Callable[..., Array], axis: int, part: Any) -> Any:
         return jax.tree.map(partial(change, axis=axis), part)

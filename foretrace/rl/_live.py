@@ -1,4 +1,4 @@
-"""Running environments of gymnasium, and their checks."""
+"""Environments of gymnasium that are running, and checks of their results."""
 
 import contextlib
 import importlib
@@ -15,16 +15,16 @@ from foretrace.rl._checks import check_array
 from foretrace.rl._task import Task
 
 MOST_STEPS = 10_000
-"""Length of an episode that neither the environment nor the user limits."""
+"""Length limit of an episode if neither the environment nor the user sets one."""
 
 MOST_LIVE = 256
-"""Largest number of environments kept within an episode; others repeat their actions."""
+"""Maximum number of environments kept within an episode; others must repeat their actions."""
 
 
 class _Episode(NamedTuple):
-    """An environment within an episode, and the actions so far.
+    """An environment within an episode, with the actions so far.
 
-    They are bytes, because they are compared with the program's at every step.
+    The actions are bytes, because they are compared with the program's actions at every step.
     """
 
     environment: Any
@@ -32,11 +32,12 @@ class _Episode(NamedTuple):
 
 
 class Live:
-    """Environments in Python behind the pure functions of `AbstractGymnasium`.
+    """Environments in Python that the pure functions of `AbstractGymnasium` call.
 
     Args:
         make: function that returns a new environment of gymnasium.
-        limit: number of steps after which an episode is cut; None for the environment's own.
+        limit: number of steps after which an episode is truncated; None for the environment's
+            limit.
     """
 
     failed: ClassVar[Exception | None] = None
@@ -53,12 +54,12 @@ class Live:
             self.action = jax.ShapeDtypeStruct(self.spaces.bounds[0].shape, self.seen.dtype)
 
     def reset(self, seed: Any) -> np.ndarray:
-        """Begin an episode; return its first observation."""
+        """Begin an episode, and return its first observation."""
         with _noted():
             return self._begun(int(seed))[1]
 
     def step(self, seed: Any, step: Any, actions: Any, action: Any) -> tuple[np.ndarray, ...]:
-        """Return the result of an action at a place of an episode."""
+        """Return the result of an action at a given step of an episode."""
         with _noted():
             environment, before = self._at(int(seed), np.asarray(actions)[: int(step)])
             action = np.asarray(action, self.action.dtype)
@@ -73,7 +74,7 @@ class Live:
             return self._flat(observation), reward, terminated, np.asarray(truncated)
 
     def _at(self, seed: int, actions: np.ndarray) -> _Episode:
-        """Return an environment at a place of an episode; its actions are repeated if needed."""
+        """Return an environment at a given step of an episode; repeat its actions if needed."""
         found = self._episodes.get(seed)
         if found is not None and found.actions == actions.tobytes():
             self._episodes.move_to_end(seed)
@@ -100,7 +101,7 @@ class Live:
 
 @contextlib.contextmanager
 def _noted() -> Iterator[None]:
-    """Store an error, since compiled programs report only its text."""
+    """Store an error, because compiled programs report only its text."""
     try:
         yield
     except Exception as error:
@@ -110,7 +111,7 @@ def _noted() -> Iterator[None]:
 
 @contextlib.contextmanager
 def errors_of_python() -> Iterator[None]:
-    """Raise the error of a Python environment in a compiled program again."""
+    """Raise the error of a Python environment that a compiled program has reported as text."""
     Live.failed = None
     try:
         yield
@@ -124,7 +125,7 @@ def imported(name: str) -> Any:
     """Return a module of the extra `rl`.
 
     Raises:
-        ValueError: it is not installed.
+        ValueError: the module is not installed.
     """
     try:
         return importlib.import_module(name)
@@ -133,7 +134,7 @@ def imported(name: str) -> Any:
 
 
 def made(environment: Any) -> Any:
-    """Return an environment of gymnasium, made from an id if needed, with flat observations.
+    """Return an environment of gymnasium with flat observations, made from an id if needed.
 
     Raises:
         ValueError: the id is unknown, or gymnasium is not installed.
@@ -150,12 +151,12 @@ def made(environment: Any) -> Any:
 
 
 class Spaces(NamedTuple):
-    """Observations and actions of an environment.
+    """Sizes and bounds of an environment's observations and actions.
 
     Args:
         observation_size: number of elements of a flattened observation.
         action_count: number of actions; None for continuous actions.
-        bounds: least and largest action, element by element; None for discrete actions.
+        bounds: smallest and largest value of each element of an action; None for discrete actions.
     """
 
     observation_size: int
@@ -167,7 +168,7 @@ def spaces_of(seen: Any, taken: Any) -> Spaces:
     """Return sizes and bounds from the observation and action spaces of gymnasium or gymnax.
 
     Raises:
-        ValueError: observations or actions have several parts.
+        ValueError: observations or actions consist of several arrays.
     """
     if seen.shape is None:
         raise ValueError(
@@ -186,7 +187,7 @@ def spaces_of(seen: Any, taken: Any) -> Spaces:
 
 
 class SpacedTask(Task):
-    """A task with the sizes of its spaces."""
+    """A task that reads its sizes from the spaces of an environment."""
 
     @property
     def _spaces(self) -> Spaces:
@@ -204,17 +205,17 @@ class SpacedTask(Task):
 
     @property
     def bounds(self) -> Any:
-        """Least and largest action; None for discrete actions."""
+        """Smallest and largest value of each element of an action; None for discrete actions."""
         return self._spaces.bounds
 
 
 def begun(environment: Any, **options: Any) -> Any:
-    """Begin an episode; return its first observation."""
+    """Begin an episode, and return its first observation."""
     return _parts("reset", environment.reset(**options), "observation, info")[0]
 
 
 def acted(environment: Any, action: Any) -> tuple[Any, ...]:
-    """Take an action; return its result, with the reward as a number."""
+    """Take an action, and return its result with the reward as a number."""
     expected = "observation, reward, terminated, truncated, info"
     given = _parts("step", environment.step(taken(environment, action)), expected)
     observation, reward, *others = given
@@ -223,7 +224,7 @@ def acted(environment: Any, action: Any) -> tuple[Any, ...]:
 
 
 def _parts(function: str, given: Any, expected: str) -> Any:
-    """Return an environment's result after checking its parts."""
+    """Return the result of an environment after a check of its parts."""
     count = len(expected.split(", "))
     if not isinstance(given, tuple) or len(given) != count:
         what = f"{len(given)} values" if isinstance(given, tuple) else f"a {type(given).__name__}"

@@ -17,19 +17,20 @@ from foretrace.rl._transition import Outcome
 from foretrace.rl._update import Change, Update
 
 LARGEST = 10.0
-"""Largest reward that counts in full, relative to the root of the sum of earlier squares."""
+"""Limit of a reward, relative to the root of the sum of squares of earlier rewards."""
 
 
 class LSTDState(NamedTuple):
-    """State of least squares for P parameters of a decoder.
+    """State of the least squares for the P parameters of a decoder.
 
     Args:
         equations: weighted sum of `z (d, reward)^T` over the steps up to the last solution.
-        recent: the same over the steps since then. Apart, because rounding of single steps in a sum
-            over 100,000 would be as large as the prior in float32.
+        recent: the same sum over the steps since the last solution. It is separate, because
+            rounding a single step into a sum of 100,000 steps would cause errors as large as the
+            prior in float32.
         gradient: gradient of the last value of each stream.
-        size: root of the sum of the squares of all rewards, as they were counted.
-        waiting: number of steps, of all streams, since the last solution.
+        size: root of the sum of the squares of all rewards, after clipping.
+        waiting: number of steps of all streams since the last solution.
     """
 
     equations: Float[Array, "P Q"]
@@ -46,23 +47,24 @@ class LSTD(Update):
         A <- forget A + z d^T,  b <- forget b + z reward,  d = g - discount g'
         theta = (A + I / prior)^-1 b                          at every P-th step, for P parameters
 
-    with the trace z of an agent, and the gradients g and g' of a step's value and of the next one
-    to the decoder's parameters theta. The decoder has to be linear, and a value one of the outputs.
-    Nothing else is trained, so the features must remember by themselves:
-    `ft.ModuleNetwork(inputs, outputs, key=key)` has modules for it, and the rule is `ft.RESERVOIR`.
-    Where rewards are far away, this learns in far fewer steps than a gradient (docs/agents.md).
-    A step costs some P^2 operations, a solution P^3 / 1.5. Nothing is learned before the P-th step.
+    z is the trace of the agent. g and g' are the gradients of the values of a step and of the next
+    step, with respect to the decoder's parameters theta. The decoder must be linear, and each value
+    must be one of the outputs. Only the decoder is trained, so the features must remember without
+    training: use the network `ft.ModuleNetwork(inputs, outputs, key=key)` and the rule
+    `ft.RESERVOIR`. If rewards are far away, this needs far fewer steps than learning by a gradient
+    (docs/agents.md). A step costs about P^2 operations, and a solution P^3 / 1.5. Nothing is
+    learned before the P-th step.
 
-    A reward counts for at most ten times the root of the sum of squares of all rewards before it:
-    one of 1e12 among 2,000 rewards of 1 counts for 450, and does not outweigh all later steps.
-    Larger rewards that occur again soon count in full, since each raises the bound tenfold.
+    A reward is clipped at ten times the root of the sum of squares of all earlier rewards. A reward
+    of 1e12 after 2,000 rewards of 1 counts as 450 and does not outweigh all later steps. Large
+    rewards that occur repeatedly soon count in full, because each raises the limit tenfold.
 
-    At the end of an episode that was cut, g' belongs to the last observation. Scaled rewards
-    (`scale_rewards`) do not help: the solution follows the scale of the rewards, and the sums mix
-    the scales of different times.
+    At the end of an episode that was cut, g' belongs to the last observation. `scale_rewards` has
+    no benefit here: the solution is proportional to the rewards, and the sums would mix rewards
+    that were scaled at different times.
 
     Args:
-        forget: factor by which older steps lose weight with every step of a stream.
+        forget: factor by which the weight of older steps is multiplied at every step of a stream.
         prior: variance of a parameter before the first step.
 
     Raises:
@@ -118,7 +120,7 @@ class LSTD(Update):
         return network.decoder
 
     def init(self, network: Any, front: tuple[int, ...]) -> LSTDState:
-        """Return the state before the first step, for streams with these leading axes."""
+        """Return the state before the first step; `front` is the shape of the axis of streams."""
         flat, decoder = ravel_pytree(network.decoder)[0], network.decoder
         none = jax.tree.map(lambda leaf: jnp.zeros(front + leaf.shape, leaf.dtype), decoder)
         equations = jnp.zeros((flat.size, flat.size + 1), flat.dtype)
@@ -148,13 +150,13 @@ class LSTD(Update):
             return jnp.linalg.solve(A, equations[:, -1]), equations, jnp.zeros_like(recent)
 
         found, equations, recent = lax.cond(due, solved, lambda: (before, state.equations, recent))
-        # Equations without a solution of finite size leave the parameters as they are.
+        # If the equations have no finite solution, the parameters do not change.
         distance = jnp.linalg.norm(found - before)
         found = jnp.where(jnp.isfinite(distance), found, before)
         after = LSTDState(equations, recent, state.gradient, size, jnp.where(due, 0, waiting))
         decoder = restored(found)
         moved = norm(jax.tree.map(jnp.subtract, decoder, network.decoder))
-        # Finite only if everything that was summed is.
+        # The sum is finite only if all terms are.
         parts = (equations, recent)
         sums = [size, *map(jnp.sum, parts), *(jnp.linalg.norm(part[:, -1]) for part in parts)]
         moved = jnp.where(jnp.isfinite(jnp.stack(sums)).all(), moved, jnp.nan)
@@ -169,17 +171,17 @@ class LSTD(Update):
 def _bounded(
     size: Float[Array, ""], rewards: Float[Array, "B"]
 ) -> tuple[Float[Array, "B"], Float[Array, ""]]:
-    """Return bounded rewards, and the updated root of their sum of squares.
+    """Return clipped rewards, and the updated root of the sum of their squares.
 
-    No square is forgotten. Else rewards far apart would fall below the bound for ever.
+    No square is forgotten. Otherwise rewards that are far apart would be clipped for ever.
     """
-    # Before the first reward that is not zero, nothing tells a size.
+    # Before the first nonzero reward, the size of rewards is unknown.
     limit = jnp.where(size > 0, LARGEST * size, jnp.inf)
     rewards = jnp.clip(rewards, -limit, limit)
     return rewards, jnp.hypot(size, jnp.linalg.norm(rewards))
 
 
 def _rows(tree: Arrays, outcome: Outcome) -> Float[Array, "B P"]:
-    """Return the leaves of each stream as one row."""
+    """Return a matrix with one row for each stream, which contains its leaves."""
     count = outcome.known.size
     return jnp.concatenate([leaf.reshape(count, -1) for leaf in jax.tree.leaves(tree)], axis=1)

@@ -1,4 +1,4 @@
-"""Partial observability: an environment with hidden observations."""
+"""Partial observability: an environment with hidden elements of the observation."""
 
 import dataclasses
 from typing import Any, ClassVar
@@ -12,18 +12,18 @@ from foretrace.rl._environment import Environment, TimeStep
 
 @dataclasses.dataclass(frozen=True)
 class Masked:
-    """Hide some elements of the observations, such as velocities.
+    """Hide some elements of the observations of an environment, such as velocities.
 
-        observation <- its elements whose positions are not in `hide`, in their order
+       observation <- elements of the observation whose positions are not in `hide`, in order
 
     The state and everything else, such as `value`, come from the wrapped environment.
 
     Args:
-        environment: environment that is wrapped.
-        hide: positions of the hidden elements, from 0.
+        environment: environment to wrap.
+        hide: positions of the hidden elements, counted from 0.
 
     Raises:
-        ValueError: a position is not an integer, not an element of the observation, or given twice;
+        ValueError: a position is not an integer, is outside of the observation, or is given twice;
             or all elements are hidden.
 
     >>> from foretrace import rl
@@ -50,7 +50,7 @@ class Masked:
             )
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__") or name == "environment":  # as while it is copied or unpickled
+        if name.startswith("__") or name == "environment":  # while it is copied or unpickled
             raise AttributeError(name)
         return getattr(self.environment, name)
 
@@ -65,7 +65,7 @@ class Masked:
         return state, self._left(observation)
 
     def step(self, state: Any, action: Int[Array, ""], key: PRNGKeyArray) -> tuple[Any, TimeStep]:
-        """Act."""
+        """Take an action."""
         state, step = self.environment.step(state, action, key)
         return state, step._replace(observation=self._left(step.observation))
 

@@ -1,4 +1,4 @@
-"""The memory chain: a cue, silence, and a question about the cue."""
+"""The memory chain: a cue, steps without input, and a question about the cue."""
 
 import dataclasses
 from typing import ClassVar, NamedTuple
@@ -12,7 +12,7 @@ from foretrace.rl._task import Task
 
 
 class MemoryChainState(NamedTuple):
-    """Cue of the episode, 1 or -1, and number of steps done."""
+    """Cue of the episode, 1 or -1, and number of finished steps."""
 
     cue: Float[Array, ""]
     step: Int[Array, ""]
@@ -20,12 +20,14 @@ class MemoryChainState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class MemoryChain(Task):
-    """Remember a cue over steps without input, and answer with it: reward 1 if right, else -1.
+    """Remember a cue over steps without input, and answer with it.
 
-        step          observation          effect of the action
+       step          observation          effect of the action
         0             (1, 0) or (-1, 0)    none
         1 …           (0, 0)               none
-        length        (0, 1)               the end: action 1 is right after the cue 1, 0 after -1
+        length        (0, 1)               end: reward 1 for the right answer, -1 for the wrong one
+
+    The right answer is action 1 after the cue 1, and action 0 after the cue -1.
 
     The reward follows the answer at once, so the only difficulty is to remember the cue.
 
@@ -57,7 +59,7 @@ class MemoryChain(Task):
     def step(
         self, state: MemoryChainState, action: Int[Array, ""], key: PRNGKeyArray
     ) -> tuple[MemoryChainState, TimeStep]:
-        """Act: only the answer to the question matters."""
+        """Take an action. Only the answer to the question has an effect."""
         cue, now = state.cue, state.step + 1
         terminated = state.step >= self.length
         right = jnp.where(action == 1, cue, -cue)

@@ -1,4 +1,4 @@
-"""Metrics of an agent's run. To add one, add a title here and a number in `counted`."""
+"""Metrics of an agent's run. To add a metric, add a title here and a number in `counted`."""
 
 from functools import partial
 from typing import Any
@@ -12,7 +12,7 @@ from foretrace.rl._monitors import dead, spectral_radius, untrained
 from foretrace.rl._state import AgentInfo, AgentState
 
 Tally = dict[str, Float[Array, ""]]
-"""Sums by name over a block's steps and all environments, and values at its end."""
+"""Sums over the steps of a block and over all environments, and values at the end, by name."""
 
 SUMS = {
     "episodes": "episodes that ended",
@@ -26,27 +26,27 @@ SUMS = {
     "refused": "refused steps",
     "error": "share of variance not predicted",
 }
-"""Titles of the sums over steps. The record shows `error` as a share of the values' spread."""
+"""Titles of the sums. In the record, `error` is divided by the spread of the values."""
 
 MONITORS = {
     "spectral_radius": "largest |eigenvalue| without input",
     "dead_modules": "share of modules dead",
     "untrained_modules": "share of modules untrained",
 }
-"""Titles of the measurements made once, at the end of a block."""
+"""Titles of the measurements that are made once, at the end of a block."""
 
 SHARES = dict.fromkeys(("episodes", "refused", *MONITORS)) | {
     "return": "episodes",
     "error": "known",
 }
-"""Sum by which a number is divided, if not the number of steps; None for no division."""
+"""Sum by which a metric is divided, if not the number of steps; None for no division."""
 
 TITLES = SUMS | MONITORS
-"""What the names in the record mean."""
+"""Titles of all names in the record."""
 
 
 def empty(dtype: Any) -> Tally:
-    """Return the sums of no steps."""
+    """Return sums over zero steps."""
     return {name: jnp.zeros((), dtype) for name in (*SUMS, "steps", "known")}
 
 
@@ -59,15 +59,15 @@ def counted(
     error: Array,
     known: Array,
 ) -> Tally:
-    """Return the sums with one more step of all environments.
+    """Return the sums after one more step of all environments.
 
     Args:
-        tally: sums before.
-        step: what followed the actions.
+        tally: sums before the step.
+        step: results of the actions.
         info: information about the update.
-        total: sums of rewards of the episodes, this step included.
-        refused: whether the agent has refused the step: 0 or 1.
-        error: squared distances of predictions from the values, where these are known; else zeros.
+        total: sums of the rewards of the present episodes, including this step.
+        refused: 1 if the agent has refused the step, else 0.
+        error: squared differences between predictions and values, zero if a value is unknown.
         known: whether the values are known.
     """
     done = step.terminated | step.truncated
@@ -79,7 +79,7 @@ def counted(
         "trace_norm": info.trace_norm,
         "sensitivity_norm": info.sensitivity_norm,
         "step_size": info.step_size,
-        # The update is one for all environments.
+        # There is one update for all environments.
         "update_norm": info.update_norm * total.size,
         "refused": refused,
         "error": error,
@@ -95,8 +95,8 @@ def ended(tally: Tally, before: AgentState, after: AgentState, moved: Any) -> Ta
     Args:
         tally: sums over the block.
         before: state of the agent before the block.
-        after: its state at the end.
-        moved: whether each number of the agent's states has moved in the block.
+        after: state of the agent at the end of the block.
+        moved: whether each number of the recurrent states has changed in the block.
     """
     radius = jax.vmap(partial(spectral_radius, after.network), in_axes=1)
     found = {
@@ -108,12 +108,11 @@ def ended(tally: Tally, before: AgentState, after: AgentState, moved: Any) -> Ta
 
 
 def means(tally: dict[str, float], spread: float | None) -> dict[str, float]:
-    """Return the record's line for a block of steps.
+    """Return the line of the record for a block of steps.
 
     Args:
-        tally: sums over the block, as numbers.
-        spread: error of the best constant prediction; None where there is nothing to compare
-            predictions with.
+        tally: sums over the block, as Python numbers.
+        spread: error of the best constant prediction; None if there is no such reference.
     """
     found = {}
     for name in TITLES:

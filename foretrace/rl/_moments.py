@@ -1,4 +1,4 @@
-"""Running mean and variance for normalising observations, and rewards by returns' spread."""
+"""Running mean and variance, which normalise observations and scale rewards."""
 
 from typing import NamedTuple
 
@@ -9,16 +9,17 @@ from foretrace._types import Array, Float
 from foretrace.rl._transition import Outcome
 
 MOST_ROWS = 1e6
-"""Number of rows from which on the moments forget: float32 could not count beyond 2^24 rows."""
+"""Number of rows above which old rows lose weight, because float32 cannot count beyond 2^24."""
 
 
 class Moments(NamedTuple):
-    """Running moments of rows.
+    """Running moments of rows of numbers.
 
     Args:
-        rows: number of rows, at most a million; from then on the oldest count exponentially less.
+        rows: number of rows, at most a million. Above this number, the weight of old rows decays
+            exponentially.
         mean: mean of the rows.
-        squares: sum of the squared distances from the mean.
+        squares: sum of the squared differences from the mean.
     """
 
     rows: Float[Array, ""]
@@ -27,18 +28,18 @@ class Moments(NamedTuple):
 
     @classmethod
     def zero(cls, shape: tuple[int, ...], dtype: jnp.dtype) -> "Moments":
-        """Return empty moments."""
+        """Return the moments of zero rows."""
         return cls(jnp.zeros((), dtype), jnp.zeros(shape, dtype), jnp.zeros(shape, dtype))
 
     def including(self, more: Float[Array, "..."]) -> "Moments":
-        """Return the moments with one more row of each stream.
+        """Return the moments after one more row of each stream.
 
             mean    <- mean + (m - mean) * b / rows
             squares <- squares + s + (m - mean)^2 * (rows - b) * b / rows
 
-        with number b, mean m and squares s of the new rows. For one row it is the recursion of
-        Welford. Where rows goes beyond a million, it is set back to it, and the squares are reduced
-        in proportion.
+        Here b, m and s are the number, the mean and the squares of the new rows. For a single row,
+        this is Welford's recursion. If the number of rows exceeds a million, it is set to a
+        million, and the squares are reduced in proportion.
 
         Source: Welford, Technometrics, 1962; Chan, Golub and LeVeque, The American Statistician,
             1983.
@@ -57,13 +58,13 @@ class Moments(NamedTuple):
         rows, away = self.rows + new, mean - self.mean
         added = ((more - mean) ** 2).sum(0) + away**2 * (self.rows * new / rows)
         kept = jnp.minimum(rows, MOST_ROWS)
-        # In one sum, so that squares far larger than the addend are rounded once.
+        # In one sum, so that squares far larger than the new term are rounded only once.
         squares = self.squares + (added - (self.squares + added) * ((rows - kept) / rows))
         return Moments(kept, self.mean + away * (new / rows), squares)
 
     @property
     def variance(self) -> Float[Array, "..."]:
-        """Sample variance; 1 for less than two rows."""
+        """Sample variance; 1 if there are fewer than two rows."""
         return jnp.where(self.rows > 1, self.squares / jnp.maximum(self.rows - 1, 1), 1.0)
 
     def normalised(self, row: Float[Array, "*B I"]) -> Float[Array, "*B I"]:
@@ -72,11 +73,11 @@ class Moments(NamedTuple):
 
 
 class RewardScale(NamedTuple):
-    """Rewards are divided by the standard deviation of the discounted sum of past rewards.
+    """Scale of rewards: the standard deviation of the discounted sum of past rewards.
 
     Args:
-        total: discounted sum of past rewards of each stream.
-        moments: moments of these sums, over all streams.
+        total: discounted sum of the past rewards of each stream.
+        moments: moments of these sums over all streams.
     """
 
     total: Float[Array, "*B"]
@@ -88,9 +89,9 @@ class RewardScale(NamedTuple):
         return cls(jnp.zeros(front, dtype), Moments.zero((), dtype))
 
     def scaled(self, outcome: Outcome, discount: float) -> tuple["RewardScale", Outcome]:
-        """Return the scale with one more reward of each stream, and the reward in its units.
+        """Return the scale after one more reward of each stream, and the scaled reward.
 
-        A sum starts again at zero with an episode.
+        At the start of an episode, the sum starts again at zero.
         """
         total = discount * self.total + outcome.reward
         more = RewardScale(total, self.moments.including(total))

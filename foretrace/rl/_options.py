@@ -1,4 +1,4 @@
-"""Options of an agent, shared by its parts."""
+"""Options of an agent, which its parts share."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ from foretrace.rl._update import Update
 
 
 class Options:
-    """Options of an agent, documented in `Agent`, and its gradient."""
+    """Options of an agent (documented in `Agent`), and its gradient."""
 
     network: Any
     method: Method

@@ -1,4 +1,4 @@
-"""The step size that cannot overshoot: ObGD."""
+"""The bounded step size of ObGD, which does not overshoot."""
 
 import dataclasses
 from typing import Any
@@ -22,13 +22,13 @@ class ObGD(Update):
         step     = learning_rate / max(M, 1)
         theta   <- theta + step * delta * z
 
-    The trace z holds the gradient of a prediction with the error delta. If the prediction is smooth
-    enough for the chosen kappa, an update along z changes it by less than delta. In a batch, each
-    stream has its own step size, and the changes are averaged.
+    z is the trace of the gradients of predictions, and delta is the error. If the prediction is
+    smooth enough for the chosen kappa, an update along z changes it by less than delta. In a batch,
+    each stream has a separate step size, and the changes are averaged.
 
     Args:
         learning_rate: largest step size.
-        kappa: safety factor by which an update stays below the bound; above 1.
+        kappa: safety factor, above 1. A larger factor makes smaller steps.
 
     Raises:
         TypeError: an argument is no number.
@@ -49,7 +49,7 @@ class ObGD(Update):
         check_ranges(self)
 
     def step_size(self, td_error: Float[Array, "*B"], trace: Arrays) -> Float[Array, "*B"]:
-        """Return the step size of each stream for its temporal-difference error and trace."""
+        """Return the step size of each stream, from its temporal-difference error and trace."""
         front = td_error.ndim
         size = sum(
             jnp.abs(leaf).sum(tuple(range(front, leaf.ndim))) for leaf in jax.tree.leaves(trace)

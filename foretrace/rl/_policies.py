@@ -1,7 +1,7 @@
-"""Policies over a network's outputs: categorical, or Gaussian for continuous actions.
+"""Policies that a network's outputs describe: categorical, or Gaussian for continuous actions.
 
-The action is a function of the outputs and of noise that was drawn before; it counts as a constant
-where the log-probability is differentiated.
+The action is a function of the outputs and of noise that was sampled before. In the derivative of
+the log-probability, the action is a constant.
 """
 
 import dataclasses
@@ -18,16 +18,16 @@ LEAST_DEVIATION = 1e-3
 
 @dataclasses.dataclass(frozen=True)
 class Categorical:
-    """One logit for each of a number of actions."""
+    """Categorical policy, with one logit for each of `count` actions."""
 
     count: int
 
     def noise(self, key: PRNGKeyArray, dtype: jnp.dtype) -> Float[Array, "A"]:
-        """Draw Gumbel noise."""
+        """Sample Gumbel noise."""
         return jax.random.gumbel(key, (self.count,), dtype)
 
     def action(self, output: Float[Array, "A"], noise: Float[Array, "A"]) -> Int[Array, ""]:
-        """Return the largest of logits plus Gumbel noise, which is a sample of the softmax."""
+        """Return the largest of the logits plus Gumbel noise, which is a sample of the softmax."""
         return jnp.argmax(output + noise).astype(jnp.int32)
 
     def log_probability(
@@ -44,12 +44,15 @@ class Categorical:
 
 @dataclasses.dataclass(frozen=True)
 class Gaussian:
-    """Independent normal distributions: means, and deviations as the softplus of outputs."""
+    """Independent normal distributions. Half of the outputs are means, and half deviations.
+
+    The deviations are the softplus of their outputs, plus a small constant.
+    """
 
     size: int
 
     def noise(self, key: PRNGKeyArray, dtype: jnp.dtype) -> Float[Array, "K"]:
-        """Draw standard normal noise."""
+        """Sample standard normal noise."""
         return jax.random.normal(key, (self.size,), dtype)
 
     def action(self, output: Float[Array, "O"], noise: Float[Array, "K"]) -> Float[Array, "K"]:
@@ -60,7 +63,7 @@ class Gaussian:
     def log_probability(
         self, output: Float[Array, "O"], action: Float[Array, "K"]
     ) -> Float[Array, ""]:
-        """Return the logarithm of the density."""
+        """Return the logarithm of the density at an action."""
         mean, deviation = self._parts(output)
         return jax.scipy.stats.norm.logpdf(action, mean, deviation).sum()
 

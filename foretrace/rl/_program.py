@@ -1,4 +1,4 @@
-"""Compiled program of an agent's run: a block of environment steps with its metrics."""
+"""Compiled program of an agent's run: a block of environment steps with metrics."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -33,13 +33,13 @@ from foretrace.rl._value_prediction import ValuePrediction
 
 
 class World(NamedTuple):
-    """Agent and environments between two steps: the content of a checkpoint.
+    """Agent and environments between two steps, which a checkpoint stores.
 
     Args:
         agent: state of the agent.
         environments: state of each environment.
-        transition: last action's outcome, and the observation that each environment shows.
-        total: sum of the rewards of the present episode of each environment.
+        transition: outcome of the last action, and present observation of each environment.
+        total: sum of the rewards of each environment's present episode.
         key: PRNG key of the environments.
     """
 
@@ -51,15 +51,16 @@ class World(NamedTuple):
 
 
 def build(config: RLConfig, key: PRNGKeyArray | None = None) -> Agent:
-    """Return the agent that a configuration describes; may be traced.
+    """Return the agent of a configuration. The function may be traced.
 
     Args:
         config: configuration of a run.
-        key: PRNG key of the initial parameters. Default: from the configuration's seed.
+        key: PRNG key of the initial parameters. Default: a key from the configuration's seed.
 
     Raises:
-        ValueError: a size, rate or probability is out of range, a depth is given to a rule that has
-            none, or the method needs discrete actions and the environment has continuous ones.
+        ValueError: a size, rate or probability is out of range, a depth is given for a rule without
+            sensitivities, or the method needs discrete actions and the environment has continuous
+            ones.
     """
     agent, environment, bounds = config.agent, config.seen, config.environment.bounds
     actions, size = environment.action_count or 0, None if bounds is None else bounds[0].size
@@ -86,7 +87,7 @@ def build(config: RLConfig, key: PRNGKeyArray | None = None) -> Agent:
 
 
 def optimizer_of(config: AgentConfig) -> Update | optax.GradientTransformation:
-    """Return the optimiser that a configuration describes."""
+    """Return the optimiser of a configuration."""
     if config.optimizer == "lstd":
         return LSTD()
     if config.optimizer == "obgd":
@@ -95,7 +96,7 @@ def optimizer_of(config: AgentConfig) -> Update | optax.GradientTransformation:
 
 
 def method_of(config: AgentConfig, action_size: int | None = None) -> Method:
-    """Return the method of learning that a configuration describes, for actions of this size."""
+    """Return the method of learning of a configuration, for actions of this size."""
     if config.method == "prediction":
         return ValuePrediction()
     if config.method == "actor-critic":
@@ -108,7 +109,7 @@ def begin(environment: Environment, agent: Agent, key: PRNGKeyArray) -> World:
     """Return agent and environments before the first step.
 
     Raises:
-        TypeError, ValueError: the environment lacks the interface of `Environment`.
+        TypeError, ValueError: the environment does not have the interface of `Environment`.
     """
     check_environment(environment)
     agent_key, reset_key, key = jax.random.split(key, 3)
@@ -117,10 +118,10 @@ def begin(environment: Environment, agent: Agent, key: PRNGKeyArray) -> World:
     environments, observation = each_environment(environment, environment.reset)(keys)
     nothing = jnp.zeros(keys.shape, observation.dtype)
     no = jnp.zeros(keys.shape, bool)
-    # Arrays, since the first transition has the structure of the later ones.
+    # Arrays, because the first transition must have the structure of the later ones.
     start = Transition(observation, nothing, no, no, nothing, observation, first=~no)
     world = World(agent.init(agent_key), environments, start, nothing, key)
-    # Each array is one of its own, so that all can be donated.
+    # Separate arrays, so that all can be donated.
     return jax.tree.map(jnp.copy, world)
 
 
@@ -164,7 +165,7 @@ def _step(
 def _prediction_error(
     environment: Environment, agent: Agent, states: Any, prediction: Array
 ) -> tuple[Array, Array]:
-    """Return squared errors, zero where the value is unknown, and whether it is known."""
+    """Return squared errors, and whether the values are known; unknown errors are zero."""
     value_of = getattr(environment, "value", None)
     if value_of is None:
         return jnp.zeros(()), jnp.zeros(())

@@ -13,19 +13,19 @@ from foretrace.rl._method import Method
 
 @dataclasses.dataclass(frozen=True)
 class QLearning(Method):
-    """Learn the values of actions; take the best action, or sometimes a random one.
+    """Learn the values of actions; take the best action or, sometimes, a random action.
 
         Q(lambda)        delta = reward + discount * max_a q(s', a) - q(s, a)
         SARSA(lambda)    delta = reward + discount * q(s', a') - q(s, a) with the next action a'
 
-    An exploring action ends the trace of Q(lambda). The action a' of SARSA is chosen before the
-    update; if the update makes another action the best, the agent takes that action. At the last
-    observation of a truncated episode a' is drawn in the same way, though it is not taken. The
-    network has one output for each action.
+    In Q(lambda), an exploring action ends the trace. In SARSA(lambda), the action a' is chosen
+    before the update. If the update makes another action the best one, the agent takes that action.
+    At the last observation of a truncated episode, a' is sampled in the same way, although it is
+    not taken. The network has one output for each action.
 
     Args:
-        epsilon: probability of a random action, or a function of the number of updates, such as an
-            Optax schedule.
+        epsilon: probability of a random action, or a function from the number of updates to this
+            probability, such as an Optax schedule.
         on_policy: True for SARSA(lambda), False for Watkins's Q(lambda).
 
     Raises:
@@ -67,14 +67,14 @@ class QLearning(Method):
     def noise(
         self, key: PRNGKeyArray, step: Array, outputs: int, dtype: jnp.dtype
     ) -> Float[Array, "2"]:
-        """Return the random action, and whether it is taken."""
+        """Sample a random action, and whether it is taken."""
         which, whether = jax.random.split(key)
         epsilon = self.epsilon(step) if callable(self.epsilon) else self.epsilon
         action = jax.random.randint(which, (), 0, outputs).astype(dtype)
         return jnp.stack([action, jax.random.bernoulli(whether, epsilon).astype(dtype)])
 
     def action(self, output: Float[Array, "O"], noise: Float[Array, "2"]) -> Int[Array, ""]:
-        """Return the random action if it is taken, else the best one."""
+        """Return the random action if it is taken, otherwise the best action."""
         best = jnp.argmax(output).astype(jnp.int32)
         return jnp.where(noise[1] > 0, noise[0].astype(jnp.int32), best)
 

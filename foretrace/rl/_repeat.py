@@ -1,4 +1,4 @@
-"""Two of POPGym's tasks: repeat the first card of a deck, or the card of some steps ago."""
+"""Two tasks of POPGym: name the first card of a deck, or the card of some steps ago."""
 
 import dataclasses
 from typing import ClassVar, NamedTuple
@@ -22,7 +22,7 @@ class DeckState(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class _Deck(Task):
-    """A shuffled deck whose cards are shown one by one; the episode ends with the last card."""
+    """A shuffled deck whose cards are shown one by one. The last card ends the episode."""
 
     decks: int = 1
 
@@ -32,11 +32,11 @@ class _Deck(Task):
 
     @property
     def card_count(self) -> int:
-        """Number of cards; an episode has one step less."""
+        """Number of cards. An episode has one step less."""
         return SUITS * RANKS * self.decks
 
     def reset(self, key: PRNGKeyArray) -> tuple[DeckState, Float[Array, "4"]]:
-        """Shuffle, and show the first card."""
+        """Shuffle the deck, and show the first card."""
         suits = jnp.arange(self.card_count, dtype=jnp.int32) % SUITS
         state = DeckState(jax.random.permutation(key, suits), jnp.zeros((), jnp.int32))
         return state, self._seen(state)
@@ -52,9 +52,9 @@ class _Deck(Task):
         return after, TimeStep.of(self._seen(after), reward / steps, end)
 
     def _asked(self, step: Int[Array, ""]) -> tuple[Int[Array, ""], int]:
-        """Return the place of the card to name, and the number of steps with a question.
+        """Return the position of the card to name, and the number of steps with a reward.
 
-        The place is negative if no card has to be named.
+        The position is negative if no card has to be named.
         """
         raise NotImplementedError
 
@@ -67,20 +67,20 @@ class RepeatFirst(_Deck):
     """Name the suit of the first card at every step.
 
         observation = suit of the card that is shown, one-hot
-        reward      = 1 / steps if the action is the suit of the first card, else -1 / steps
+       reward      = 1 / steps if the action is the suit of the first card, else -1 / steps
 
-    An episode shows all cards, so it has `52 * decks - 1` steps and a return from -1 to 1. Random
-    actions have -0.5.
+    All cards are shown, so an episode has `52 * decks - 1` steps. Its return lies between -1 and 1,
+    and random actions have a mean return of -0.5.
 
     Args:
-        decks: number of decks of 52 cards. POPGym's RepeatFirstEasy, Medium and Hard have (1, 8,
-            16) decks.
+        decks: number of decks of 52 cards. POPGym's RepeatFirstEasy, RepeatFirstMedium and
+            RepeatFirstHard have 1, 8 and 16 decks.
 
     Raises:
         ValueError: the number of decks is below one.
 
     Source: Morad et al., POPGym: Benchmarking partially observable reinforcement learning, ICLR
-        2023; the rules follow its package 1.0.7.
+        2023; the rules follow version 1.0.7 of the package popgym.
 
     >>> RepeatFirst().observation_size, RepeatFirst().action_count
     (4, 4)
@@ -98,20 +98,21 @@ class RepeatPrevious(_Deck):
         reward      = 1 / n if the action is the suit of the card `back` steps ago, else -1 / n;
                       0 while fewer cards than that have been shown
 
-    n is the number of steps with a reward, so that returns go from -1 to 1. Random actions have
-    -0.5.
+    n is the number of steps with a reward. The return of an episode lies between -1 and 1, and
+    random actions have a mean return of -0.5.
 
     Args:
         decks: number of decks of 52 cards.
-        back: number of steps from the card to be named to the present card. POPGym counts the
-            present card too: its k is one more. Its RepeatPreviousEasy, Medium and Hard have (1, 2,
-            3) decks and (3, 31, 63) steps back.
+        back: number of steps from the card to be named to the present card. It is smaller by one
+            than POPGym's k, which also counts the present card. POPGym's RepeatPreviousEasy,
+            RepeatPreviousMedium and RepeatPreviousHard have 1, 2 and 3 decks, and 3, 31 and 63
+            steps back.
 
     Raises:
-        ValueError: the number of decks is below one, or the number of steps is negative or longer
-            than an episode.
+        ValueError: the number of decks is below one, or `back` is negative or too long for an
+            episode.
 
-    Source: as `RepeatFirst`.
+    Source: as in `RepeatFirst`.
     """
 
     back: int = 3

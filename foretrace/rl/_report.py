@@ -1,4 +1,4 @@
-"""Report of an agent's run: a table and a figure, made only from its records."""
+"""Report of an agent's run: a table and a figure, made only from the run's records."""
 
 import os
 from typing import Any
@@ -17,10 +17,10 @@ Line = dict[str, Any]
 
 
 def table(run_dir: str | os.PathLike[str]) -> Any:
-    """Return the table of a run, to be printed by rich.
+    """Return the table of a run, for printing with rich.
 
     Raises:
-        RunError: there is no run, or it has no measurement yet.
+        RunError: there is no run, or the run has no measurement yet.
     """
     from rich.table import Table
 
@@ -46,10 +46,10 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
 
 
 def figure(run_dir: str | os.PathLike[str]) -> str:
-    """Draw score, trace norms and monitors of a run into its `curves.png`; return the path.
+    """Draw score, trace norms and monitors of a run into `curves.png`, and return the path.
 
     Raises:
-        RunError: there is no run, or it has no measurement yet.
+        RunError: there is no run, or the run has no measurement yet.
         OSError: the file cannot be written.
     """
     config, lines, _ = _read(run_dir)
@@ -63,7 +63,7 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
 
 
 def score_of(config: RLConfig) -> str:
-    """Return the name of the score in the record of a run."""
+    """Return the name of a run's score in its record."""
     return "error" if config.agent.method == "prediction" else "return"
 
 
@@ -78,7 +78,7 @@ def _title(config: RLConfig) -> str:
 
 def _cost(config: RLConfig) -> str:
     agent = build(config)
-    # The trace, and beside it the gradient of the entropy, or of the last and the final value.
+    # The trace and, in addition, the gradient of the entropy, or of the last and the final value.
     gradients = 3 if agent.optimizer.asks_following else 2 if agent.method.entropy else 1
     part = agent.optimizer.trained(agent.network)
     kept = gradients * parameter_count(part) + carry_size(agent.network, agent.rule)
@@ -88,7 +88,7 @@ def _cost(config: RLConfig) -> str:
 
 
 def _clipped(config: RLConfig) -> str:
-    """Report the bounds of continuous actions."""
+    """Return a sentence about the bounds of continuous actions."""
     if config.environment.bounds is None:
         return ""
     ranges = (f"[{low:g}, {high:g}]" for low, high in zip(*config.environment.bounds, strict=True))
@@ -96,7 +96,7 @@ def _clipped(config: RLConfig) -> str:
 
 
 def _watched(line: Line) -> str:
-    """Report the monitors of the last block of steps."""
+    """Return a sentence about the monitors of the last block of steps."""
     told = [name for name in TITLES if name in line and name not in ("return", "reward", "error")]
     return "At the end: " + ", ".join(f"{TITLES[name]} {line[name]:.4g}" for name in told) + "."
 

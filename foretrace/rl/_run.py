@@ -1,4 +1,4 @@
-"""A run of an agent in a run directory, exactly resumable (`foretrace rl`)."""
+"""A run of an agent in a run directory, from which it can be resumed (`foretrace rl`)."""
 
 import dataclasses
 import os
@@ -23,7 +23,7 @@ from foretrace.rl._program import World, advance, begin, build
 from foretrace.rl._state import AgentState
 
 LAST = 0.1
-"""Share of a run, at its end, that the result is the mean of."""
+"""Last fraction of a run, over which the result is averaged."""
 
 
 KIND = RunKind(RLConfig, may_grow=("steps",))
@@ -37,37 +37,37 @@ def train(
     resume: bool = False,
     show_progress: bool = True,
 ) -> RLResult:
-    """Let an agent act and learn to the last step, or to Ctrl-C or SIGTERM; save the state.
+    """Let an agent act and learn to the last step, or until Ctrl-C or SIGTERM; save the state.
 
     On the same machine with the same packages, a resumed run ends with the same state and the same
-    record, bit for bit, as a run that never stopped. Only `seconds` in the record differs. A run
+    record, bit for bit, as a run that was not stopped. Only `seconds` in the record differs. A run
     that is resumed with more steps ends as if it had had these steps from the beginning.
 
     Args:
         config: configuration of the run.
         run_dir: new or empty directory; with `resume`, the directory of the run.
-        resume: whether to continue the run that is there.
-        show_progress: whether step, return and error are shown on standard error.
+        resume: whether to continue the run in the directory.
+        show_progress: whether to show step, return and error on standard error.
 
     Raises:
         ValueError: the configuration gives no valid agent, or (`RunError`) the directory cannot be
             used.
-        LockedError: another process trains there.
-        CheckpointError: the checkpoint to continue from is damaged.
-        DivergenceError: all steps of some blocks were refused; the last good state is kept.
-        OSError: a file could not be written in the middle of the run.
+        LockedError: another process trains in the directory.
+        CheckpointError: the checkpoint is damaged.
+        DivergenceError: all steps of several blocks were refused. The last good state is kept.
+        OSError: a file could not be written during the run.
     """
     with errors_of_python():
         return follow(KIND, config, run_dir, _Acting, resume=resume, show_progress=show_progress)
 
 
 def agent_of(run_dir: str | os.PathLike[str]) -> tuple[Agent, AgentState]:
-    """Return the agent of a run and its latest saved state.
+    """Return the agent of a run, and its latest saved state.
 
     Raises:
-        RunError: there is no run, it cannot be read, is of another command, or was changed since
-            its checkpoint was written.
-        CheckpointError: the checkpoint is damaged or of another configuration.
+        RunError: there is no run, it cannot be read, it belongs to another command, or its
+            configuration was changed after its checkpoint was written.
+        CheckpointError: the checkpoint is damaged or has another configuration.
         OSError: there is no checkpoint yet.
     """
     config, run = read_config_as(run_dir, RLConfig), Run(Path(run_dir))
@@ -84,12 +84,12 @@ def _begun(config: RLConfig, agent: Agent) -> World:
 
 @lru_cache(maxsize=1)
 def _compiled(config: RLConfig) -> Any:
-    """Return `advance` as a program shared by a grid's seeds: parameters are arguments."""
+    """Return `advance` as a program that all seeds share; the parameters are arguments."""
     return jax.jit(partial(advance, config.seen, build(config)), donate_argnums=0)
 
 
 class _Acting(Program[World]):
-    """The steps of an agent; each block writes one line of the record."""
+    """The steps of an agent, in blocks that each write one line of the record."""
 
     def __init__(self, session: Session):
         super().__init__(session)
@@ -106,7 +106,7 @@ class _Acting(Program[World]):
         return jax.jit(partial(_begun, self.config, self.agent))()
 
     def block(self) -> None:
-        """Act and learn up to the next line of the record, and write it."""
+        """Act and learn up to the next line of the record, and write the line."""
         config, show = self.config, self.session.show
         show.compiling()
         steps = Schedule(config.steps).steps_until_due(self.step, config.log_every)
@@ -137,7 +137,7 @@ class _Acting(Program[World]):
 
 
 def result_of(lines: list[dict[str, Any]], steps: int) -> dict[str, float]:
-    """Return the mean over a run's last tenth: of episodes for returns, of lines for others.
+    """Return means over the last tenth of a run.
 
     >>> lines = [
     ...     {"step": s, "return": float(s), "episodes": s - 90.0, "reward": s / 2}

@@ -1,4 +1,4 @@
-"""State and report of an agent's learning: `AgentState` and `AgentInfo`."""
+"""State and measurements of an agent's learning: `AgentState` and `AgentInfo`."""
 
 from typing import Any, NamedTuple
 
@@ -11,17 +11,17 @@ from foretrace.rl._transition import Outcome
 
 
 class AgentInfo(NamedTuple):
-    """Measurements of a step; none is needed to continue.
+    """Measurements of a step, which are not needed to continue.
 
     Args:
-        td_error: temporal-difference error of each stream; 0 where there was nothing to learn from.
-        value: value of each stream's previous observation, which the error belongs to.
+        td_error: temporal-difference error of each stream; 0 if there was nothing to learn from.
+        value: value of each stream's previous observation, to which the error belongs.
         trace_norm: norm of each stream's trace of gradients.
         sensitivity_norm: norm of the sensitivities of all streams.
         step_size: step size of each stream under `ObGD`; 1 under other optimisers.
         update_norm: norm of the change of the parameters.
-        accepted: False if the step was refused inside a compiled program: an observation, an error
-            or an update was NaN or infinite.
+        accepted: whether the step was accepted. Inside a compiled program, a step is refused if an
+            observation, an error or an update is NaN or infinite.
     """
 
     td_error: Float[Array, "*B"]
@@ -38,11 +38,12 @@ class AgentState(NamedTuple):
 
     Args:
         network: network with its parameters.
-        opt_state: state of `LSTD` or the Optax optimiser; None under `ObGD`.
-        carry: states and sensitivities, which propagate errors to earlier inputs.
-        trace: decaying sum of gradients of each stream, which propagates errors to earlier
-            predictions; under `LSTD`, only of the decoder.
-        entropy_grads: gradient of the entropy of the last policy; None without an entropy bonus.
+        opt_state: state of `LSTD` or of the Optax optimiser; None under `ObGD`.
+        carry: states and sensitivities, which give credit to earlier inputs.
+        trace: decaying sum of the gradients of each stream, which gives credit to earlier
+            predictions. Under `LSTD`, the gradients are only of the decoder.
+        entropy_grads: gradient of the entropy of the last policy; None if the weight of the entropy
+            is 0.
         value: value of the last observation, or of the last action.
         outcome: end of an episode at a refused step, from which the next accepted step learns.
         awaited: whether the last action was chosen for an observation, so that its outcome counts.

@@ -1,4 +1,4 @@
-"""The T-maze: a sign at the start tells where to turn at the end of a corridor."""
+"""The T-maze: a sign at the start shows where to turn at the end of a corridor."""
 
 import dataclasses
 from typing import ClassVar, NamedTuple
@@ -12,7 +12,7 @@ from foretrace.rl._task import Task
 
 
 class TMazeState(NamedTuple):
-    """Place in the corridor, whether the goal is in the north, and number of steps done."""
+    """Position in the corridor, whether the goal is in the north, and number of finished steps."""
 
     place: Int[Array, ""]
     north: Bool[Array, ""]
@@ -24,16 +24,16 @@ NORTH, EAST, SOUTH, WEST = range(4)
 
 @dataclasses.dataclass(frozen=True)
 class TMaze(Task):
-    """Walk east along a corridor, then turn to where a sign at the start has pointed.
+    """Walk east along a corridor, then turn in the direction that a sign at the start showed.
 
         place             observation
         start             (0, 1, 1) if the goal is in the north, (1, 1, 0) if it is in the south
         corridor          (1, 0, 1)
         junction          (0, 1, 0)
 
-    Actions are north, east, south and west. At the junction, north and south end the episode with
-    reward 4 at the goal and -0.1 elsewhere. Standing still, which is walking into a wall, has
-    reward -0.1; every other step 0.
+    The actions are north, east, south and west. At the junction, north and south end the episode
+    with reward 4 at the goal and -0.1 otherwise. A step into a wall does not move the agent and has
+    reward -0.1. Every other step has reward 0.
 
     Args:
         corridor: number of steps from the start to the junction.

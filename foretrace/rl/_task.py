@@ -1,4 +1,4 @@
-"""What the command line and the report need to know of an environment, with default values."""
+"""Properties of an environment that the command line and the report use, with defaults."""
 
 from typing import ClassVar
 
@@ -11,37 +11,37 @@ from foretrace.rl._environment import Environment
 class Task(Environment):
     """An `Environment` of the command line: a frozen dataclass whose fields are its options.
 
-    An environment replaces the defaults that do not hold for it.
+    An environment replaces the defaults that are wrong for it.
     """
 
     truncates: ClassVar[bool] = False
-    """Whether an episode can be cut."""
+    """Whether episodes can be cut."""
 
     predicts: ClassVar[bool] = False
-    """Whether there is nothing to choose, only a value to predict."""
+    """Whether there are no actions, only a value to predict."""
 
     in_python: ClassVar[bool] = False
-    """Whether steps run in Python, one environment after another, not in the program."""
+    """Whether steps run in Python, one environment after another, instead of in the program."""
 
     best_return: ClassVar[float | None] = None
-    """Return of the best policy; None where it is not known."""
+    """Return of the best policy; None if it is not known."""
 
     def __post_init__(self) -> None:
         check_ranges(self)
 
     @property
     def bounds(self) -> tuple[np.ndarray, np.ndarray] | None:
-        """Least and largest continuous action, element by element; None for discrete actions."""
+        """Smallest and largest value of each element of a continuous action; None if discrete."""
         return None
 
     @property
     def title(self) -> str:
-        """Name in a report."""
+        """Name of the environment in a report."""
         return type(self).__name__
 
     @property
     def references(self) -> dict[str, float]:
-        """Reference scores by description."""
+        """Reference scores, by description."""
         if self.predicts:
             return {"the best constant prediction": 1.0}
         return {} if self.best_return is None else {"the best possible": self.best_return}

@@ -1,4 +1,4 @@
-"""`Transition`, the input of an agent's step, and the outcome that it learns from."""
+"""`Transition`, the input of an agent's step, and the outcome from which the agent learns."""
 
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,25 +12,26 @@ from foretrace.rl._checks import check_array
 
 
 class Transition(NamedTuple):
-    """The next observation, and the last action's outcome.
+    """The next observation, and the outcome of the last action.
 
-    Numbers and flags have the shape () for one environment and (B,) for a batch; a single value
-    stands for all environments.
+    Numbers and flags have the shape () for one environment and (B,) for a batch. A single value is
+    used for all environments.
 
     Args:
-        observation: observation to act on, (I,) or (B, I); after the end of an episode, the first
-            observation of the next.
+        observation: observation to act on, (I,) or (B, I). After the end of an episode, this is the
+            first observation of the next episode.
         reward: reward of the last action, or the cumulant (the signal whose sum is predicted). It
             may be left out only if `first` is True.
         terminated: whether the episode has ended in a state of value zero.
-        truncated: whether the episode was cut, as gymnasium defines it: the last state still has a
-            value. Default: episodes are never cut.
-        discount: factor that multiplies the agent's own discount, such as the discount of this step
-            of a general value function, where the agent's is 1.
-        final_observation: last observation of the episode, (I,) or (B, I), whose value stands for
-            the rest of an episode that was cut. Needed only with `truncated`.
-        first: whether the observation begins an episode without an outcome before it, as at the
-            start of a stream. An action that waits for its outcome is then not learned from.
+        truncated: whether the episode was cut, as gymnasium defines it, so that the last state
+            still has a value. Default: episodes are never cut.
+        discount: factor in addition to the agent's own discount. For a general value function, set
+            the agent's discount to 1 and pass the discount of each step here.
+        final_observation: last observation of a truncated episode, (I,) or (B, I). Its value stands
+            for the rest of the episode. It is needed only with `truncated`.
+        first: whether the observation begins an episode and no action led to it, as at the start of
+            a stream. If the last action still waits for its outcome, the agent does not learn from
+            that action.
 
     >>> Transition([0.0, 1.0], first=True).reward is None
     True
@@ -49,8 +50,9 @@ class Final(NamedTuple):
     """Value of the last observation of a truncated episode.
 
     Args:
-        value: the value; 0 without such an observation.
-        gradient: its gradient to the parameters of the decoder, under `LSTD`; else None.
+        value: the value; 0 if there is no such observation.
+        gradient: under `LSTD`, the gradient of the value with respect to the decoder's parameters;
+            otherwise None.
     """
 
     value: Float[Array, "*B"]
@@ -58,13 +60,13 @@ class Final(NamedTuple):
 
 
 class Outcome(NamedTuple):
-    """Outcome of the last action, to learn from.
+    """Outcome of the last action, from which the agent learns.
 
     Args:
-        reward: reward, before any scaling.
-        discount: discount of the value of the state that follows; 0 after a termination.
-        final: the last observation of a truncated episode.
-        truncated: whether `final` replaces the next observation.
+        reward: reward before any scaling.
+        discount: discount of the value of the next state; 0 after a termination.
+        final: value of the last observation of a truncated episode.
+        truncated: whether `final` replaces the value of the next observation.
         done: whether an episode has ended, so that the next observation begins another.
         known: whether there is an outcome to learn from.
     """
@@ -93,24 +95,24 @@ class Outcome(NamedTuple):
         """Return the outcome after one more transition.
 
         Args:
-            new: outcome that the transition tells of.
-            counts: whether it does: the last action was chosen for an observation, and all numbers
-                are finite. Of another one only the end of an episode counts, and `self`, an end
-                that is still to be learned from, stays.
+            new: outcome in the transition.
+            counts: whether the agent can learn from `new`: the last action was chosen for an
+                observation, and all numbers are finite. If not, only the end of an episode in `new`
+                counts, and an end in `self` that is still to be learned from is kept.
         """
         ends = self._replace(done=self.done | new.done)
         return jax.tree.map(lambda a, b: jnp.where(along(counts, a), a, b), new, ends)
 
 
 def along(weights: Array, leaf: Array) -> Array:
-    """Return one weight for each stream, broadcastable to a leaf."""
+    """Return one weight for each stream, in a shape that broadcasts to a leaf."""
     return weights.reshape(weights.shape + (1,) * (leaf.ndim - weights.ndim))
 
 
 def check_transition(
     transition: Transition, front: tuple[int, ...], size: int, dtype: Any
 ) -> Transition:
-    """Return a transition of arrays.
+    """Return a transition whose values are arrays.
 
     Raises:
         TypeError: the value is no transition, or its flags are not boolean.
@@ -140,7 +142,8 @@ def check_transition(
     if last is None:
         _check_uncut(checked)
         if not isinstance(observation, jax.core.Tracer):
-            # Any will do: the first episode that is cut should not compile the step again.
+            # Any value will do; without an array here, the first episode that is cut would compile
+            # the step again.
             return checked._replace(final_observation=observation)
     return checked
 
@@ -158,7 +161,7 @@ def _reward(transition: Transition, first: Any) -> Any:
 
 
 def _check_uncut(transition: Transition) -> None:
-    """Raise a ValueError if an episode was cut, so that a last observation is needed."""
+    """Raise a ValueError if an episode was cut, because its last observation is then needed."""
     truncated, terminated = transition.truncated, transition.terminated
     if isinstance(truncated, jax.core.Tracer) or (
         truncated.any() and not np.all(terminated >= truncated)

@@ -1,4 +1,4 @@
-"""Updates of an agent's parameters: `Update`, and Optax's optimisers."""
+"""Updates of an agent's parameters: the interface `Update`, and the optimisers of Optax."""
 
 import dataclasses
 from typing import Any, ClassVar, NamedTuple, Protocol
@@ -13,13 +13,13 @@ from foretrace.rl._transition import Outcome, along
 
 
 class Change(NamedTuple):
-    """New parameters, and the size of the step.
+    """New parameters, and the size of the change.
 
     Args:
-        network: network with these parameters.
+        network: network with the new parameters.
         state: state of the update.
         step_size: step size of each stream.
-        norm: norm of the change of the parameters; NaN refuses the step.
+        norm: norm of the change of the parameters. If it is NaN, the step is refused.
     """
 
     network: Any
@@ -29,14 +29,14 @@ class Change(NamedTuple):
 
 
 class Update(Protocol):
-    """A way to update parameters by temporal-difference errors and traces.
+    """Interface of updates of the parameters by temporal-difference errors and traces.
 
-    `ObGD`, `LSTD` and, for an optimiser of Optax, `Descent` are updates. What one needs beside
-    error and trace is in the outcome, by name.
+    `ObGD`, `LSTD` and `Descent` (for an optimiser of Optax) are updates. An update reads anything
+    else that it needs from the outcome.
     """
 
     asks_following: ClassVar[bool] = False
-    """Whether it asks for `following`, the gradient of the value of what follows."""
+    """Whether the update needs the gradient of the value of the next observation."""
 
     def check(self, name: str, agent: Any) -> None:
         """Raise a ValueError if an agent's options do not fit this update."""
@@ -47,11 +47,11 @@ class Update(Protocol):
         return network
 
     def init(self, network: Any, front: tuple[int, ...]) -> Any:
-        """Return the state before the first step; None by default.
+        """Return the state before the first step. Default: None.
 
         Args:
             network: network before the first step.
-            front: shape that stands in front of what belongs to each stream.
+            front: shape of the leading axes of arrays that each stream has.
         """
         return None
 
@@ -61,12 +61,12 @@ class Update(Protocol):
         """Return the parameters after a step of each stream.
 
         Args:
-            state: state before.
-            network: network before.
+            state: state before the step.
+            network: network before the step.
             trace: trace of each stream.
-            td_error: error of each stream, 0 where there is nothing to learn from.
-            outcome: what followed the last actions, with the reward as it is learned from and, as
-                `final`, what follows in any case: with its gradient if `asks_following`.
+            td_error: error of each stream, 0 if there is nothing to learn from.
+            outcome: outcome of the last actions, with the scaled reward. `final` is the next value
+                in any case, and has a gradient if `asks_following` is True.
         """
 
     def remembering(self, state: Any, gradient: Any) -> Any:
@@ -76,12 +76,12 @@ class Update(Protocol):
 
 @dataclasses.dataclass(frozen=True)
 class Descent(Update):
-    """An optimiser of Optax on the mean of `-td_error * trace` over the streams."""
+    """Update by an Optax optimiser, on the mean of `-td_error * trace` over the streams."""
 
     optimizer: optax.GradientTransformation | optax.MultiSteps
 
     def init(self, network: Any, front: tuple[int, ...]) -> Any:
-        """Return the optimiser's state."""
+        """Return the initial state of the optimiser."""
         return self.optimizer.init(network)
 
     def update(
@@ -89,7 +89,7 @@ class Descent(Update):
     ) -> Change:
         """Return the parameters after a step of the optimiser."""
         *moved, size = updated(self.optimizer, network, state, mean(-td_error, trace))
-        # Where nothing is known the optimiser must not move either.
+        # If no outcome is known, the optimiser must not change either.
         moves = outcome.known.any()
         network, state = optax.tree.where(moves, tuple(moved), (network, state))
         return Change(network, state, jnp.ones_like(td_error), jnp.where(moves, size, 0.0))
@@ -103,7 +103,7 @@ def as_update(name: str, optimizer: Any) -> Update:
     """
     if isinstance(optimizer, optax.GradientTransformation | optax.MultiSteps):
         return Descent(optimizer)
-    # A class has the functions of an update, but is none.
+    # A class has the functions of an update, but is no update.
     if isinstance(optimizer, type) or not callable(getattr(optimizer, "remembering", None)):
         raise TypeError(
             f"{name}(optimizer={optimizer!r:.80}) must be foretrace.rl.ObGD, foretrace.rl.LSTD, or "

@@ -1,4 +1,4 @@
-"""Prediction: TD(lambda), with a cumulant and a discount for each step."""
+"""Prediction: TD(lambda), with a cumulant and a discount at each step."""
 
 import dataclasses
 
@@ -12,7 +12,8 @@ class ValuePrediction(Method):
         v(s_t)  ->  sum_k discount_{t+1} … discount_{t+k} * cumulant_{t+k+1}
 
     The network has one output. The action of a step is the prediction, and the reward of a
-    transition is the cumulant. With a discount for each step it is a general value function.
+    transition is the cumulant. With a separate discount at each step, this is a general value
+    function.
 
     Source: Sutton, Learning to predict by the methods of temporal differences, 1988; Sutton et al.,
         Horde, AAMAS 2011.
@@ -38,5 +39,5 @@ class ValuePrediction(Method):
             )
 
     def action_count(self, outputs: int) -> int:
-        """Return 1: there is nothing to choose."""
+        """Return 1, because there are no actions."""
         return 1

@@ -1,7 +1,7 @@
-"""Streams of rows: a whole run, and estimators.
+"""Learning from streams of rows: whole runs, and estimators.
 
-`Classifier`, `Regressor` and `Forecaster` are estimators of river and need it; `SktimeForecaster`
-is one of sktime.
+`Classifier`, `Regressor` and `Forecaster` are estimators of river and need the package river.
+`SktimeForecaster` is an estimator of sktime and needs the package sktime.
 """
 
 import importlib
@@ -38,7 +38,7 @@ _PLACES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Import a module when one of its names is needed: only estimators need river."""
+    """Import a module when one of its names is used, because only estimators need river."""
     if name in _PLACES:
         return getattr(importlib.import_module(f"foretrace.stream.{_PLACES[name]}"), name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

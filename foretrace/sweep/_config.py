@@ -1,4 +1,4 @@
-"""A sweep as typed data: a configuration, searched options, and a score."""
+"""The typed configuration of a sweep: a configuration of the runs, searched options, a score."""
 
 import dataclasses
 import math
@@ -18,16 +18,17 @@ class Sweep:
     """Many runs that differ in some options.
 
     Args:
-        config: configuration of the trials, without the options that are searched.
-        grid: option and its values, such as optimizer.learning-rate=1e-3,2e-3. Give it again for
-            more options: every combination is a trial.
-        search: option and a range LOW:HIGH or log:LOW:HIGH, or values. Give it again for more
-            options: the next trial depends on the scores so far (TPE).
+        config: configuration of the trials, except for the searched options.
+        grid: an option with its values, such as optimizer.learning-rate=1e-3,2e-3. Repeat --grid
+            for more options: every combination of values is a trial.
+        search: an option with a range LOW:HIGH or log:LOW:HIGH, or with values. Repeat --search for
+            more options. Each trial is chosen by the scores so far (TPE).
         trials: number of trials of a search. Default: 20.
-        score: score by which trials are compared. Of train, on validation sequences at the last
-            step: loss, accuracy, or sequences (share of whole sequences). Of rl: return, reward or
-            error. Of stream: accuracy, log_loss, calibration_error, mae or rmse. Default: loss;
-            error of a prediction, else return; accuracy of a class, mae of a number.
+        score: score that compares the trials. After train, it is a score on the validation
+            sequences at the last step: loss, accuracy, or sequences (fraction of whole sequences).
+            After rl: return, reward or error. After stream: accuracy, log_loss, calibration_error,
+            mae or rmse. Default: loss for train; error for a prediction, otherwise return, for rl;
+            accuracy for classes, mae for numbers, for stream.
 
     Raises:
         ValueError: an option or a value does not exist.
@@ -43,7 +44,8 @@ class Sweep:
     score: str | None = None
 
     def __post_init__(self) -> None:
-        # JSON has lists. A resumed sweep may get the same command again, whose options come on top.
+        # JSON has lists. A resumed sweep may receive the same command again, whose options are
+        # appended.
         for name in ("grid", "search"):
             object.__setattr__(self, name, tuple(dict.fromkeys(getattr(self, name))))
         if self.grid and (self.search or self.trials is not None):
@@ -53,39 +55,39 @@ class Sweep:
         scores = KINDS[type(self.config)].scores
         if self.score is not None and self.score not in scores:
             raise ValueError(f"score={self.score!r} must be one of {', '.join(scores)}")
-        _ = self.dimensions  # reports their faults
+        _ = self.dimensions  # raises an error for a wrong option
 
     @property
     def dimensions(self) -> dict[str, Any]:
-        """Searched options, each with a distribution of Optuna."""
+        """Searched options, each with its distribution in Optuna."""
         argument = "--grid" if self.grid else "--search"
         return _space.dimensions(argument, self.grid or self.search, self.config)
 
     @property
     def planned(self) -> int:
-        """The number of trials."""
+        """Number of trials."""
         if self.grid:
             return math.prod(len(found.choices) for found in self.dimensions.values())
         return self.trials or 20
 
     @property
     def sign(self) -> int:
-        """1 where a smaller score is better, else -1."""
+        """1 if a smaller score is better, else -1."""
         return KINDS[type(self.config)].scores[self.measure]
 
     @property
     def measure(self) -> str:
-        """Name of the score by which trials are compared.
+        """Name of the score that compares the trials.
 
         Raises:
-            ValueError: neither the score nor the kind of the target is named.
+            ValueError: no score is named, and the kind of the target is not known.
         """
         if (found := self.score or KINDS[type(self.config)].default(self.config)) is None:
             raise ValueError("a target of unknown kind: name it by --task, or a score by --score")
         return found
 
     def check(self) -> None:
-        """Check that every searched value makes a valid run.
+        """Check that every searched value gives a valid run.
 
         Raises:
             ValueError: there is nothing to search, or a value gives no valid network.

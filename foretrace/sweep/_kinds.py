@@ -1,4 +1,4 @@
-"""The commands whose runs a sweep can compare, and their properties."""
+"""The commands whose runs a sweep can compare, with their properties."""
 
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
@@ -22,13 +22,13 @@ SweptConfig = Config | RLConfig | StreamConfig
 
 
 class Swept(NamedTuple):
-    """A command whose runs are compared.
+    """A command whose runs a sweep compares.
 
     Args:
-        scores: scores of a run; 1 where a smaller score is better, else -1.
-        default: function of a configuration: the score that counts if none is named, or None.
-        check: function of a configuration; it raises ValueError for a configuration that cannot
-            run, and computes nothing.
+        scores: scores of a run, with 1 if a smaller score is better, else -1.
+        default: function from a configuration to the score that is used if none is named, or None.
+        check: function of a configuration. It raises a ValueError if the configuration cannot run,
+            and computes nothing.
         run: function that begins or resumes a run.
     """
 
@@ -44,7 +44,7 @@ def scores_of(config: SweptConfig, run: Run, show_progress: bool) -> Mapping[str
     result = KINDS[type(config)].run(config, run.path, resume=resume, show_progress=show_progress)
     if result.scores is None or getattr(result, "stopped", False):
         return None
-    if isinstance(config, Config):  # what is chosen is chosen without the test sequences
+    if isinstance(config, Config):  # options are chosen without the test sequences
         lines = [line for line in read_metrics(run.metrics) if line["kind"] == "validation"]
         return lines[-1] if lines else {}
     return result.scores
@@ -71,4 +71,4 @@ KINDS = {
     RLConfig: Swept(_RL_SCORES, score_of, lambda c: shapes(build_agent, c), rl.train),
     StreamConfig: Swept(_STREAM_SCORES, _of_target, _check_stream, follow),
 }
-"""What a sweep needs of each command, by its class of configurations."""
+"""The properties of each command, by the class of its configurations."""

@@ -1,4 +1,4 @@
-"""The trials of a sweep as lines and as a table."""
+"""The trials of a sweep, as lines and as a table."""
 
 import math
 import statistics
@@ -10,7 +10,7 @@ from foretrace.sweep._config import Sweep
 
 
 def assigned(values: Mapping[str, Any]) -> str:
-    """Return options with their values as text, numbers with four digits.
+    """Return options and their values as text, with four digits for numbers.
 
     >>> assigned({"optimizer.learning-rate": 0.00123456, "rule": "bptt"})
     'optimizer.learning-rate=0.001235, rule=bptt'
@@ -19,18 +19,18 @@ def assigned(values: Mapping[str, Any]) -> str:
 
 
 def told(trial: Any, measure: str) -> str:
-    """Return a line about a trial of Optuna that has a result."""
+    """Return a line about a finished trial of Optuna."""
     return f"trial {trial.number}: {measure} {_result(trial)}; {assigned(trial.params)}"
 
 
 def table(sweep: Sweep, trials: Sequence[Any]) -> Any:
-    """Return the scores for each choice of options, the best first, as a table for rich.
+    """Return a table for rich with the score of each choice of options, the best first.
 
-    Several seeds are one choice, with the mean over them and a line for each of their runs.
+    Runs that differ only in the seed are one choice, with their mean and a line for each run.
 
     Args:
         sweep: configuration of the sweep.
-        trials: trials of its study; those that have not begun are left out.
+        trials: trials of the sweep's study. Trials that have not begun are left out.
     """
     from rich.table import Column, Table
 

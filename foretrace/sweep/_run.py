@@ -1,12 +1,12 @@
-"""A sweep: many runs that differ in some options, on one machine or many; resumable.
+"""A sweep: many runs that differ in some options, on one or several machines; resumable.
 
     config = sweep.Sweep(config, grid=("rule=online,truncated", "seed=0,1,2"))
     study = sweep.run(config, "runs/rules", workers=2)
 
 The trials are a study of Optuna, which chooses their values. A trial is unfinished until the study
-has its result, and the process that holds the file lock of its number runs it. The system releases
-the locks of a process that ends. Trials that wait, were stopped or lost their process are thus one
-case: the next free process runs them, from the checkpoint if there is one.
+has its result. It is run by the process that holds the file lock with its number, and the system
+releases this lock when the process ends. A trial that waits, was stopped, or lost its process is
+therefore treated alike: the next free process runs it, from its checkpoint if there is one.
 """
 
 import contextlib
@@ -33,13 +33,13 @@ if TYPE_CHECKING:
     import optuna
 
 STORAGE = "FORETRACE_SWEEP_STORAGE"
-"""Variable of the environment with the address of a database, which may hold a password.
+"""Environment variable with the address of a database, which may contain a password.
 
-Other users of a machine see the command of a process, not its environment.
+Other users of the machine can see the arguments of a process, but not its environment.
 """
 
 LOSSES = 4
-"""Processes that a trial may lose: it may be what ends them."""
+"""Number of processes that a trial may lose before it counts as the cause and as failed."""
 
 _WORKER = "from foretrace.sweep._run import *; work(study(sys.argv[1]), Path(sys.argv[1]))"
 
@@ -52,24 +52,27 @@ def run(
     resume: bool = False,
     show_progress: bool = True,
 ) -> "optuna.Study":
-    """Run the trials of a sweep until all are done, Ctrl-C or SIGTERM; `resume` continues.
+    """Run the trials of a sweep until all are finished, or until Ctrl-C or SIGTERM.
 
-    A trial that fails does not end the others. If a process is killed, another process continues
-    its trial. The study is Optuna's journal in the folder, or in the database whose address, as
-    Optuna takes it, the variable FORETRACE_SWEEP_STORAGE of the environment holds.
+    `resume` continues a sweep. A trial that fails does not end the others. If a process is killed,
+    another process continues its trial. The study is a journal of Optuna in the folder. If the
+    environment variable FORETRACE_SWEEP_STORAGE has the address of a database, in the form of
+    Optuna, the study is in this database.
 
     Args:
         sweep: configuration of the sweep.
-        folder: new or empty directory, or the directory of the sweep to continue or to join.
-        workers: number of trials that run at a time; this process runs one, others the rest.
-        resume: continue the sweep that is there, or join it, also from another machine that shares
-            the folder and its file locks. With more `trials` than before, a search gets longer.
-        show_progress: show the progress of the runs of this process, and all results, on standard
-            error.
+        folder: new or empty directory, or the directory of the sweep to continue or join.
+        workers: number of trials that run at the same time. This process runs one, and other
+            processes run the others.
+        resume: whether to continue or join the sweep in the folder. Another machine can join if it
+            shares the folder and its file locks. With more `trials` than before, a search is
+            extended.
+        show_progress: whether to show the progress of this process's runs, and all results, on
+            standard error.
 
     Returns:
-        The study, with `trials`, `best_trial`, `best_params` and `best_value`. In the user
-        attributes of a trial, `run` is its run directory and `reason` why it failed.
+        The study, with `trials`, `best_trial`, `best_params` and `best_value`. The user attributes
+        of a trial are `run`, its run directory, and `reason`, the reason why it failed.
 
     Raises:
         ValueError: there is nothing to search, a value gives no valid network, Optuna is not
@@ -96,7 +99,7 @@ def run(
             worker = subprocess.Popen(
                 [sys.executable, "-c", _WORKER, str(folder)],
                 stderr=None if show_progress else subprocess.DEVNULL,
-                start_new_session=True,  # Ctrl-C of a terminal comes to all processes of a session
+                start_new_session=True,  # Ctrl-C in a terminal reaches all processes of a session
             )
             waits.enter_context(worker)
             stops.callback(worker.terminate)
@@ -105,14 +108,14 @@ def run(
 
 
 def study(folder: str | os.PathLike[str], *, begin: bool = False) -> "optuna.Study":
-    """Return the study of a sweep, such as for the figures of `optuna.visualization`.
+    """Return the study of a sweep, for example for the figures of `optuna.visualization`.
 
     Args:
         folder: directory of the sweep.
         begin: whether to begin a study if the folder has none. If False, nothing is written.
 
     Raises:
-        ValueError: Optuna is not installed, the journal is damaged, or there is no such database.
+        ValueError: Optuna is not installed, the journal is damaged, or the database does not exist.
         RunError: there is no sweep, or it has not begun.
     """
     optuna, address, journal = library(), os.environ.get(STORAGE), Path(folder) / "study.log"
@@ -138,7 +141,7 @@ def study(folder: str | os.PathLike[str], *, begin: bool = False) -> "optuna.Stu
             raise ValueError(
                 f"{journal} cannot be opened as the study of a sweep ({error})"
             ) from error
-        # The message of a driver may hold the password.
+        # A driver's message may contain the password.
         raise ValueError(
             f"{STORAGE} must be the address of a database that can be opened and holds the study, "
             f"such as postgresql://host/name ({type(error).__name__}); FORETRACE_DEBUG=1 shows the "
@@ -157,27 +160,27 @@ class _JournalLock:
         self._lock.acquire()
         with open(self._path, "r+b") as file:
             file.seek(-min(1, file.seek(0, os.SEEK_END)), os.SEEK_END)
-            if file.read() not in (b"", b"\n"):  # all is read only where a line is torn
+            if file.read() not in (b"", b"\n"):  # read all only if a line is incomplete
                 file.seek(0)
                 file.truncate(file.read().rfind(b"\n") + 1)
         return True
 
 
 def unfinished(trials: "optuna.Study", sweep: Sweep) -> list[int]:
-    """Return the numbers of the planned trials without a result; missing ones are added."""
+    """Return the numbers of the planned trials without a result; missing trials are added."""
     while len(found := trials.get_trials(deepcopy=False)) < sweep.planned:
         trials.ask()
     return [trial.number for trial in found[: sweep.planned] if not trial.state.is_finished()]
 
 
 def work(trials: "optuna.Study", folder: Path, say: bool = True, show: bool = False) -> None:
-    """Run trials until all are done or Ctrl-C, also trials that other processes abandoned.
+    """Run trials until all are finished, or until Ctrl-C; include abandoned trials.
 
     Args:
         trials: study of the sweep.
         folder: directory of the sweep.
-        say: print the result of each trial.
-        show: show the progress of each run.
+        say: whether to print the result of each trial.
+        show: whether to show the progress of each run.
     """
     sweep = directory.read_config_as(folder, Sweep)
 
@@ -191,21 +194,22 @@ def work(trials: "optuna.Study", folder: Path, say: bool = True, show: bool = Fa
 
 
 def _attempt(trials: "optuna.Study", number: int, sweep: Sweep, folder: Path, show: bool) -> str:
-    """Run a trial; return a line about its result, empty if it has none.
+    """Run a trial; return a line about its result, or an empty text if it has none.
 
     Raises:
-        LockedError: another process has it.
+        LockedError: another process is running the trial.
     """
     with locked(folder, f".trial-{number}.lock"):
         optuna, found = library(), trials.get_trials(deepcopy=False)[number]
         if found.state.is_finished():
             return ""
         trials.sampler = _sampler(sweep, number)
-        trial = optuna.Trial(trials, found._trial_id)  # keeps the values that it has already
+        trial = optuna.Trial(trials, found._trial_id)  # keeps the values that the trial already has
         values = {option: trial._suggest(option, each) for option, each in sweep.dimensions.items()}
-        trials.sampler = optuna.samplers.RandomSampler()  # a grid's would stop a loop of Optuna's
+        trials.sampler = optuna.samplers.RandomSampler()  # a grid's would stop Optuna's loop
         score, losses = None, trial.user_attrs.get("losses", 0)
-        # It counts as a loss until the end of this block, which a killed process does not reach.
+        # The trial counts as lost until the end of this block, which a killed process does not
+        # reach.
         trial.set_user_attr("losses", losses + 1)
         try:
             if losses == LOSSES:
@@ -221,7 +225,8 @@ def _attempt(trials: "optuna.Study", number: int, sweep: Sweep, folder: Path, sh
             score = float(scores[sweep.measure])
         except (LockedError, directory.TakenError):
             raise
-        # Errors of the trial, which repeat: no network of these sizes, or no memory for it.
+        # Errors that repeat in this trial: no network has these sizes, or it does not fit into
+        # memory.
         except (DivergenceError, ValueError, jax.errors.JaxRuntimeError) as error:
             trial.set_user_attr("reason", " ".join(str(error).split()) or type(error).__name__)
         finally:
@@ -235,5 +240,6 @@ def _sampler(sweep: Sweep, number: int) -> Any:
     samplers = library().samplers
     if sweep.grid:
         return samplers.GridSampler({option: d.choices for option, d in sweep.dimensions.items()})
-    # A seed for each trial: with one for each process, a resumed sweep would repeat earlier draws.
+    # A seed for each trial. With a seed for each process, a resumed sweep would repeat earlier
+    # draws.
     return samplers.TPESampler(seed=(int(directory.digest(sweep.config), 16) + number) % 2**32)

@@ -1,4 +1,4 @@
-"""Searched options of a command, each with values or a range."""
+"""The searched options of a command, each with values or a range."""
 
 import contextlib
 import functools
@@ -22,7 +22,7 @@ def library() -> Any:
     """Import Optuna with its messages disabled.
 
     Raises:
-        ValueError: it is not installed.
+        ValueError: Optuna is not installed.
     """
     try:
         import optuna
@@ -36,7 +36,7 @@ def dimensions(argument: str, texts: Sequence[str], config: Any) -> dict[str, An
     """Return Optuna's distribution for each option in the texts of `--grid` or `--search`.
 
     Raises:
-        ValueError: the configuration does not take an option, a value or a range.
+        ValueError: an option is unknown, or the configuration refuses a value or a range.
 
     >>> from foretrace.experiment import Config
     >>> dimensions("--search", ["rule=online,bptt", "depth=1:4"], Config())["depth"]
@@ -52,7 +52,7 @@ def dimensions(argument: str, texts: Sequence[str], config: Any) -> dict[str, An
             found[option] = _read(option, values.strip(), config)
             if argument == "--grid" and not hasattr(found[option], "choices"):
                 raise ValueError(f"{values} is a range, for --search; a grid needs values: 1,2")
-            # A short and a long name are one option, which the changed settings show.
+            # A short and a long name may be the same option, which the changed settings reveal.
             ends = (applied(config, {option: ends_of(found[option])[at]}) for at in (0, -1))
             changed = {option} | {line.partition(":")[0] for line in differences(*ends)}
             if changed & places:
@@ -99,11 +99,11 @@ def _parsed(config: Any, arguments: tuple[str, ...]) -> Any:
 
 
 def _complaint(said: str) -> str:
-    """Return tyro's error message without its frame and help."""
+    """Return tyro's error message without the frame and the help."""
     parts = [" ".join(part.split()).strip("│ ") for part in re.split(r"[-─]{9,}", said)[1:]]
     added = ("For full helptext", "Argument helptext")
     text = "; ".join(part for part in parts if part and not part.startswith(added))
-    # The meaning of a suggested option stands behind it; its names are enough here.
+    # The description of a suggested option follows its names, which are enough here.
     return re.sub(r"(Available[^;]*; )?(Perhaps you meant: (--[\w.-]+(, )?)+)[^;]*", r"\2", text)
 
 
@@ -113,7 +113,7 @@ def _read(option: str, text: str, config: Any) -> Any:
     ends = re.fullmatch(r"(?:log:)?([^:,]+):([^:,]+)", text)
     if ends and not _takes(config, option, text):
         for end in ends.groups():
-            applied(config, {option: end})  # reports a text that is no value
+            applied(config, {option: end})  # raises an error if the text is no value
         low, high = map(float, ends.groups())
         if not low < high < math.inf:
             raise ValueError("a range goes from a smaller to a larger number")
@@ -121,7 +121,7 @@ def _read(option: str, text: str, config: Any) -> Any:
         if low.is_integer() and high.is_integer() and not _takes(config, option, low + 0.5):
             return kinds.IntDistribution(int(low), int(high), log)
         return kinds.FloatDistribution(low, high, log)
-    text = re.sub(r"\s+(?=[^(]*\))", "", text)  # the words of a value are separated by spaces
+    text = re.sub(r"\s+(?=[^(]*\))", "", text)  # tyro separates the words of a value by spaces
     values = [part.strip() for part in re.split(r",(?![^(]*\))", text)]
     if len({applied(config, {option: value}) for value in values}) < len(values):
         raise ValueError("the same value twice")

@@ -1,6 +1,6 @@
-"""Tasks: where sequences come from.
+"""Tasks, which provide sequences for training and evaluation.
 
-A batch is a function of seed and step, so that a run resumes from one integer.
+A batch is a function of seed and step, so a run needs only one integer to resume.
 """
 
 from collections.abc import Callable
@@ -10,7 +10,7 @@ from foretrace._types import Array, Float, Int
 from foretrace.losses import softmax_cross_entropy
 
 EvaluationSplit = Literal["validation", "test"]
-"""Sequences that are never trained on: those to select by, and those to report."""
+"""Splits that are never used for training: one to select by, one to report."""
 
 Labels = Literal["step", "sequence"]
 """Whether single steps are predicted, or one class for a sequence by the mean of its logits."""
@@ -20,12 +20,12 @@ Loss = Callable[[Array, Array], Float[Array, ""]]
 
 
 class Batch(NamedTuple):
-    """Sequences side by side.
+    """Several sequences of equal length.
 
     Args:
         xs: inputs.
-        ys: targets, with as many classes or values for each step as the task has outputs.
-        mask: how much each step counts in the loss; zero where nothing is asked.
+        ys: targets. Each step has as many classes or values as the task has outputs.
+        mask: weight of each step in the loss; zero for steps without a target.
     """
 
     xs: Float[Array, "B T I"]
@@ -34,9 +34,9 @@ class Batch(NamedTuple):
 
 
 class Task(Protocol):
-    """Interface of a task to an experiment: a frozen dataclass, identified by its settings.
+    """Interface of a task, which is a frozen dataclass that its settings identify.
 
-    `batch` and `evaluation` are pure and can be traced with a traced `seed`, `step` or `index`.
+    `batch` and `evaluation` are pure functions, in which `seed`, `step` and `index` may be traced.
     """
 
     @property
@@ -62,14 +62,14 @@ class Task(Protocol):
 
     @property
     def recalled(self) -> str | None:
-        """Name of the values recalled at single steps, such as "bits". None for classification."""
+        """Name of the values recalled at single steps, such as "bits"; None in classification."""
 
     @property
     def provenance(self) -> str:
         """Origin of the training sequences, for tables."""
 
     def with_data_dir(self, data_dir: str) -> Self:
-        """Return the task with its data in another directory; the same task if it reads none."""
+        """Return the task with its data in another directory; unchanged if it reads no data."""
 
     def batch(self, seed: int | Int[Array, ""], step: int | Int[Array, ""], size: int) -> Batch:
         """Return the training sequences of a step."""
@@ -81,7 +81,7 @@ class Task(Protocol):
         index: int | Int[Array, ""],
         size: int,
     ) -> Batch:
-        """Return batch `index` of a split; rows without valid steps are padding."""
+        """Return batch `index` of a split. Rows without valid steps are padding."""
 
     def evaluation_steps(self, split: EvaluationSplit, size: int) -> int | None:
-        """Return the number of batches of a split; None if it has no end."""
+        """Return the number of batches in a split; None if the split is unlimited."""

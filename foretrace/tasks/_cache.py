@@ -1,4 +1,4 @@
-"""Arrays that are costly to make, as memory-mapped .npy files in the user's cache directory."""
+"""Arrays that are costly to compute, as memory-mapped .npy files in the user's cache directory."""
 
 import hashlib
 import os
@@ -17,12 +17,12 @@ _NAMES = "names"
 def cached(name: str, make: Callable[[], dict[str, np.ndarray]]) -> dict[str, np.ndarray]:
     """Return arrays from the cache, memory-mapped and read-only; make them if they are missing.
 
-    Several processes may ask at once: each entry appears whole or not at all, and the first one
-    stays.
+    Several processes may call this at the same time. An entry appears complete or not at all, and
+    the entry of the first process is kept.
 
     Args:
-        name: of the entry; must change with everything that the arrays depend on.
-        make: makes them.
+        name: name of the entry. It must change with everything on which the arrays depend.
+        make: function that makes the arrays.
 
     Raises:
         OSError: the cache cannot be written.
@@ -48,13 +48,13 @@ def _read(entry: Path) -> dict[str, np.ndarray] | None:
         names = (entry / _NAMES).read_text().split()
         return {name: np.load(entry / f"{name}.npy", mmap_mode="r") for name in names}
     except (OSError, ValueError, EOFError):
-        return None  # not there, or damaged: made again
+        return None  # missing or damaged: make it again
 
 
 def _write(entry: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
     entry.parent.mkdir(parents=True, exist_ok=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{entry.name}-", dir=entry.parent))
-    scratch.chmod(0o755)  # a cache may be shared
+    scratch.chmod(0o755)  # several users may share a cache
     try:
         for name, array in arrays.items():
             with open(scratch / f"{name}.npy", "xb") as file:
@@ -67,7 +67,7 @@ def _write(entry: Path, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         try:
             scratch.rename(entry)
         except OSError:
-            if _read(entry) is None:  # not merely another process that was faster
+            if _read(entry) is None:  # not only because another process was faster
                 raise
     finally:
         shutil.rmtree(scratch, ignore_errors=True)

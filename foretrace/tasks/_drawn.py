@@ -1,4 +1,4 @@
-"""Tasks whose sequences are drawn at random: for every step, or once for epochs."""
+"""Tasks whose sequences are drawn at random, either for every step or once for all epochs."""
 
 import abc
 from typing import ClassVar, Self
@@ -10,17 +10,17 @@ from foretrace._types import Array, Int, PRNGKeyArray
 from foretrace.tasks import Batch, EvaluationSplit, Labels, Task
 from foretrace.tasks._order import shuffled_at
 
-# Purpose of a random key; equal numbers would make validation data out of training data.
+# Purposes of random keys. If two were equal, validation data would appear in the training data.
 _FRESH, _VALIDATION, _SAMPLES, _ORDER, _TEST = range(5)
 
 
 class AbstractDrawnTask(Task, abc.ABC):
-    """Base class of tasks that draw sequences: a frozen dataclass with the field `samples`."""
+    """Base class of tasks that draw sequences at random. A task has the field `samples`."""
 
     samples: int | None
 
     recalled: ClassVar[str]
-    """What is recalled at a single step."""
+    """Name of the values that are recalled at single steps."""
 
     @abc.abstractmethod
     def draw(self, key: PRNGKeyArray, size: int) -> Batch:
@@ -28,24 +28,24 @@ class AbstractDrawnTask(Task, abc.ABC):
 
     @property
     def labels(self) -> Labels:
-        """Labels of single steps."""
+        """Single steps are predicted."""
         return "step"
 
     @property
     def provenance(self) -> str:
-        """Whether sequences are drawn for every step."""
+        """Whether sequences are drawn for every step or once."""
         return "fresh sequences" if self.samples is None else f"{self.samples} sequences drawn once"
 
     def with_data_dir(self, data_dir: str) -> Self:
-        """Return the task itself: it reads no data."""
+        """Return the task itself, because it reads no data."""
         return self
 
     def batch(self, seed: int | Int[Array, ""], step: int | Int[Array, ""], size: int) -> Batch:
         """Return the training sequences of a step.
 
         Args:
-            seed: whose data; another seed has other sequences; may be traced.
-            step: number of batches before this one; may be traced.
+            seed: seed of the data, may be traced. Another seed gives other sequences.
+            step: number of batches before this batch, may be traced.
             size: number of sequences.
 
         Raises:
@@ -72,7 +72,7 @@ class AbstractDrawnTask(Task, abc.ABC):
         index: int | Int[Array, ""],
         size: int,
     ) -> Batch:
-        """Return batch `index` of sequences that no training batch and no other split draws.
+        """Return batch `index` of sequences that no training batch and no other split contains.
 
         Raises:
             ValueError: the size is below one.
@@ -83,11 +83,11 @@ class AbstractDrawnTask(Task, abc.ABC):
         return self.draw(jax.random.fold_in(_key(seed, purpose), index), size)
 
     def evaluation_steps(self, split: EvaluationSplit, size: int) -> None:
-        """Return None: the split has no end."""
+        """Return None, because the split is unlimited."""
         return None
 
     def _check(self, **least: int) -> None:
-        """Raise a ValueError if a field is below its smallest value, or there are no samples."""
+        """Raise a ValueError if a field is below its minimum, or there are no samples."""
         name = type(self).__name__
         for field, value in least.items():
             if getattr(self, field) < value:

@@ -15,36 +15,36 @@ import tyro
 from foretrace.tasks._cache import cached, digest
 
 VARIABLE = "FORETRACE_DATA"
-"""Environment variable that names the data directory."""
+"""Environment variable with the path of the data directory."""
 
 HOW = f"the environment variable {VARIABLE}, or by --data-dir of `foretrace train`"
 
-_FORMAT = "1"  # changes with what `decode` functions return
+_FORMAT = "1"  # changes whenever the results of `decode` functions change
 _log = logging.getLogger(__name__)
 Arrays = dict[str, np.ndarray]
 
 DataDir = Annotated[str | None, tyro.conf.arg(aliases=("--data-dir",))]
-"""Type of the option that names the data directory."""
+"""Type of the option with the path of the data directory."""
 
 
 class DataError(ValueError):
-    """Data that are missing, damaged or unexpected."""
+    """Data are missing, damaged or not as expected."""
 
 
-@dataclasses.dataclass(frozen=True, eq=False)  # eq: its identity is what `load` remembers it by
+@dataclasses.dataclass(frozen=True, eq=False)  # eq: `load` remembers it by its identity
 class Source:
     """A public data set that the user has put into the data directory.
 
-    A file counts as right if its own checksum is known, or else the checksum of its decoded
-    content: the same pixels or texts exist in several compressions.
+    A file is accepted if its own checksum is known, or if the checksum of its decoded content is
+    known. The second is needed because the same content exists in several compressions.
 
     Args:
-        name: its name.
-        folder: where it belongs in the data directory.
-        origin: where it can be got.
-        find: files of a split in that folder; raises `FileNotFoundError` with the name of a file
-            that is missing.
-        decode: arrays of a split from these files.
+        name: name of the data set.
+        folder: folder of the data set in the data directory.
+        origin: where the user can get it.
+        find: function that returns the files of a split in that folder. It raises a
+            `FileNotFoundError` that names a missing file.
+        decode: function that returns the arrays in these files.
         files: SHA-256 of known files, by name.
         contents: digest of the arrays of each split.
     """
@@ -59,16 +59,16 @@ class Source:
 
     @functools.lru_cache(maxsize=32)  # noqa: B019 - there are a handful of sources, and they live as long as the program
     def load(self, split: str, root: Path, verify: bool = True) -> Arrays:
-        """Return the arrays of a split, memory-mapped; decode them first if that has not been done.
+        """Return the arrays of a split, memory-mapped. The first call decodes them.
 
         Args:
-            split: a key of `contents`.
-            root: the data directory.
-            verify: refuse files that differ from the public files.
+            split: name of the split, a key of `contents`.
+            root: data directory.
+            verify: whether to refuse files that differ from the public files.
 
         Raises:
-            DataError: a file is missing or damaged, or (if verified) not the public one; or the
-                package that reads it is missing, or the cache cannot be written.
+            DataError: a file is missing, damaged, or (with `verify`) not a public file; the package
+                that reads it is missing; or the cache cannot be written.
         """
         folder = root / self.folder
         try:
@@ -78,7 +78,7 @@ class Source:
             raise DataError(self._missing(folder, split, error)) from error
         known = all(self.files.get(name) == total for name, total in sums.items())
         key = hashlib.sha256(" ".join([_FORMAT, *sums.values()]).encode()).hexdigest()[:16]
-        # A cache of unverified arrays must not be taken for one of verified ones.
+        # Unverified arrays must not be used as verified arrays.
         name = f"{Path(self.folder).parts[0]}-{split}-{key}" + (
             "" if known or verify else "-unverified"
         )
@@ -99,7 +99,7 @@ class Source:
             arrays = self.decode(paths)
         except DataError:
             raise
-        except Exception as error:  # any error of a decoder on a damaged file
+        except Exception as error:  # any error of a decoder for a damaged file
             names = ", ".join(str(path) for path in paths)
             raise DataError(
                 f"{self.name}: cannot read {names}: {type(error).__name__}: {error}"
@@ -130,10 +130,10 @@ CACHE_HINT = "choose another place by the environment variable FORETRACE_CACHE"
 
 
 def data_root(data_dir: str | os.PathLike[str] | None = None) -> Path:
-    """Return the data directory: the given one, else what `FORETRACE_DATA` names.
+    """Return the data directory: the given one, or else the directory in `FORETRACE_DATA`.
 
     Raises:
-        DataError: neither is given, or it is not a directory.
+        DataError: there is neither, or the path is not a directory.
     """
     chosen = data_dir if data_dir is not None else os.environ.get(VARIABLE)
     if not chosen:

@@ -1,4 +1,4 @@
-"""The public formats of the data sets: parquet shards, idx files."""
+"""The public file formats of the data sets: parquet shards and idx files."""
 
 import gzip
 import importlib
@@ -17,10 +17,10 @@ _MNIST_STEMS = {"train": "train", "test": "t10k"}
 
 
 def parquet_files(folder: Path, split: str) -> list[Path]:
-    """Return the shards `<split>-*.parquet` in order; all of them must be there.
+    """Return the shards `<split>-*.parquet` in order.
 
     Raises:
-        FileNotFoundError: at least one of the files is missing.
+        FileNotFoundError: one or more of the files are missing.
     """
     paths = sorted(folder.glob(f"{split}-*.parquet"))
     if not paths:
@@ -42,7 +42,7 @@ def read_parquet(path: Path, columns: list[str]) -> dict[str, list]:
     """Return columns of a parquet file as Python values.
 
     Raises:
-        DataError: pyarrow is missing, or the file does not have these columns.
+        DataError: pyarrow is not installed, or the file does not have these columns.
     """
     parquet = import_extra("pyarrow.parquet")
     with parquet.ParquetFile(path) as file:
@@ -53,10 +53,10 @@ def read_parquet(path: Path, columns: list[str]) -> dict[str, list]:
 
 
 def mnist_files(folder: Path, split: str) -> list[Path]:
-    """Return the files with images and with labels, compressed or not.
+    """Return the files with images and labels, compressed or not.
 
     Raises:
-        FileNotFoundError: one is not there.
+        FileNotFoundError: a file is missing.
     """
     found = []
     for what in ("images-idx3", "labels-idx1"):
@@ -71,12 +71,12 @@ def mnist_files(folder: Path, split: str) -> list[Path]:
 
 
 def read_idx(path: Path) -> np.ndarray:
-    """Return the array of an idx file of bytes.
+    """Return the array in an idx file of bytes.
 
-    The file holds `0, 0, 8`, the number of axes, the axes (big-endian) and the elements.
+    The file consists of `0, 0, 8`, the number of axes, the axes (big-endian) and the elements.
 
     Raises:
-        DataError: it is something else.
+        DataError: the file has another format.
     """
     with _OPENERS.get(path.suffix, open)(path, "rb") as file:
         data = file.read()
@@ -90,7 +90,7 @@ def import_extra(module: str) -> ModuleType:
     """Import a module of the extra `data`.
 
     Raises:
-        DataError: it is not installed.
+        DataError: the module is not installed.
     """
     try:
         return importlib.import_module(module)

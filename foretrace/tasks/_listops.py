@@ -1,9 +1,9 @@
 """ListOps as the Long Range Arena specifies it: random trees of operators on digits, with values.
 
-Many trees are grown at a time, level by level. A level is an array with the number of arguments of
-each of its nodes (0 for a digit). The children of a level's operators are the next level, in order.
-Trees of a wrong length are dropped before their digits and operators are drawn, which leaves the
-distribution as it is.
+Many trees are grown at the same time, level by level. A level is an array with the number of
+arguments of each node, where 0 is a digit. The next level contains the children of all operators,
+in order. Trees of a wrong length are dropped before their digits and operators are drawn, which
+does not change the distribution.
 """
 
 import dataclasses
@@ -15,10 +15,10 @@ import numpy as np
 OPERATORS = ("[MIN", "[MAX", "[MED", "[SM")
 
 SYMBOLS = (*"0123456789", *OPERATORS, "]")
-"""What a sequence is made of; a symbol is stored as its place in this list."""
+"""The symbols of a sequence. A symbol is stored as its index in this tuple."""
 
 MIN, MAX, MED, SM, CLOSE = range(10, 15)
-_TREES_AT_ONCE = 2000  # part of a seed's meaning
+_TREES_AT_ONCE = 2000  # a seed has its meaning only with this number
 _FRUITLESS_ROUNDS = 200
 
 
@@ -27,14 +27,14 @@ class Grammar:
     """Parameters of the random trees.
 
     Args:
-        min_length: a sequence has more tokens than this,
-        max_length: and fewer than this.
-        max_depth: depth at which there are only digits; the root has depth 1.
-        max_arguments: an operator has 2 to this many arguments.
-        operator_probability: that a node above `max_depth` is an operator.
+        min_length: lower bound of the number of tokens; every sequence has more tokens.
+        max_length: upper bound of the number of tokens; every sequence has fewer tokens.
+        max_depth: depth at which all nodes are digits. The root has depth 1.
+        max_arguments: maximum number of arguments of an operator; the minimum is 2.
+        operator_probability: probability that a node above `max_depth` is an operator.
 
     Raises:
-        ValueError: no tree fits the settings.
+        ValueError: no tree satisfies the settings.
     """
 
     min_length: int = 500
@@ -54,21 +54,21 @@ class Grammar:
 
 
 def generate(grammar: Grammar, rows: int, seed: int) -> dict[str, np.ndarray]:
-    """Return distinct random sequences, one after another.
+    """Return distinct random sequences, concatenated.
 
-    The first rows do not depend on how many are asked for.
+    The first rows do not depend on the number of rows.
 
     Args:
-        grammar: their distribution.
-        rows: how many.
+        grammar: distribution of the sequences.
+        rows: number of sequences.
         seed: integer in `[0, 2^32)`.
 
     Returns:
-        `symbols`, `offsets` of each sequence and of the end, and `labels`, the values of the
-        sequences.
+        `symbols`, `offsets` and `labels`: the concatenated sequences, the start of each sequence
+        and the end of the last one, and the values of the sequences.
 
     Raises:
-        ValueError: the grammar has too few different sequences.
+        ValueError: the grammar has fewer different sequences than `rows`.
     """
     random = np.random.RandomState(seed)  # NumPy promises that its numbers never change
     seen: set[bytes] = set()
@@ -95,7 +95,7 @@ def generate(grammar: Grammar, rows: int, seed: int) -> dict[str, np.ndarray]:
 
 
 def _round(grammar: Grammar, random: np.random.RandomState) -> Iterator[tuple[np.ndarray, int]]:
-    """Grow trees; yield the sequences and values of trees with an accepted length."""
+    """Grow trees; yield the sequences and values of the trees with an accepted length."""
     levels, lengths = _grow(grammar, random)
     if not len(lengths):
         return
@@ -109,7 +109,7 @@ def _round(grammar: Grammar, random: np.random.RandomState) -> Iterator[tuple[np
 def _grow(grammar: Grammar, random: np.random.RandomState) -> tuple[list[np.ndarray], np.ndarray]:
     """Return the levels and lengths of the trees with an accepted length.
 
-    A root that is a digit is too short, so roots are drawn as operators.
+    A digit as the root would be too short, so all roots are drawn as operators.
     """
     arguments = random.randint(2, grammar.max_arguments + 1, _TREES_AT_ONCE).astype(np.int8)
     tree = np.arange(_TREES_AT_ONCE)
@@ -144,7 +144,7 @@ def _draw_symbols(level: np.ndarray, random: np.random.RandomState) -> np.ndarra
 
 
 def _write(levels: list[np.ndarray], kinds: list[np.ndarray], offsets: np.ndarray) -> np.ndarray:
-    """Return the sequences of trees; each begins at its offset."""
+    """Return the sequences of all trees, each of which begins at its offset."""
     spans = _spans(levels)
     symbols = np.empty(offsets[-1], np.uint8)
     place = offsets[:-1]
@@ -161,7 +161,10 @@ def _write(levels: list[np.ndarray], kinds: list[np.ndarray], offsets: np.ndarra
 
 
 def _spans(levels: list[np.ndarray]) -> list[np.ndarray]:
-    """Return each subtree's number of tokens: 1 for a digit, 2 and its children for an operator."""
+    """Return the number of tokens of each subtree.
+
+    A digit has one token. An operator has two tokens and the tokens of its children.
+    """
     spans = [np.ones(len(levels[-1]), np.int64)]
     for arguments in reversed(levels[:-1]):
         span = np.ones(len(arguments), np.int64)
@@ -173,7 +176,7 @@ def _spans(levels: list[np.ndarray]) -> list[np.ndarray]:
 
 
 def _evaluate(levels: list[np.ndarray], kinds: list[np.ndarray]) -> np.ndarray:
-    """Return the values of the trees, from the leaves up."""
+    """Return the values of the trees, computed from the leaves upwards."""
     below = kinds[-1]
     for arguments, kind in zip(reversed(levels[:-1]), reversed(kinds[:-1]), strict=True):
         values = kind.copy()
@@ -188,7 +191,7 @@ def _apply(operators: np.ndarray, counts: np.ndarray, values: np.ndarray) -> np.
     """Apply operators to groups of `counts` values. MED is the integer part of the median."""
     row = np.repeat(np.arange(len(counts)), counts)
     column = np.arange(len(values)) - np.repeat(_starts(counts), counts)
-    table = np.full((len(counts), counts.max()), 10, np.uint8)  # 10 sorts behind every digit
+    table = np.full((len(counts), counts.max()), 10, np.uint8)  # 10 is sorted after every digit
     table[row, column] = values
     table.sort(axis=1)
     every = np.arange(len(counts))

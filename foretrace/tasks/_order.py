@@ -1,4 +1,4 @@
-"""A random order of a data set, computed position by position."""
+"""A random order of a data set, of which single positions can be computed."""
 
 import math
 
@@ -14,13 +14,13 @@ _ROUNDS = 6
 def shuffled_at(key: PRNGKeyArray, positions: Int[Array, "K"], count: int) -> Int[Array, "K"]:
     """Return the elements at some positions of a random order of `range(count)`, in O(K).
 
-    A Feistel network over pairs of digits is a bijection of slightly more numbers than `count`;
-    what falls outside is sent through again until it falls inside. Sorting 20,000 keys for each
-    batch of 50 took a sixth of a training step.
+    A Feistel network over pairs of digits is a bijection of a range that is slightly larger than
+    `count`. It is applied again to any result outside of `range(count)` until the result lies
+    inside. Sorting 20,000 keys for each batch of 50 would take a sixth of a training step.
 
     Args:
-        key: which order.
-        positions: in `range(count)`.
+        key: PRNG key that determines the order.
+        positions: positions in `range(count)`.
         count: length of the order.
 
     >>> import jax, jax.numpy as jnp
@@ -47,7 +47,7 @@ def shuffled_at(key: PRNGKeyArray, positions: Int[Array, "K"], count: int) -> In
 
 
 def _mixed(x: Array) -> Array:
-    """Mix each number so that every bit depends on all 32."""
+    """Mix the bits of each number, so that every bit depends on all 32 bits."""
     for factor in (0x7FEB352D, 0x846CA68B):
         x = (x ^ (x >> jnp.uint32(15))) * jnp.uint32(factor)
     return x ^ (x >> jnp.uint32(16))

@@ -1,9 +1,9 @@
-"""Tasks that classify stored sequences: splits, epochs, expansion on the device.
+"""Tasks that classify stored sequences: splits, epochs, and expansion on the device.
 
-A batch is made in two parts. *Rows* are bytes as they are stored, found on the host. *Expanding*
-them to inputs, targets and mask is traced, so that long sequences of one-hot vectors cross no bus
-and fill no host memory. `batch` does both. It may be traced: then the host is asked for the rows by
-a callback.
+A batch is made in two parts. First, its *rows* are read on the host, as bytes in the stored form.
+Second, the rows are *expanded* to inputs, targets and mask in a traced function, so that long
+sequences of one-hot vectors are neither transferred to the device nor stored on the host. `batch`
+does both. If it is traced, a callback reads the rows on the host.
 """
 
 import abc
@@ -23,21 +23,21 @@ from foretrace.tasks._files import DataError, Source, data_root
 SplitName = Literal["training", "validation", "test"]
 
 Index = int | np.integer | Int[Array, ""] | Int[np.ndarray, ""]
-"""A number that may be traced."""
+"""An integer, which may be traced."""
 
-# RandomState, because NumPy promises that its numbers never change. The purpose distinguishes the
-# orders.
+# RandomState, because NumPy promises that its numbers never change. These purposes distinguish the
+# random orders.
 _HOLD_OUT, _ORDER = 0x5EED, 1
 
 
 class Rows(NamedTuple):
-    """Sequences as they are stored: NumPy arrays on the host, JAX arrays where it is traced.
+    """Sequences in the stored form: NumPy arrays on the host, JAX arrays in a traced function.
 
     Args:
-        symbols: bytes, or numbers, zero where a sequence has ended.
+        symbols: bytes or numbers, zero after the end of a sequence.
         lengths: number of steps of each sequence.
         labels: class of each sequence, or its targets.
-        counts: 1; 0 for rows that only fill a batch.
+        counts: 1 for a sequence, 0 for a row that only fills a batch.
     """
 
     symbols: UInt8[Array | np.ndarray, "B ..."] | Float[Array | np.ndarray, "B ..."]
@@ -47,15 +47,15 @@ class Rows(NamedTuple):
 
 
 class Split(NamedTuple):
-    """Some of the stored sequences, in order.
+    """A part of the stored sequences, in order.
 
     Args:
-        symbols: one row for each stored sequence, or all of them one after another if there are
-            offsets.
+        symbols: one row for each stored sequence. If there are offsets, all sequences are
+            concatenated.
         labels: class of each stored sequence.
-        members: which stored sequences belong to the split.
-        offsets: where each stored sequence begins, and where the last one ends.
-        lengths: number of steps of each stored sequence, where they are padded.
+        members: indices of the stored sequences in this split.
+        offsets: start of each stored sequence, and end of the last one.
+        lengths: number of steps of each stored sequence, if they are padded.
     """
 
     symbols: np.ndarray
@@ -86,11 +86,11 @@ class Split(NamedTuple):
 
     @property
     def label_type(self) -> np.dtype:
-        """Type of the labels of a row."""
+        """Data type of the labels of a row."""
         return np.dtype(np.int32 if np.issubdtype(self.labels.dtype, np.integer) else np.float32)
 
     def row_shape(self, length: int) -> tuple[int, ...]:
-        """Return the shape of the symbols of a row."""
+        """Return the shape of the symbols of one row."""
         return (length,) if self.offsets is not None else self.symbols.shape[1:]
 
     def _ragged(self, stored: np.ndarray, length: int) -> tuple[np.ndarray, np.ndarray]:
@@ -104,10 +104,10 @@ class Split(NamedTuple):
 
 
 class AbstractStoredTask(Task, abc.ABC):
-    """Classification of stored sequences: the class is the target at every valid step.
+    """Classification of stored sequences, with the class as the target at every valid step.
 
     Each valid step has the weight 1 / (number of valid steps), so the loss of a sequence is the
-    mean over them. The prediction is the class with the largest mean of the logits over valid
+    mean over its valid steps. The predicted class has the largest mean of the logits over the valid
     steps.
     """
 
@@ -120,50 +120,50 @@ class AbstractStoredTask(Task, abc.ABC):
 
     @abc.abstractmethod
     def split(self, name: SplitName) -> Split:
-        """Return a split; its data are read when it is first asked for."""
+        """Return a split. Its data are read in the first call."""
 
     @abc.abstractmethod
     def inputs(self, rows: Rows) -> Float[Array, "B T I"]:
-        """Return the inputs of rows; traced."""
+        """Return the inputs of rows; called in a traced function."""
 
     @property
     def labels(self) -> Labels:
-        """The class of a sequence."""
+        """The class of a whole sequence is predicted."""
         return "sequence"
 
     @property
     def sizes(self) -> dict[str, int]:
-        """Number of sequences of each split."""
+        """Number of sequences in each split."""
         return {name: len(self.split(name).members) for name in ("training", "validation", "test")}
 
     def evaluation_steps(self, split: SplitName, size: int) -> int:
-        """Return the number of batches that hold every sequence of a split once."""
+        """Return the number of batches that contain every sequence of a split once."""
         _check_size(size)
         return -(-len(self.split(split).members) // size)
 
     def batch(self, seed: Index, step: Index, size: int) -> Batch:
-        """Return the training sequences of a step. Each epoch has an order of its own.
+        """Return the training sequences of a step. Each epoch has a separate random order.
 
         Args:
-            seed: of the orders; may be traced.
-            step: number of batches before this one; may be traced.
+            seed: seed of the orders, may be traced.
+            step: number of batches before this batch, may be traced.
             size: number of sequences.
 
         Raises:
             ValueError: the size is below one or above the number of training sequences.
-            DataError: the data are missing or wrong.
+            DataError: the data are missing or not the expected data.
         """
         return self.expand(self.rows("training", seed, step, size))
 
     def evaluation(self, split: EvaluationSplit, seed: Index, index: Index, size: int) -> Batch:
         """Return consecutive batch `index` of the validation or test split, equal for all seeds.
 
-        The last batch is filled up with rows whose mask is zero; later batches have only such rows.
+        The last batch is filled up with rows whose mask is zero. Later batches have only such rows.
         """
         return self.expand(self.rows(split, seed, index, size))
 
     def rows(self, name: SplitName, seed: Index, index: Index, size: int) -> Rows:
-        """Return batch `index` of a split before expansion, on the host unless traced."""
+        """Return batch `index` of a split before expansion, on the host unless it is traced."""
         split = self.split(name)
         _check_size(size, most=len(split.members) if name == "training" else size)
 
@@ -183,7 +183,7 @@ class AbstractStoredTask(Task, abc.ABC):
         return jax.pure_callback(on_host, expected, seed, index, vmap_method="sequential")
 
     def expand(self, rows: Rows) -> Batch:
-        """Return inputs, targets and mask of rows; traced."""
+        """Return inputs, targets and mask of rows; called in a traced function."""
         xs = self.inputs(rows)
         steps = jnp.arange(self.length, dtype=jnp.int32)[None]
         ys = jnp.broadcast_to(jnp.asarray(rows.labels)[:, None], xs.shape[:2])
@@ -193,7 +193,7 @@ class AbstractStoredTask(Task, abc.ABC):
 
 
 def one_hot(rows: Rows, classes: int) -> Float[Array, "B T I"]:
-    """Return symbols as unit vectors, and zero vectors where a sequence has ended."""
+    """Return symbols as one-hot vectors, and zero vectors after the end of a sequence."""
     symbols = jnp.asarray(rows.symbols).astype(jnp.int32)
     ended = (
         jnp.arange(symbols.shape[1], dtype=jnp.int32)[None] >= jnp.asarray(rows.lengths)[:, None]
@@ -202,7 +202,7 @@ def one_hot(rows: Rows, classes: int) -> Float[Array, "B T I"]:
 
 
 class AbstractPublicTask(AbstractStoredTask):
-    """Classification of a public data set, whose training files are divided by `hold_out`."""
+    """Classification of a public data set, whose training files `hold_out` divides."""
 
     source: ClassVar[Source]
 
@@ -216,11 +216,12 @@ class AbstractPublicTask(AbstractStoredTask):
         return self.source.name
 
     def split(self, name: SplitName) -> Split:
-        """Return a split; read from the files when it is first asked for.
+        """Return a split. The first call reads it from the files.
 
         Raises:
-            DataError: its files are missing or wrong, or a label is not one of the classes.
-            ValueError: more samples are asked for than there are.
+            DataError: its files are missing or not the expected files, or a label is not one of the
+                classes.
+            ValueError: `samples` is larger than the number of sequences.
         """
         part = "test" if name == "test" else "train"
         arrays = self.source.load(part, data_root(self.data_dir), self.verify)
@@ -236,14 +237,14 @@ class AbstractPublicTask(AbstractStoredTask):
 
 
 def hold_out(stored: int, samples: int | None = None) -> dict[SplitName, np.ndarray]:
-    """Divide stored training sequences in a fixed random order; the last tenth is for validation.
+    """Divide training sequences in a fixed random order; the last tenth is the validation split.
 
     Args:
         stored: number of sequences.
-        samples: how many to train on, from the first; all if None.
+        samples: number of training sequences, counted from the first. Default: all.
 
     Raises:
-        ValueError: more samples are asked for than there are.
+        ValueError: `samples` is larger than the number of sequences.
     """
     order = shuffled(stored)
     count = stored - stored // 10
@@ -255,7 +256,7 @@ def hold_out(stored: int, samples: int | None = None) -> dict[SplitName, np.ndar
 
 
 def shuffled(stored: int) -> np.ndarray:
-    """Return the fixed random order, which makes a few batches a fair sample of sorted data."""
+    """Return a fixed random order, in which a few batches represent sorted data fairly."""
     return _permutation(stored, _HOLD_OUT)
 
 
@@ -271,7 +272,7 @@ def _consecutive(members: int, seed: int, index: int, size: int) -> np.ndarray:
 @functools.lru_cache(maxsize=64)
 def _permutation(count: int, *key: int) -> np.ndarray:
     order = np.random.RandomState(key).permutation(count).astype(np.int32)
-    order.flags.writeable = False  # it is shared
+    order.flags.writeable = False  # several callers share it
     return order
 
 

@@ -1,4 +1,4 @@
-"""The copy task: keep a pattern of bits in memory, recall it on a token."""
+"""The copy task: keep a pattern of bits in memory, and recall it after a token."""
 
 import dataclasses
 from typing import ClassVar
@@ -13,23 +13,23 @@ from foretrace.tasks._drawn import AbstractDrawnTask
 
 @dataclasses.dataclass(frozen=True)
 class Copy(AbstractDrawnTask):
-    """Copy a random pattern: shown, kept over silent steps, and recalled after a token.
+    """Show a random pattern, wait for some silent steps, and recall the pattern after a token.
 
-        steps                  inputs
-        pattern_length         the pattern on the first `bits` inputs, 0 or 1
-        padding                silent: all zero
-        1                      the token: 1 on the last input
-        pattern_length         silent, and the targets are the pattern
+       steps                  inputs
+        pattern_length         the pattern (0 or 1) on the first `bits` inputs
+        padding                silent steps: all inputs are zero
+        1                      the token: the last input is 1
+        pattern_length         silent steps, at which the targets are the pattern
 
-    Each recalled step counts 1 / pattern_length, so that the loss of a sequence is the mean
-    cross-entropy of its bits: ln 2 for a network that knows nothing.
+    Each recalled step has the weight 1 / pattern_length, so the loss of a sequence is the mean
+    cross-entropy of its bits. Without any knowledge of the pattern, it is ln 2.
 
     Args:
         pattern_length: number of steps of the pattern.
         padding: number of silent steps between the pattern and the token.
-        bits: number of bits of each step of the pattern.
-        samples: number of sequences of a data set that is drawn once and used for every epoch.
-            Default: fresh sequences at every step.
+        bits: number of bits at each step of the pattern.
+        samples: number of sequences in a data set that is drawn once and used in every epoch.
+            Default: new sequences at every step.
 
     Raises:
         ValueError: a length is below one, or the padding is negative.
@@ -56,17 +56,17 @@ class Copy(AbstractDrawnTask):
 
     @property
     def input_size(self) -> int:
-        """Bits and the token."""
+        """Number of inputs: the bits and the token."""
         return self.bits + 1
 
     @property
     def output_size(self) -> int:
-        """Two classes for each bit."""
+        """Number of outputs: two classes for each bit."""
         return 2 * self.bits
 
     @property
     def length(self) -> int:
-        """Steps of a sequence."""
+        """Number of steps of a sequence."""
         return 2 * self.pattern_length + self.padding + 1
 
     def draw(self, key: PRNGKeyArray, size: int) -> Batch:

@@ -19,7 +19,7 @@ from foretrace.tasks._formats import (
 )
 from foretrace.tasks._stored import AbstractPublicTask, Rows
 
-# Of all public training images, in units of the largest value.
+# Statistics of all public training images, in units of the largest value.
 _CIFAR_MEAN, _CIFAR_STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)
 _MNIST_MEAN, _MNIST_STD = 0.1307, 0.3081
 _PERMUTATION = 92916
@@ -90,7 +90,10 @@ _MNIST = Source(
 
 
 class AbstractImages(AbstractPublicTask):
-    """Classification of images, row by row, one pixel a step, normalised over training images."""
+    """Classification of images, read row by row, one pixel per step, and normalised.
+
+    The normalisation uses the mean and deviation of the training images.
+    """
 
     side: ClassVar[int]
     output_size: ClassVar[int] = 10
@@ -114,17 +117,18 @@ class AbstractImages(AbstractPublicTask):
 
 @dataclasses.dataclass(frozen=True)
 class SequentialCIFAR10(AbstractImages):
-    """Sequential CIFAR-10: 1,024 steps of the three colours of a pixel.
+    """Sequential CIFAR-10: 1,024 steps, each with the three colours of a pixel.
 
     Args:
-        pool: side of the square blocks of pixels that are averaged; a sequence has 1,024 / pool²
+        pool: side of the square blocks of pixels that are averaged. A sequence has 1,024 / pool²
             steps.
-        samples: number of training images. Default: all 45,000 that validation leaves.
-        data_dir: directory of the data. Default: the directory that `FORETRACE_DATA` names.
+        samples: number of training images. Default: all 45,000 that are not in the validation
+            split.
+        data_dir: directory of the data. Default: the directory in `FORETRACE_DATA`.
         verify: whether to refuse files that differ from the public files.
 
     Raises:
-        ValueError: the side of a block does not divide 32.
+        ValueError: 32 is not a multiple of `pool`.
 
     Source: Krizhevsky, Learning multiple layers of features from tiny images, 2009.
 
@@ -154,16 +158,17 @@ class SequentialMNIST(AbstractImages):
     """Sequential MNIST: 784 steps of one pixel, row by row or in one fixed random order.
 
     Args:
-        permuted: whether to use the fixed random order
+        permuted: whether to read the pixels in the fixed random order
             `numpy.random.RandomState(92916).permutation(784)`, which is common in the literature.
-        pool: side of the square blocks of pixels that are averaged; a sequence has 784 / pool²
+        pool: side of the square blocks of pixels that are averaged. A sequence has 784 / pool²
             steps.
-        samples: number of training images. Default: all 54,000 that validation leaves.
-        data_dir: directory of the data. Default: the directory that `FORETRACE_DATA` names.
+        samples: number of training images. Default: all 54,000 that are not in the validation
+            split.
+        data_dir: directory of the data. Default: the directory in `FORETRACE_DATA`.
         verify: whether to refuse files that differ from the public files.
 
     Raises:
-        ValueError: the side of a block does not divide 28.
+        ValueError: 28 is not a multiple of `pool`.
 
     Source: LeCun et al., Gradient-based learning applied to document recognition, 1998; as a
         sequence, Le et al., A simple way to initialize recurrent networks of rectified linear

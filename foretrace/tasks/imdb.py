@@ -1,4 +1,4 @@
-"""IMDB: is a film review, read byte by byte, positive?"""
+"""IMDB: classify a film review, read byte by byte, as positive or negative."""
 
 import dataclasses
 from pathlib import Path
@@ -16,8 +16,8 @@ from foretrace.tasks._stored import AbstractPublicTask, Rows, one_hot
 def _decode(paths: list[Path]) -> Arrays:
     """Read parquet files with the columns `text` and `label`.
 
-    Return the UTF-8 bytes of all reviews in a row, the offset at which each review starts, and the
-    labels.
+    The result has the concatenated UTF-8 bytes of all reviews, the offset at which each review
+    starts, and the labels.
     """
     texts, labels = [], []
     for path in paths:
@@ -52,9 +52,10 @@ class IMDB(AbstractPublicTask):
     """Sentiment of a review from its UTF-8 bytes, one-hot at each step and zero after the end.
 
     Args:
-        max_length: largest number of bytes that are read of a review, from its beginning.
-        samples: number of training reviews. Default: all 22,500 that validation leaves.
-        data_dir: directory of the data. Default: the directory that `FORETRACE_DATA` names.
+        max_length: maximum number of bytes that are read from the beginning of a review.
+        samples: number of training reviews. Default: all 22,500 that are not in the validation
+            split.
+        data_dir: directory of the data. Default: the directory in `FORETRACE_DATA`.
         verify: whether to refuse files that differ from the public files.
 
     Raises:
@@ -82,9 +83,9 @@ class IMDB(AbstractPublicTask):
 
     @property
     def length(self) -> int:
-        """Bytes of the longest review, as it is read."""
+        """Number of steps, the largest number of bytes that are read."""
         return self.max_length
 
     def inputs(self, rows: Rows) -> Float[Array, "B T I"]:
-        """Return bytes as unit vectors."""
+        """Return bytes as one-hot vectors."""
         return one_hot(rows, self.input_size)

@@ -1,4 +1,4 @@
-"""Sequences of your own from one .npz or parquet file: classes or numbers, by step or sequence."""
+"""Your own sequences from one .npz or parquet file: classes or numbers, by step or sequence."""
 
 import dataclasses
 import functools
@@ -19,13 +19,13 @@ from foretrace.tasks._formats import import_extra
 from foretrace.tasks._stored import AbstractStoredTask, Rows, Split, SplitName, shuffled
 
 MOST_CLASSES = 2**16
-"""Maximum number of classes: each is an output of the network."""
+"""Maximum number of classes, because each class is an output of the network."""
 
 MOST_NUMBER = 1e18
-"""Largest absolute value of an input or a target: its square must stay finite in float32."""
+"""Largest absolute value of an input or a target, so that its square is finite in float32."""
 
 SMALL, EXPANSION = 2**26, 200
-"""Bytes that any file may take in memory, and the factor on its size that a larger one may take."""
+"""Memory in bytes that any file may take, and memory of a larger file, relative to its size."""
 
 _NAMES = tuple(f"{name}{end}" for name in ("xs", "ys", "lengths") for end in ("", "_test"))
 
@@ -34,24 +34,25 @@ _PADDED = "xs of shape (sequences, steps, features), and lengths if they are pad
 
 @dataclasses.dataclass(frozen=True)
 class OwnSequences(AbstractStoredTask):
-    """Sequences of your own.
+    """Your own sequences, read from a file.
 
         xs        (N, T, F) numbers; (N, T) for one feature
         ys        (N,) or (N, T) classes as integers from 0, or numbers (N,), (N, K), (N, T) or
                   (N, T, K); -1 or NaN at steps without a target
         lengths   (N,) number of steps of each sequence, if some are padded
 
-    In parquet, `xs` and `ys` are columns with a sequence in each row, of any length. A tenth of the
-    sequences is for validation and a tenth for the test, unless the file has test sequences of its
-    own (`xs_test`, `ys_test`, `lengths_test`). A class of a sequence is the target at every step,
-    and predicted by the mean of the logits; a number of a sequence is the target of its last step.
+    In parquet, `xs` and `ys` are columns with one sequence of any length in each row. One tenth of
+    the sequences is used for validation and one tenth for the test. If the file has separate test
+    sequences (`xs_test`, `ys_test`, `lengths_test`), these are used for the test instead. The class
+    of a sequence is the target at every step, and it is predicted by the mean of the logits. The
+    number of a sequence is the target at its last step.
 
     Args:
-        data: file, .npz or .parquet.
+        data: path of the file, .npz or .parquet.
         digest: SHA-256 that the file must have. `foretrace train` records it, so that a resumed run
-            has the same data. Default: any.
+            uses the same data. Default: any.
         standardise: whether the features, and targets that are numbers, are scaled to mean 0 and
-            variance 1 by the training sequences.
+            variance 1 over the training sequences.
 
     >>> import tempfile, os, numpy as np
     >>> path = os.path.join(tempfile.mkdtemp(), "my.npz")
@@ -72,7 +73,7 @@ class OwnSequences(AbstractStoredTask):
 
     @property
     def output_size(self) -> int:
-        """Number of classes, or of target values at each step."""
+        """Number of classes, or number of target values at each step."""
         return self._stored.outputs
 
     @property
@@ -82,17 +83,17 @@ class OwnSequences(AbstractStoredTask):
 
     @property
     def labels(self) -> Labels:
-        """Whether a class belongs to a whole sequence rather than to single steps."""
+        """Whether the class of a whole sequence is predicted, or single steps."""
         return "sequence" if self._stored.is_class and not self._stored.each_step else "step"
 
     @property
     def loss(self) -> Loss:
-        """Cross-entropy of classes, half the squared error of numbers."""
+        """Cross-entropy for classes, half the squared error for numbers."""
         return _loss.softmax_cross_entropy if self._stored.is_class else _loss.squared_error
 
     @property
     def provenance(self) -> str:
-        """The file."""
+        """Number of training sequences, and name of the file."""
         return f"{self.sizes['training']} sequences of {Path(str(self.data)).name}"
 
     @property
@@ -101,7 +102,7 @@ class OwnSequences(AbstractStoredTask):
         return "classified rightly" if self._stored.is_class else "variance explained"
 
     def score(self, output: Float[Array, "O"], y: Array) -> Float[Array, ""]:
-        """Return the accuracy, or the explained share of the targets' variance."""
+        """Return the accuracy, or the explained fraction of the targets' variance."""
         if self._stored.is_class:
             return _loss.accuracy(output, y.astype(int))
         return (
@@ -109,10 +110,10 @@ class OwnSequences(AbstractStoredTask):
         )
 
     def pinned(self) -> Self:
-        """Return the task with its file's full path and a digest, if it has none yet.
+        """Return the task with the full path of its file, and with the file's digest.
 
         Raises:
-            DataError: the file is missing or wrong.
+            DataError: the file is missing or has a wrong content.
         """
         self._stored  # noqa: B018 - reports faults of the file
         path = Path(str(self.data)).expanduser().resolve()
@@ -122,13 +123,13 @@ class OwnSequences(AbstractStoredTask):
         """Return a split.
 
         Raises:
-            DataError: the file is missing or wrong.
+            DataError: the file is missing or has a wrong content.
         """
         stored = self._stored
         return Split(stored.xs, stored.ys, stored.members[name], lengths=stored.lengths)
 
     def inputs(self, rows: Rows) -> Float[Array, "B T I"]:
-        """Return features, scaled."""
+        """Return the features, scaled if `standardise` is true."""
         scale = self._stored.scale(self.standardise)
         xs = (jnp.asarray(rows.symbols) - scale.xs_mean[None, None]) / scale.xs_deviation[
             None, None
@@ -137,7 +138,7 @@ class OwnSequences(AbstractStoredTask):
         return jnp.where((steps < jnp.asarray(rows.lengths)[:, None])[..., None], xs, 0.0)
 
     def expand(self, rows: Rows) -> Batch:
-        """Return inputs, targets and mask of rows; traced."""
+        """Return inputs, targets and mask of rows; called in a traced function."""
         stored = self._stored
         if self.labels == "sequence":
             return super().expand(rows)
@@ -171,7 +172,7 @@ class OwnSequences(AbstractStoredTask):
 
 
 class _Scale(NamedTuple):
-    """Means and deviations for standardisation, and the variance of standardised targets."""
+    """Means and deviations for the scaling, and the variance of the scaled targets."""
 
     xs_mean: np.ndarray
     xs_deviation: np.ndarray
@@ -263,10 +264,10 @@ def _read(path: Path, modified: int, size: int, digest: str | None) -> _Stored:
 
 
 def _check_targets(path: Path, ys: np.ndarray, is_class: bool) -> None:
-    """Check that each output has targets to learn from.
+    """Check that each output has targets in the training sequences.
 
     Raises:
-        DataError: no training sequence has a target.
+        DataError: an output has no target in any training sequence.
     """
     known = ys >= 0 if is_class else ~np.isnan(ys)
     outputs = known if is_class else known.reshape(-1, ys.shape[-1])
@@ -293,7 +294,7 @@ def _checked(
         or xs.ndim not in (2, 3)
     ):
         raise DataError(f"{path}: xs{end} is {xs.dtype}{list(xs.shape)}, expected {_PADDED}")
-    with np.errstate(over="ignore"):  # what becomes infinite is refused below
+    with np.errstate(over="ignore"):  # values that become infinite are refused below
         xs = (xs[..., None] if xs.ndim == 2 else xs).astype(np.float32)
     count, length = xs.shape[:2]
     lengths = np.asarray(arrays.get("lengths", np.full(count, length)))
@@ -371,13 +372,11 @@ def _npz(path: Path) -> dict[str, np.ndarray]:
                 path,
                 sum(_bytes_of(file.zip, f"{name}.npy") for name in _NAMES if name in file.files),
             )
-            # For the others, only the names are given.
+            # For other arrays, only the names are given.
             return {name: file[name] if name in _NAMES else np.empty(0) for name in file.files}
     except DataError:
         raise
-    except (
-        Exception
-    ) as error:  # whatever NumPy says to a damaged file, or to one that holds objects
+    except Exception as error:  # any error of NumPy for a damaged file, or for a file with objects
         raise DataError(
             f"cannot read {path}: {error}; write it with numpy.savez(path, xs=…, ys=…)"
         ) from error
@@ -397,10 +396,10 @@ def _bytes_of(archive: zipfile.ZipFile, name: str) -> int:
 
 
 def _check_expansion(path: Path, needed: int) -> None:
-    """Refuse a file that would fill the memory, since a few bytes can expand without limit.
+    """Refuse a file that would fill the memory, because few bytes can expand without limit.
 
     Raises:
-        DataError: it needs too much memory for its size.
+        DataError: the file needs too much memory for its size.
     """
     size = path.stat().st_size
     if needed > max(SMALL, EXPANSION * size):
@@ -425,7 +424,7 @@ def _parquet(path: Path) -> dict[str, np.ndarray]:
         table = parquet.read_table(path).to_pydict()
     except DataError:
         raise
-    except Exception as error:  # whatever Arrow says to a damaged file
+    except Exception as error:  # any error of Arrow for a damaged file
         raise DataError(f"cannot read {path}: {error}") from error
     if not {"xs", "ys"} <= set(table):
         return table  # the checks report missing parts

@@ -1,4 +1,4 @@
-"""Selective copying: remember symbols scattered among blanks, recall them in order."""
+"""Selective copying: remember symbols scattered among blanks, and recall them in order."""
 
 import dataclasses
 from typing import ClassVar
@@ -13,28 +13,29 @@ from foretrace.tasks._drawn import AbstractDrawnTask
 
 @dataclasses.dataclass(frozen=True)
 class SelectiveCopy(AbstractDrawnTask):
-    """Copy random symbols that stand at random places, in the order of their places.
+    """Recall random symbols that were shown at random positions, in the order of the positions.
 
-        steps   inputs
-        span    `count` symbols at random places, one of the first `symbols` inputs is 1;
-                blanks between them: the last but one input is 1
+       steps   inputs
+        span    `count` symbols at random positions: one of the first `symbols` inputs is 1;
+                blanks at the other positions: the last but one input is 1
         count   the mark: the last input is 1, and the targets are the symbols
 
-    The position of a symbol does not determine when it is recalled, so that a layer with fixed time
-    constants cannot delay it by the right number of steps. Which symbols to keep, and for how long,
-    has to depend on the input. Each recalled step counts 1 / count, so that the loss of a sequence
-    is the mean cross-entropy of its symbols: ln `symbols` for a network that knows nothing.
+    The position of a symbol does not determine when it is recalled. A layer with fixed time
+    constants therefore cannot delay it by the right number of steps: which symbols are kept, and
+    for how long, has to depend on the input. Each recalled step has the weight 1 / count, so the
+    loss of a sequence is the mean cross-entropy of its symbols. Without any knowledge of them, it
+    is ln `symbols`.
 
     Args:
         span: number of steps among which the symbols are scattered.
         count: number of symbols to remember.
         symbols: number of different symbols.
-        samples: number of sequences of a data set that is drawn once and used for every epoch.
-            Default: fresh sequences at every step.
+        samples: number of sequences in a data set that is drawn once and used in every epoch.
+            Default: new sequences at every step.
 
     Raises:
         ValueError: a number is below one, there are fewer than two symbols, or the span has fewer
-            places than symbols to remember.
+            positions than there are symbols to remember.
 
     Source: Gu and Dao, Mamba: linear-time sequence modeling with selective state spaces, 2023
         (section 3.1; their setting: 16 tokens to remember, drawn from 16 symbols, spread over 4,096
@@ -67,25 +68,24 @@ class SelectiveCopy(AbstractDrawnTask):
 
     @property
     def input_size(self) -> int:
-        """Symbols, the blank and the mark."""
+        """Number of inputs: the symbols, the blank and the mark."""
         return self.symbols + 2
 
     @property
     def output_size(self) -> int:
-        """One class for each symbol."""
+        """Number of outputs: one class for each symbol."""
         return self.symbols
 
     @property
     def length(self) -> int:
-        """Steps of a sequence."""
+        """Number of steps of a sequence."""
         return self.span + self.count
 
     def draw(self, key: PRNGKeyArray, size: int) -> Batch:
-        """Return sequences with random symbols at random places."""
+        """Return sequences with random symbols at random positions."""
         which, where = jax.random.split(key)
         targets = jax.random.randint(which, (size, self.count), 0, self.symbols, jnp.int32)
-        # The places of a random choice, in order: the `count` smallest of as many numbers as
-        # places.
+        # Random positions in order: the places of the `count` smallest of `span` random numbers.
         numbers = jax.random.uniform(where, (size, self.span))
         places = jnp.sort(jnp.argsort(numbers, axis=1)[:, : self.count], axis=1)
         read = (

@@ -1,4 +1,4 @@
-"""Laws of every cell as a public check for a cell of your own, with the definitions."""
+"""Check of your own cell: the equalities that every cell must satisfy, and their definitions."""
 
 from foretrace.testing._check import Law as Law
 from foretrace.testing._check import Report as Report

@@ -1,8 +1,8 @@
-"""Public check of the laws that every cell obeys under every rule.
+"""Public check of the equalities (laws) that every cell must satisfy under every rule.
 
-A derivative that is nearly right trains almost equally well, so these errors hide: four public
-codes of this field shipped wrong sensitivities that no test could see. Here every law is an
-equality in float64.
+A network with a nearly correct derivative trains almost equally well, so errors in it are hard to
+notice. Four public codes of this field had wrong sensitivities that no test could see. Here every
+law is an equality in float64.
 """
 
 from functools import partial
@@ -32,7 +32,7 @@ from foretrace.testing._measure import (
 
 
 class Law(NamedTuple):
-    """A law that held, and the largest difference found, relative to numbers above one."""
+    """An equality that holds, with the largest difference, relative to numbers above one."""
 
     law: str
     error: float
@@ -60,33 +60,34 @@ def check_cell(
     frozen: tuple[str, ...] = (),
     surrogate: bool = False,
 ) -> Report:
-    """Assert every law that a cell must obey, in float64, for every precision of the session.
+    """Assert every law that a cell must satisfy, in float64, whatever the session's precision.
 
     The laws are these. The interface is complete, and `own` and `others` are used as declared. Each
     coefficient belongs to one module, and a complex step is holomorphic. A scan equals single
-    steps. Values and gradients equal the definition of each rule. Chunks of one step and of several
-    give the same gradient and carry. ONLINE equals RTRL on independent modules, and on no others;
-    RTRL equals BPTT in the layer; HYBRID lies between ONLINE and BPTT. A reset equals two
-    sequences. Sensitivities and gradients equal finite differences. Every parameter learns.
+    steps. Values and gradients equal the definition of each rule. Chunks of one step and longer
+    chunks give the same gradient and carry. ONLINE equals RTRL if, and only if, modules are
+    independent. RTRL equals BPTT within the layer, and HYBRID lies between ONLINE and BPTT. A reset
+    equals the start of a new sequence. Sensitivities and gradients equal finite differences. Every
+    parameter learns.
 
     Args:
-        cell: an instance, small: a few inputs and modules.
-        key: PRNG key of inputs, targets, partitions and noise.
-        length: steps of the sequences, at least 2.
+        cell: a small cell with a few inputs and modules.
+        key: PRNG key of inputs, targets, chunk lengths and noise.
+        length: number of steps in a sequence, at least 2.
         tolerance: largest error allowed.
-        noise: standard deviation of the noise added to the parameters, so that no law holds by the
-            accident of a zero bias or an identity matrix.
-        frozen: names of parameters that are meant to have no gradient.
-        surrogate: whether the derivative of the readout is a surrogate, such as a spike's. Then the
-            derivative of the state is compared with finite differences, and the gradient of the
-            loss is not.
+        noise: standard deviation of the noise that is added to the parameters, so that no law holds
+            only because a bias is zero or a matrix is the identity.
+        frozen: names of parameters that have no gradient by design.
+        surrogate: whether the derivative of the readout is a surrogate, as in spiking units. Only
+            the derivative of the state is then compared with finite differences, not the gradient
+            of the loss.
 
     Returns:
-        The laws with their errors; printed, a table.
+        The laws with their errors. `print` shows them as a table.
 
     Raises:
-        AssertionError: a law is broken; the message names the law, the rule, the parameter and the
-            error, and says what to look at.
+        AssertionError: a law is broken. The message names the law, the rule, the parameter and the
+            error, and says where to look.
         ValueError: the length is below 2.
 
     >>> import foretrace as ft, jax
@@ -118,7 +119,7 @@ class _Book(NamedTuple):
     surrogate: bool
 
     def equal(self, law: str, got: Any, want: Any, hint: str = "") -> None:
-        """Record the largest difference of two trees, or raise an error."""
+        """Record the largest difference between two trees, or raise an error."""
         errors = [
             _error(g, w) for g, w in zip(jax.tree.leaves(got), jax.tree.leaves(want), strict=True)
         ]
@@ -128,7 +129,7 @@ class _Book(NamedTuple):
         )
 
     def require(self, law: str, holds: bool, error: float, where: str = "", hint: str = "") -> None:
-        """Record a law that holds, or raise an error."""
+        """Record a law if it holds, or raise an error."""
         if not holds:
             at, why = where and f" at {where}", hint and f". {hint}"
             off = f"error {error:.3e}, tolerance {self.tolerance:.1e}"
@@ -176,7 +177,7 @@ def _check_interface(cell: AbstractCell, book: _Book) -> None:
 
 
 def _generic(cell: AbstractCell, noise: float, random: np.random.Generator) -> AbstractCell:
-    """Return the cell in double precision, with slightly perturbed parameters."""
+    """Return the cell in double precision, with slightly changed parameters."""
     double = jax.tree.map(lambda a: np.asarray(a, np.float64), cell)
     return jax.tree.map(
         lambda a, z: jnp.asarray(a + noise * np.asarray(z)), double, normal_like(random, double)
@@ -235,7 +236,7 @@ def _check_step(cell: AbstractCell, random: np.random.Generator, book: _Book) ->
 def _check_gradients(
     cell: AbstractCell, random: np.random.Generator, length: int, book: _Book
 ) -> None:
-    """Check that finite differences, a rule's definition and all ways of computing it agree."""
+    """Check that finite differences, the definition of a rule and all its computations agree."""
     network = Alone(cell, random)
     xs, ys = (jnp.asarray(random.normal(size=(length, 2))) for _ in range(2))
     at, least = np.arange(length), min(2, length - 1)
@@ -332,7 +333,7 @@ def _check_differences(
 
 
 def _apply(jacobian: Coefficients, along: Coefficients) -> np.ndarray:
-    """Return the derivative of a leaf of the state along a direction, from its sensitivity."""
+    """Return the derivative of a state's leaf along a direction, from its sensitivity."""
     terms = zip(jax.tree.leaves(jacobian), jax.tree.leaves(along), strict=True)
     return sum(np.sum(j * d, axis=tuple(range(1, j.ndim))) for j, d in terms)
 

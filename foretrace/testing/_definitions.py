@@ -1,7 +1,7 @@
 """Reference definitions of the rules, by full Jacobians and loops.
 
-Nothing here uses the package's unrolling, scans or sensitivities, and the package uses nothing of
-it. Costs grow with N * |theta| * T: for small sizes only.
+They do not use the package's unrolling, scans or sensitivities, and the package does not use them.
+Their cost grows with N * |theta| * T, so they are only for small sizes.
 """
 
 from collections.abc import Callable
@@ -47,7 +47,7 @@ def snap1_by_definition(
 
         S_t = M * (D_t S_{t-1} + I_t),  D_t = dh_t/dh_{t-1},  I_t = dh_t/dtheta at fixed h_{t-1}
 
-    M keeps the states that a coefficient can reach in one step: its own module.
+    M keeps only the states that a coefficient reaches in one step, the states of its own module.
 
     Args:
         cell: the recurrence.
@@ -55,8 +55,9 @@ def snap1_by_definition(
         reset: steps that start an episode.
 
     Returns:
-        For each leaf of the state one `Coefficients` with leaves (T, N, ...): [t, n, ...] is the
-        derivative of module n's state after step t with respect to its own coefficient [n, ...].
+        One `Coefficients` for each leaf of the state, with leaves (T, N, ...). The entry [t, n,
+        ...] is the derivative of module n's state after step t with respect to its own coefficient
+        [n, ...].
 
     Source: Menick et al., Practical real time recurrent learning with a sparse approximation, ICLR
         2021, Eq. 4.
@@ -77,8 +78,9 @@ def rtrl_by_definition(
         reset: steps that start an episode.
 
     Returns:
-        For each leaf of the state one `Coefficients` with leaves (T, N, N, ...): [t, m, n, ...] is
-        the derivative of module m's state after step t with respect to the coefficient [n, ...].
+        One `Coefficients` for each leaf of the state, with leaves (T, N, N, ...). The entry [t, m,
+        n, ...] is the derivative of module m's state after step t with respect to the coefficient
+        [n, ...].
 
     Source: Williams and Zipser, Neural Computation 1, 1989.
     """
@@ -86,7 +88,7 @@ def rtrl_by_definition(
 
 
 class Open(NamedTuple):
-    """A rule's parts as booleans, which can be arguments of a program."""
+    """The parts of a rule as booleans, which may be arguments of a compiled program."""
 
     recurrent: Any
     own: Any
@@ -101,7 +103,7 @@ def sensitivities_by_definition(
     rule: LearningRule,
     reset: Bool[Array, "T"] | None = None,
 ) -> Inexact[Array, "T K P"]:
-    """Return a rule's sensitivities, flat: K state numbers (leaf by leaf) by P coefficients."""
+    """Return a rule's sensitivities as a matrix: K state numbers (leaf by leaf), P coefficients."""
     reset = jnp.zeros(len(xs), bool) if reset is None else reset
     theta, unravel_theta = ravel_pytree(cell.coefficients())
     before, unravel = _states_before(cell, xs, reset)
@@ -135,12 +137,13 @@ def gradient_by_definition(
     mask: Array | None = None,
     reset: Bool[Array, "T"] | None = None,
 ) -> tuple[Float[Array, ""], Network]:
-    """Return a whole sequence's loss and gradient under a rule: sums of error times sensitivity.
+    """Return loss and gradient of a whole sequence under a rule, as sums of error x sensitivity.
 
         dL/dtheta = sum_t delta_t S_t,  delta_t = dL_t/dh_t through the layers above, only at step t
 
-    `BPTT` is plain autodiff of the plain recurrence. `HYBRID` has no definition of its own here:
-    with chunks of one step it is `SNAP1`, and over a whole sequence of independent modules `BPTT`.
+    `BPTT` is plain automatic differentiation of the plain recurrence. `HYBRID` has no separate
+    definition: with chunks of one step it equals `SNAP1`, and on a whole sequence of independent
+    modules it equals `BPTT`.
 
     Raises:
         ValueError: the rule has a credit depth, which this definition does not cover.
@@ -167,7 +170,7 @@ def gradient_by_definition(
 
 
 def finite_difference(f: Callable[[Any], Any], at: Any, direction: Any, step: float = 1e-3) -> Any:
-    """Return the derivative of f along a direction by the central difference of order six.
+    """Return the derivative of f along a direction, by the central difference of order six.
 
     sum_k c_k (f(at + k step direction) - f(at - k step direction)) / step,  c = (45, -9, 1) / 60
     """
@@ -186,7 +189,7 @@ def _states_in_space(
     rule: LearningRule, cell: AbstractCell, theta: Coefficients, xs: Array, reset: Array | None
 ) -> States:
     """Return states that depend on the present input and, by sensitivities, on the coefficients."""
-    # Closed first: else derivatives of what is constant would be traced in vain.
+    # stop_gradient comes first, because otherwise derivatives of constants would be traced.
     constant, closed, inputs = lax.stop_gradient((cell, theta, xs))
     J = sensitivities_by_definition(constant, inputs, rule, reset)
     before, unravel = _states_before(constant, inputs, reset)
@@ -201,7 +204,7 @@ def _states_in_space(
 def _states_before(
     cell: AbstractCell, xs: Array, reset: Array | None
 ) -> tuple[Array, Callable[[Array], Any]]:
-    """Return the flat state that each step starts from, and how to unflatten one."""
+    """Return the flat state before each step, and a function that unflattens a state."""
     initial, unravel = ravel_pytree(cell.init_state())
     hs = jax.vmap(lambda h: ravel_pytree(h)[0])(plain_states(cell, cell.coefficients(), xs, reset))
     before = jnp.concatenate([initial[None], hs[:-1]])
@@ -216,7 +219,7 @@ def _unflatten(cell: AbstractCell, J: Inexact[Array, "T K P"]) -> Sensitivity:
 
 
 def modules_of(tree: Any) -> np.ndarray:
-    """Return the module that each entry of the flattened tree belongs to."""
+    """Return, for each entry of the flattened tree, the module to which it belongs."""
     return np.concatenate(
         [np.repeat(np.arange(len(a)), a.size // len(a)) for a in jax.tree.leaves(tree)]
     )

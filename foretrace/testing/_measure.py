@@ -33,7 +33,7 @@ EVERY_RULE = (BPTT, RTRL, SNAP1, HYBRID, TRUNCATED, SPATIAL, RESERVOIR)
 
 
 class Bare(Block):
-    """A block that holds only its cell, padded to equal input and output sizes."""
+    """A block that consists only of its cell, padded to equal input and output sizes."""
 
     def __init__(self, cell: AbstractCell):
         self.norm, self.cell, self.glu = None, cell, None
@@ -44,7 +44,7 @@ class Bare(Block):
         return x[: self.cell.input_size]
 
     def after(self, x: Float[Array, "H"], y: Float[Array, "O"], keep: Any) -> Float[Array, "H"]:
-        """Return the output of the cell, padded."""
+        """Return the output of the cell, padded with zeros."""
         return jnp.zeros_like(x).at[: y.size].set(y)
 
 
@@ -76,7 +76,7 @@ class Step(NamedTuple):
 def differentiate_step(
     cell: AbstractCell, offset: Coefficients, states: list[Any], xs: Array
 ) -> Step:
-    """Differentiate one step by each argument, along real and imaginary axes."""
+    """Differentiate one step with respect to each argument, along real and imaginary axes."""
     (own, unravel), (others, _) = (ravel_pytree(h) for h in states)
     theta, unravel_theta = ravel_pytree(
         jax.tree.map(lambda c, z: c + 0.1 * z, cell.coefficients(), offset)
@@ -127,22 +127,22 @@ def every_way(
     rule: LearningRule,
     size: int,
 ) -> dict[str, Run]:
-    """Run a rule over a sequence in several ways; the first axis has patterns of resets.
+    """Run a rule over a sequence in several ways. The first axis has the patterns of resets.
 
     Args:
-        network: one layer.
+        network: network of one layer.
         xs: inputs.
         ys: targets.
         resets: patterns of resets.
-        fresh: patterns for which "chunks" are sequences of their own: no carry is handed on, and
-            no reset given.
+        fresh: patterns for which each of the "chunks" is a separate sequence: no carry is passed
+            on, and no reset is given.
         rule: the rule.
-        size: steps of a chunk; the last one has the steps that are left.
+        size: number of steps in a chunk. The last chunk has the remaining steps.
 
     Returns:
-        "whole": at once; "singly": in chunks of one step; "chunks": in longer chunks, for rules
-        that carry a sensitivity and do not depend on the chunk. `RTRL` of independent modules is
-        `SNAP1`, and only run at once.
+        A dictionary of results. "whole" is the whole sequence at once, and "singly" is in chunks of
+        one step. "chunks" is in longer chunks, for rules that carry a sensitivity and do not depend
+        on the chunk. `RTRL` of independent modules equals `SNAP1`, and is run only at once.
     """
 
     def run(carry: Any, xs: Array, ys: Array, reset: Array) -> Run:
@@ -160,7 +160,7 @@ def every_way(
             carry = optax.tree.where(fresh, nothing.carry, total.carry)
             return add(total, run(carry, x, y, starts & ~fresh)), None
 
-        # Equal chunks in a loop, so that one program does for all.
+        # Equal chunks are run in a loop, so that one program serves all.
         data, end = (xs, ys, reset), len(xs) - len(xs) % size
         equal = tuple(leaf[:end].reshape(-1, size, *leaf.shape[1:]) for leaf in data)
         total = lax.scan(chunk, nothing, equal)[0]
@@ -175,7 +175,7 @@ def every_way(
             found["chunks"] = in_chunks(size, *now)
         return found
 
-    # A loop over patterns, not a batch: the same numbers from a smaller program.
+    # A loop over patterns instead of a batch gives the same numbers from a smaller program.
     return lax.map(ways, (resets, fresh))
 
 
@@ -188,14 +188,14 @@ class Definitions(NamedTuple):
 
 
 def definitions(network: Network, xs: Array, ys: Array, resets: Array) -> Definitions:
-    """Evaluate the reference definitions on the one-layer network."""
+    """Evaluate the reference definitions on a network of one layer."""
     cell, zs = layer_of(network, xs)
     oracles = {
         SNAP1.name: snap1_by_definition,
         "RTRL": snap1_by_definition if cell.independent else rtrl_by_definition,
     }
     rules = [rule for rule in EVERY_RULE if rule not in (BPTT, HYBRID)]
-    # An argument, so that one program does for all rules but backpropagation.
+    # The rule is an argument, so that one program serves all rules except backpropagation.
     flags = (Open(rule.recurrent, rule.own, rule.others, rule.trains_cells) for rule in rules)
     opened = jax.tree.map(lambda *flag: jnp.array(flag), *flags)
 
@@ -213,7 +213,7 @@ def definitions(network: Network, xs: Array, ys: Array, resets: Array) -> Defini
 
 
 class Differences(NamedTuple):
-    """Finite differences of the loss by parameter, and of the last state along directions."""
+    """Finite differences of the loss for each parameter, and of the last state along directions."""
 
     loss: Network
     state: Any
@@ -222,12 +222,12 @@ class Differences(NamedTuple):
 def differences(
     network: Network, directions: Network, along: Any, xs: Array, ys: Array
 ) -> Differences:
-    """Measure derivatives of the plain recurrence without autodiff.
+    """Compute derivatives of the plain recurrence without automatic differentiation.
 
     Args:
-        network: one layer.
-        directions: the direction in which each parameter is moved, one at a time.
-        along: directions of theta, stacked in front.
+        network: network of one layer.
+        directions: direction in which each parameter is moved, one at a time.
+        along: directions of theta, stacked along the first axis.
         xs: inputs.
         ys: targets.
     """
@@ -259,7 +259,7 @@ def layer_of(network: Network, xs: Array) -> tuple[AbstractCell, Array]:
 
 
 def normal_like(random: np.random.Generator, tree: Any) -> Any:
-    """Draw standard normal numbers in the shape of a tree, by NumPy."""
+    """Sample standard normal numbers in the shape of a tree, by NumPy."""
 
     def draw(leaf: Any) -> Array:
         parts = random.normal(size=(2, *leaf.shape))

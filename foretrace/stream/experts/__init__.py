@@ -1,1 +1,1 @@
-"""Experts that each predict every row, without knowledge of the mixture."""
+"""Experts: simple learners that each predict every row, without knowledge of the mixture."""

@@ -1,7 +1,7 @@
-"""Numbers and classes as targets of linear experts, and their scores as answers.
+"""Targets of linear experts for numbers and classes, and predictions from their scores.
 
-numbers    two targets of each step ahead: distances from the mean, and from the last number
-classes    a one-hot vector; scores become logits of the classes that were seen
+numbers    two targets for each step ahead: differences from the mean and from the last number
+classes    a one-hot vector; scores become logits of the classes that have been seen
 """
 
 import equinox as eqx
@@ -15,7 +15,7 @@ from foretrace.stream.experts.shape import Shape
 
 
 class Numbers(eqx.Module):
-    """A number at each step ahead.
+    """Targets and predictions for a number at each step ahead.
 
     Args:
         outputs: number of steps ahead.
@@ -38,14 +38,14 @@ class Numbers(eqx.Module):
         return jnp.clip(jnp.concatenate([label, change]), -TUNED.reach, TUNED.reach)
 
     def read(self, scores: Float[Array, "*S W"], features: Features) -> Float[Array, "E O"]:
-        """Return the predicted numbers that the scores of each feature set encode."""
+        """Return the predicted numbers for the scores of each feature set."""
         base = jnp.stack([jnp.zeros(()), last_number(features)])[None, :, None]
         scores = jnp.clip(scores, -TUNED.reach, TUNED.reach).reshape(-1, 2, self.outputs)
         return (scores + base).reshape(-1, self.outputs)
 
 
 class Classes(eqx.Module):
-    """A class.
+    """Targets and predictions for a class.
 
     Args:
         outputs: maximum number of classes.
@@ -67,7 +67,7 @@ class Classes(eqx.Module):
         return label
 
     def read(self, scores: Float[Array, "*S W"], features: Features) -> Float[Array, "E O"]:
-        """Return the class probabilities that the scores of each feature set encode."""
+        """Return the class probabilities for the scores of each feature set."""
         logits = TUNED.sharpness * jnp.clip(scores, -1.0, 2.0)
         return probabilities_of_seen(logits.reshape(-1, self.outputs), features.num_classes)
 
@@ -76,7 +76,7 @@ Answer = Numbers | Classes
 
 
 def answer_of(shape: Shape) -> Answer:
-    """Return the kind of target of a shape: `Numbers` or `Classes`."""
+    """Return the kind of targets for a stream: `Numbers` or `Classes`."""
     return Classes(shape.outputs) if shape.classes else Numbers(shape.outputs)
 
 

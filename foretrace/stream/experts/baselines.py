@@ -1,10 +1,10 @@
-"""Predictions without a model: last number, mean, the number a season ago, last class.
+"""Predictions without a model: the last number, the mean, a number a season ago, the last class.
 
     season_k <- season_k + (|y_t - y_{t-k}| - season_k) / n         mean absolute error at lag k
 
-The best seasonal lag is the one with the smallest error, raised where few labels were compared.
-Numbers are those that were seen, never clipped ones: at a new level the last number is right at
-once.
+The best seasonal lag has the smallest error, which is increased if few labels were compared. The
+predicted numbers are the numbers that were seen, and they are not clipped. At a new level, the last
+number is therefore correct at once.
 """
 
 from typing import NamedTuple
@@ -20,10 +20,10 @@ _MAX_ERROR, _ROUNDING = 1e6, 1e-12
 
 
 class SeasonState(NamedTuple):
-    """Errors of all seasonal lags.
+    """Mean errors of all seasonal lags.
 
     Args:
-        errors: mean absolute error of each lag at each step ahead.
+        errors: mean absolute error of each lag, for each step ahead.
         counts: number of labels that were compared at each lag.
     """
 
@@ -36,7 +36,7 @@ class NumberBaselines(AbstractExpert):
 
     Args:
         outputs: number of steps ahead.
-        lags: number of labels among which the seasonal lag is sought.
+        lags: number of earlier labels, one of which is chosen as the seasonal lag.
     """
 
     outputs: int = eqx.field(static=True)
@@ -44,7 +44,7 @@ class NumberBaselines(AbstractExpert):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Name of each expert."""
+        """Names of the experts."""
         return ("last", "mean", "season")
 
     def init(self) -> SeasonState:
@@ -54,13 +54,14 @@ class NumberBaselines(AbstractExpert):
     def predict(self, state: SeasonState, features: Features) -> Float[Array, "E O"]:
         """Return the three numbers for each step ahead."""
         last = jnp.nan_to_num(features.labels[0])
-        # The error of a lag is believed when it was seen some times; a lag that was never compared
-        # is not chosen.
+        # The error of a lag is trusted after several labels. A lag that was never compared is not
+        # chosen.
         doubt = jnp.where(state.counts > 0, 1 + 3 / jnp.sqrt(state.counts + 1), jnp.inf)
         usable = jnp.where(jnp.isnan(features.labels), jnp.inf, doubt)
         doubted = (state.errors + 1e-9) * usable[:, None]
-        # The first smallest one by two plain minima: `argmin` compares pair by pair, which is slow.
-        # Up to rounding, since a compiler may compute the errors anew for each of the two.
+        # The first of the smallest errors is found by two plain minima, because `argmin` compares
+        # pair by pair, which is slow.
+        # Up to rounding, because a compiler may compute the errors separately for each of the two.
         lags = jnp.arange(self.lags, dtype=jnp.int32)[:, None]
         smallest = doubted <= (1 + _ROUNDING) * doubted.min(axis=0, keepdims=True)
         best = jnp.where(smallest, lags, jnp.int32(self.lags - 1)).min(axis=0)
@@ -69,7 +70,7 @@ class NumberBaselines(AbstractExpert):
         return jnp.stack([jnp.full(self.outputs, last), jnp.zeros(self.outputs), season])
 
     def learn(self, state: SeasonState, lesson: Lesson) -> SeasonState:
-        """Return the state after a label: the error of every lag."""
+        """Return the state after a label: the updated error of every lag."""
         labels = lesson.features.labels
         there = (~jnp.isnan(labels) & lesson.known).astype(state.counts.dtype)
         counts = state.counts + there
@@ -80,7 +81,7 @@ class NumberBaselines(AbstractExpert):
 
 
 class ClassBaselines(AbstractExpert):
-    """The most frequent and the last class, each with its probability of being right.
+    """The most frequent class and the last class, each with its probability of being right.
 
     Args:
         classes: maximum number of classes.
@@ -90,11 +91,14 @@ class ClassBaselines(AbstractExpert):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Name of each expert."""
+        """Names of the experts."""
         return ("majority", "last")
 
     def init(self) -> tuple[Float[Array, "O"], Float[Array, "2"]]:
-        """Return the counts of the classes, and how often the last class was right and wrong."""
+        """Return initial counts: of each class, and of the cases in which the last class was right.
+
+        The second array also counts the cases in which it was wrong.
+        """
         return jnp.zeros(self.classes), jnp.ones(2)
 
     def predict(self, state: tuple[Array, Array], features: Features) -> Float[Array, "E O"]:

@@ -1,4 +1,4 @@
-"""The experts of a stream by their names, and those that would be too large for it."""
+"""The experts of a stream by name, and the choice of those that are not too large for it."""
 
 from collections.abc import Mapping
 
@@ -21,10 +21,10 @@ SETS = ("row", "lags", "wide", "waves", "steps")
 """Sets of features on which least squares are learned."""
 
 REMEMBERING: dict[str, type[AbstractExpert]] = {"memory": Memory, "distant": Distant}
-"""Experts outside of groups; each makes itself of a shape, by `of`."""
+"""Experts outside of groups. The method `of` of each makes the expert for a stream."""
 
 Own = tuple[tuple[str, type[AbstractExpert]], ...]
-"""Experts of a user's own by their names."""
+"""The user's experts, by name."""
 
 EXPERTS = (
     "baselines",
@@ -47,16 +47,16 @@ OF_CLASSES = ("contexts", "gradient")
 def experts_of(
     shape: Shape, wanted: tuple[str, ...], network: Learner | None = None, own: Own = ()
 ) -> tuple[tuple[AbstractExpert, ...], tuple[str, ...]]:
-    """Return the experts of a shape, and the names of left out groups.
+    """Return the experts for a stream, and the names of the groups that are left out.
 
-    The baselines come first. A group is left out if it would be too large. If all wanted sets of
+    The baselines come first. A group is left out if it would be too large. If all wanted sets for
     least squares would be too large, `row` replaces them.
 
     Args:
         shape: sizes of the stream.
         wanted: names of groups.
-        network: learner of the recurrent network; None if it takes no part.
-        own: experts of a user's own, the last ones.
+        network: learner of the recurrent network. Default: no network.
+        own: the user's experts, which come last.
     """
     sizes = {
         "row": shape.size(0) + shape.code_size,
@@ -79,7 +79,7 @@ def experts_of(
     if with_past > of_row:
         groups["neighbours"] += (Neighbours("neighbours", with_past, answer),)
     if of_row > 1:
-        # Where the past does not matter, it only hides which rows are alike.
+        # If the past does not matter, it only hides which rows are alike.
         groups["neighbours"] += (Neighbours("row neighbours", of_row, answer),)
     if isinstance(answer, Classes):
         groups["contexts"] = (
@@ -111,11 +111,11 @@ def experts_of(
 
 
 def own_experts(experts: Mapping[str, type[AbstractExpert]] | None) -> Own:
-    """Return experts of a user's own, which are checked.
+    """Check the user's experts, and return them as pairs of name and class.
 
     Raises:
         ValueError: a name belongs to another expert.
-        TypeError: an entry is no class of experts.
+        TypeError: an entry is not a class of experts.
     """
     if experts is None:
         return ()

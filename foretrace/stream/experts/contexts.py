@@ -1,11 +1,13 @@
-"""Counts of the classes after the last labels: contexts of 0 to 5 labels, with back-off.
+"""Class frequencies after the last labels: contexts of 0 to 5 labels, with back-off.
 
-    p_k(c) = (n_k(c) + u_k p_{k-1}(c)) / (n_k + u_k)
-    n_k(c): how often c followed the last k labels
-    u_k: number of classes that have followed them
+   p_k(c) = (n_k(c) + u_k p_{k-1}(c)) / (n_k + u_k)
+    n_k(c): number of times that c followed the last k labels
+    u_k: number of different classes that have followed them
 
-Counts lie in a table of fixed size. An entry holds 16 bits of the hash of its context and class,
-and the count. A count under another hash is read as zero, and is lowered until the entry is free.
+The counts are in a table of fixed size. An entry contains the count, and 16 bits of the hash of its
+context and class. If the hash of an entry differs, its count is read as zero, and is lowered until
+the entry is free.
+
 Source of the back-off: Witten and Bell, IEEE Transactions on Information Theory 37(4), 1991 (method
 C).
 """
@@ -38,11 +40,11 @@ class Contexts(AbstractExpert):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Name of each expert."""
+        """Names of the experts."""
         return tuple(f"context {k}" for k in range(self.orders + 1))
 
     def init(self) -> tuple[Float[Array, "O"], UInt32[Array, "K M"]]:
-        """Return the counts of the classes, and the tables of the contexts."""
+        """Return the initial counts of the classes, and the initial tables of the contexts."""
         return jnp.zeros(self.classes), jnp.zeros((self.orders, 2**self.bits), jnp.uint32)
 
     def predict(self, state: tuple[Array, Array], features: Features) -> Float[Array, "E O"]:
@@ -70,7 +72,7 @@ class Contexts(AbstractExpert):
     def learn(self, state: tuple[Array, Array], lesson: Lesson) -> tuple[Array, Array]:
         """Return the state after a label."""
         counts, table = state
-        # All reads of the table stand before the writes: the compiler then writes in place.
+        # All reads of the table come before the writes, so that the compiler writes in place.
         known = lesson.known & jnp.isfinite(lesson.predicted).all()
         counts = counted(counts, lesson.label * known.astype(counts.dtype))
         if self.orders:

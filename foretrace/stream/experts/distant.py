@@ -1,14 +1,15 @@
-"""Single values from many rows ago, found by their correlation with the errors.
+"""Single values from many rows ago, found by their correlation with prediction errors.
 
     C_jil <- C_jil + (e_j x_{t-l,i} - C_jil) / n         cross-covariance of errors and inputs
-    |C_jil| > z root mean square of e_j x_i / sqrt(n)    value i of l rows ago becomes a feature
+   |C_jil| > z root mean square of e_j x_i / sqrt(n)    value i of l rows ago becomes a feature
 
-n counts the labels since the last choice, at most `search_memory`. The errors come from least
-squares on the row and the chosen values, so that each choice explains a part that the others leave.
-A chosen value v is given as steps tanh(3 (v - c)), because a class is no linear function of it.
+n is the number of labels since the last choice, at most `search_memory`. The errors are those of a
+least-squares head on the row and the chosen values, so each choice explains a part that the other
+features do not explain. A chosen value v is given to the head as steps tanh(3 (v - c)), because a
+class is not a linear function of v.
 
-A late label finds the values before its row among those before the next row, unless they have been
-written over since.
+If a label is late, the values before its row are found among the values before the next row, unless
+they have been overwritten since.
 """
 
 from typing import NamedTuple, Self
@@ -29,27 +30,27 @@ from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import Shape
 
 REACH = 1000
-"""Number of rows back."""
+"""Largest number of rows back."""
 
 MAX_VALUES = 2**22
-"""Largest number of earlier inputs of all streams."""
+"""Maximum number of earlier inputs that are stored for all streams."""
 
 STEPS = (-1.5, -0.9, -0.3, 0.3, 0.9, 1.5)
-"""Thresholds of the features of a value, in standard deviations."""
+"""Thresholds c of the features of a value, in standard deviations."""
 
 
 class Found(NamedTuple):
-    """Learned state.
+    """State that is learned from labels.
 
     Args:
-        cross: mean product of each error and each earlier input, the oldest first.
-        squares: mean square of errors times mean square of inputs.
+        cross: mean product of each error and each earlier input, the oldest input first.
+        squares: mean square of the errors, multiplied by the mean square of the inputs.
         num_labels: number of labels in these means.
-        inputs: input of each chosen value.
+        inputs: index of the input of each chosen value.
         lags: number of rows back of each chosen value; 0 if none is chosen.
         since: number of labels since the last choice.
-        head: least squares on the row and the chosen values.
-        errors: moments of its errors.
+        head: state of the least-squares head on the row and the chosen values.
+        errors: moments of the head's errors.
     """
 
     cross: Float[Array, "J I L"]
@@ -63,11 +64,11 @@ class Found(NamedTuple):
 
 
 class Memo(NamedTuple):
-    """Values of a row that its label needs later.
+    """Values of a row that are needed when its label arrives.
 
     Args:
-        inputs: input of each chosen value.
-        lags: its number of rows back.
+        inputs: index of the input of each chosen value.
+        lags: number of rows back of each chosen value.
         values: the chosen values.
         place: place of the row.
         squares: mean square of each input.
@@ -81,16 +82,16 @@ class Memo(NamedTuple):
 
 
 class Rows(NamedTuple):
-    """Earlier inputs of a stream, stored twice in a row: any `kept` successive ones are adjacent.
+    """Earlier inputs of a stream, stored twice, so that any `kept` consecutive ones are adjacent.
 
-    The inputs of the last row are written when the next one reads: nothing reads the array before
-    they are written, so that it is written in place.
+    The inputs of the last row are written when the next row is read. Before that, no program reads
+    the array, so it is written in place.
 
     Args:
-        values: inputs.
+        values: the earlier inputs.
         newest: inputs of the last row.
-        place: their place.
-        squares: mean square of each input over some `REACH` / 2 rows.
+        place: place of the last row.
+        squares: mean square of each input over about `REACH` / 2 rows.
     """
 
     values: Float[Array, "I 2*K"]
@@ -100,12 +101,12 @@ class Rows(NamedTuple):
 
 
 class Distant(AbstractExpert):
-    """One expert: least squares on the row and on values from many rows ago.
+    """One expert: a least-squares head on the row and on values from many rows ago.
 
     Args:
         size: number of inputs of a row.
-        readout: the least squares.
-        kept: number of rows that are kept: `REACH`, and as many as a label is late.
+        readout: readout with the least-squares head.
+        kept: number of stored rows: `REACH`, and the number of rows by which labels are late.
     """
 
     size: int = eqx.field(static=True)
@@ -114,7 +115,7 @@ class Distant(AbstractExpert):
 
     @classmethod
     def of(cls, shape: Shape) -> Self | None:
-        """Return the expert of a shape; None if it would be too large."""
+        """Return the expert for streams of these sizes; None if it would be too large."""
         if not fits(shape) or shape.slots * shape.now_size * REACH > MAX_VALUES:
             return None
         return cls(shape.now_size, Readout(answer_of(shape)), REACH + shape.delay)
@@ -126,7 +127,7 @@ class Distant(AbstractExpert):
 
     @property
     def directions(self) -> Float[np.ndarray, "J O"]:
-        """Combinations of errors that are correlated with the inputs; classes have two."""
+        """Combinations of errors that are correlated with the inputs. For classes there are two."""
         outputs = self.readout.answer.outputs
         if not self.readout.classes:
             return np.eye(1, outputs, dtype=np.float32)
@@ -150,7 +151,7 @@ class Distant(AbstractExpert):
         )
 
     def new_carry(self, learned: Found) -> Rows:
-        """Return the inputs before the first row, zeros."""
+        """Return the inputs before the first row, which are zero."""
         values = jnp.zeros((self.size, 2 * self.kept), jnp.float32)
         place = jnp.zeros((), jnp.int32)
         return Rows(values, newest=values[:, 0], place=place, squares=values[:, 0])
@@ -164,7 +165,7 @@ class Distant(AbstractExpert):
         *,
         waits: bool,
     ) -> tuple[Float[Array, "E O"], Rows, Memo]:
-        """Return the prediction of a row, the carry after it, and the values that it used."""
+        """Return the prediction of a row, the carry after it, and the memo for its label."""
         x, written = self._inputs(features), self._values(carry)
         found = written[learned.inputs, carry.place + 1 + self.kept - learned.lags]
         f = self._features(learned, found, features)
@@ -172,7 +173,7 @@ class Distant(AbstractExpert):
         memo = Memo(learned.inputs, learned.lags, found, place=place, squares=carry.squares)
         squares = carry.squares + (x * x - carry.squares) * (2 / REACH)
         after = Rows(values=written, newest=x, place=place, squares=squares)
-        # Of the inputs of all rows, no copy is made: those that are written were the newest.
+        # The inputs of all rows are not copied: only the newest inputs are written.
         after = optax.tree.where(has_row, after, carry._replace(values=written))
         scores = self.readout.head.scores(learned.head, f)
         return self.readout.predict(scores, features), after, memo
@@ -217,7 +218,7 @@ class Distant(AbstractExpert):
         """Return the chosen inputs and lags, and which of them are new."""
         spread = jnp.sqrt(jnp.maximum(state.squares, 1e-12) / state.num_labels)
         found = (jnp.abs(state.cross) / spread[:, :, None]).max(axis=0)
-        # A value that is a feature already is not chosen again.
+        # A value that is already a feature is not chosen again.
         at = jnp.where(state.lags > 0, REACH - state.lags, REACH)
         found = found.at[state.inputs, at].set(0.0, mode="drop")
         best, where = lax.top_k(found.ravel(), TUNED.at_once)
@@ -236,7 +237,7 @@ class Distant(AbstractExpert):
         return inputs, lags, changed
 
     def _forgotten(self, head: HeadState, changed: Bool[Array, "P"]) -> HeadState:
-        """Return the least squares, reset for the values that are new."""
+        """Return the least-squares head, reset for the values that are new."""
         mine = jnp.concatenate([jnp.zeros(1 + self.size, bool), jnp.repeat(changed, len(STEPS))])
         P = jnp.where(mine[:, None] | mine[None], 0.0, head.covariance)
         prior = jnp.asarray(self.readout.head.prior, P.dtype)
@@ -257,10 +258,10 @@ class Distant(AbstractExpert):
     def _before(
         self, now: Found, carry: Rows, memo: Memo, lesson: Lesson
     ) -> tuple[Float[Array, "I L"], Float[Array, "P"]]:
-        """Return the inputs before the row of a label, and the chosen values of it.
+        """Return the inputs before the row of a label, and the chosen values for this row.
 
-        Inputs that have been written over since count as 0; chosen values that were chosen when the
-        row was predicted stand in the memo.
+        Inputs that have been overwritten since count as 0. Values that were chosen when the row was
+        predicted are in the memo.
         """
         start = jnp.zeros((), jnp.int32), memo.place + self.kept - REACH
         past = lax.dynamic_slice(carry.values, start, (self.size, REACH))
@@ -277,7 +278,7 @@ class Distant(AbstractExpert):
     def _features(
         self, state: Found, values: Float[Array, "P"], features: Features
     ) -> Float[Array, "F"]:
-        """Return the inputs of a row and the steps of the chosen values."""
+        """Return the inputs of a row, and the steps of the chosen values."""
         steps = jnp.tanh(3 * (values[:, None] - np.asarray([STEPS], np.float32)))
         steps = jnp.where((state.lags > 0)[:, None], steps, 0.0)
         return jnp.concatenate([self._inputs(features), steps.ravel()])

@@ -1,10 +1,11 @@
-"""Running scale of an error, robust to outliers, which restarts when the scale changes.
+"""Running scale of an error, which ignores outliers and restarts when the scale changes.
 
-    s <- s + rate (min(|e|, bound s) - s)
-    s <- mean |e| of the last clipped errors, once `new_errors` errors in a row were clipped
+   s <- s + rate (min(|e|, bound s) - s)
+    s <- mean |e| of the last clipped errors, after `new_errors` consecutive errors were clipped
 
-Without the second line, a scale that has fallen to zero on exactly predicted rows would grow by
-only a small factor with each error; the smaller the scale, the longer this would take.
+The second line is needed for a scale that has fallen to zero on exactly predicted rows. Without it,
+such a scale would grow only by a small factor with each error, and the smaller the scale, the
+longer this would take.
 """
 
 from typing import NamedTuple
@@ -23,8 +24,8 @@ class ErrorScale(NamedTuple):
 
     Args:
         size: mean absolute error.
-        run: number of successive last errors that were clipped.
-        run_size: mean size of these errors.
+        run: number of the last consecutive errors that were clipped.
+        run_size: mean absolute value of these errors.
     """
 
     size: Float[Array, "*S O"]
@@ -48,12 +49,12 @@ def learned_error(
     """Return the scale after an error.
 
     Args:
-        scale: scale before it.
+        scale: scale before the error.
         error: absolute error of each output.
-        bound: multiple of the scale to which an error is clipped.
-        rate: weight of the error in the mean; 0 where it is not known.
-        settled: whether errors are clipped; at first no scale is known.
-        least: size of an error that a scale of zero lets through.
+        bound: multiple of the scale at which an error is clipped.
+        rate: weight of the error in the mean; 0 if the error is not known.
+        settled: whether errors are clipped. At first, no scale is known.
+        least: error that is not clipped even if the scale is zero.
     """
     limit = jnp.where(settled, bound * scale.size + least, jnp.inf)
     known, is_outlier = rate > 0, error > limit

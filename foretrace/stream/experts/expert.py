@@ -1,12 +1,12 @@
-"""Interface of experts: a row and its label are two events.
+"""Interface of experts, in which a row and its label are two separate events.
 
-    take predict a row, advance past it, and return the values that its label needs: the memo label
-    learn a label, whenever it arrives, from the memo of its row
+   take    predict a row, advance past it, and return the memo: values that its label needs
+    label   learn from a label, whenever it arrives, with the memo of its row
 
-Numbers are predicted in standard deviations from the running mean, as both were when the row was
-predicted; for classes, their probabilities are predicted. The state of an expert is a tree of
-arrays of fixed size. Nothing is learned from a label that is not known: the state is then returned
-as it was, bit for bit.
+Numbers are predicted in standard deviations from the running mean. Both are the values at the time
+when the row was predicted. For classes, probabilities are predicted. The state of an expert is a
+tree of arrays of fixed size. If a label is not known, nothing is learned, and the state is returned
+unchanged, bit for bit.
 """
 
 import abc
@@ -25,26 +25,27 @@ class Features(NamedTuple):
 
     Args:
         row: inputs of the row, the last known label and a constant, or a random projection of them.
-        now: numbers and categories of the row, as earlier rows have them, and the last known label;
-            empty where the inputs are projected at random.
-        short: inputs of the row, the rows just before it and their labels.
-        lags: inputs of the row, many rows before it and their labels.
+        now: numbers and categories of the row, in the form that earlier rows have, and the last
+            known label. Empty if the inputs are projected at random.
+        short: inputs of the row, and inputs and labels of the rows just before it.
+        lags: inputs of the row, and inputs and labels of many rows before it.
         wide: random tanh features of the lags.
         waves: random Fourier features of the row.
         steps: inputs of the row, and soft steps of its numbers at a few thresholds.
-        wide_events: random tanh features of the row, the last unusual rows and their ages; zero
-            without `has_events`.
-        inputs: inputs of the row, and of the last known label, as a network takes them; empty
-            without one.
+        wide_events: random tanh features of the row, of the last unusual rows and of their ages.
+            Zero if `has_events` is False.
+        inputs: inputs of the row and of the last known label, in the form that a network takes.
+            Empty if no expert needs them.
         has_events: whether unusual rows are known and rare.
-        labels: last known labels, the newest first: numbers in standard deviations, NaN where none
-            is known; of classes their indices, -1 where none is known.
+        labels: last known labels, the newest first. Numbers are in standard deviations, and NaN if
+            unknown. Classes are indices, and -1 if unknown.
         num_classes: number of classes that have been seen; 0 for numbers.
-        raw_row: `row` with all numbers as they are; NaN where a label is not known.
-        raw_lags: `lags`, likewise.
-        moments: mean and standard deviation of numbers when the row was predicted, or number of
-            classes and 1.
-        ordinary: mean and standard deviation of the numbers that are no outliers, likewise.
+        raw_row: `row` with unscaled numbers; NaN if a label is not known.
+        raw_lags: `lags` with unscaled numbers; NaN if a label is not known.
+        moments: mean and standard deviation of the numbers when the row was predicted; for classes,
+            the number of classes and 1.
+        ordinary: mean and standard deviation of the numbers that are not outliers, when the row was
+            predicted.
     """
 
     row: Float[Array, "R"]
@@ -66,19 +67,19 @@ class Features(NamedTuple):
 
 
 class Lesson(NamedTuple):
-    """A row whose label has arrived; it may be absent.
+    """A row whose label has arrived. The label may be missing.
 
     Args:
         features: features of the row when it was predicted.
         predicted: the expert's predictions of the row.
-        label: the numbers, in standard deviations when the row was predicted, or the class as a
-            one-hot vector.
-        known: whether there is a label; if not, the learned state does not change.
-        has_row: whether the row belongs to the present stream; if not, the carry does not change.
-        members: number of members that have had a label; all members share the experts. None for a
+        label: numbers in standard deviations, as of the time when the row was predicted, or the
+            class as a one-hot vector.
+        known: whether there is a label. If not, the learned state does not change.
+        has_row: whether the row belongs to the present stream. If not, the carry does not change.
+        members: number of members that have had a label. All members share the experts. None for a
             single stream.
-        late: number of rows of the stream by which the label is late; None if it is learned in the
-            program that took the row.
+        late: number of rows of the stream by which the label is late. None if the label is learned
+            in the same program call that took the row.
     """
 
     features: Features
@@ -91,27 +92,28 @@ class Lesson(NamedTuple):
 
 
 def counted(counts: Float[Array, "K"], more: Float[Array, "K"]) -> Float[Array, "K"]:
-    """Return counts with one more label, with a sum of at most `count_memory`."""
+    """Return the counts after one more label, scaled to a sum of at most `count_memory`."""
     total = counts + more
     scaled = total * jnp.minimum(1.0, TUNED.count_memory / jnp.maximum(total.sum(), 1.0))
     return jnp.where((more != 0).any(), scaled, counts)
 
 
 class AbstractExpert(eqx.Module):
-    """A group of experts of one kind; each predicts every output.
+    """A group of experts of one kind, each of which predicts every output.
 
-    The learned state is shared by all streams. Experts with a memory of their own also have a carry
-    for each stream. Those define `new_carry`, `take` and `label`, all others `predict` and `learn`.
+    All streams share the learned state. If experts have a memory, there is also a carry for each
+    stream, and the class defines `new_carry`, `take` and `label`. All other classes define
+    `predict` and `learn`.
     """
 
     @property
     @abc.abstractmethod
     def names(self) -> tuple[str, ...]:
-        """Name of each expert."""
+        """Names of the experts."""
 
     @classmethod
     def of(cls, shape: Shape) -> Self | None:
-        """Return the experts for streams of a shape; None if they do not fit it."""
+        """Return the experts for streams of these sizes; None if they do not fit."""
         raise NotImplementedError(f"{cls.__name__}.of(shape) makes the expert of a stream")
 
     @abc.abstractmethod
@@ -119,7 +121,7 @@ class AbstractExpert(eqx.Module):
         """Return the initial state, a tree of arrays."""
 
     def new_carry(self, learned: Any) -> Any:
-        """Return the initial carry of a stream; None for experts without memory.
+        """Return the initial carry of a stream. Default: None, for experts without memory.
 
         Args:
             learned: learned state, which all streams share.
@@ -141,8 +143,8 @@ class AbstractExpert(eqx.Module):
             learned: learned state, which all streams share.
             carry: carry of the stream before the row.
             features: features of the row.
-            has_row: whether there is a row; if not, the carry does not change.
-            waits: whether the label is learned in a later program, or in this one.
+            has_row: whether there is a row. If not, the carry does not change.
+            waits: whether the label is learned in a later program call, instead of this one.
         """
         return self.predict(learned, features), carry, ()
 
@@ -152,7 +154,7 @@ class AbstractExpert(eqx.Module):
         Args:
             learned: learned state, which all streams share.
             carry: carry of the stream after its last row.
-            memo: what `take` returned with the row of the label.
+            memo: memo that `take` returned for the row of the label.
             lesson: the row and its label.
         """
         return self.learn(learned, lesson), carry

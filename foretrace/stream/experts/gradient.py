@@ -1,13 +1,16 @@
-"""Linear models learned by gradient descent at several rates, for classes by softmax regression.
+"""Linear models that learn by gradient descent at several rates; softmax regression for classes.
 
-    W <- W + rate g / s            g: f (onehot(y) - softmax(f W)), or f (y - f W)
+   W <- W + rate g / s            g: f (onehot(y) - softmax(f W)), or f (y - f W)
 
-On the lags, s = |f|^2. The words of a row, which no other expert sees, have steps of their own:
+For the lags, s = |f|^2. For the words of a row, which no other expert reads, each weight has a
+separate step size:
 
     s <- sqrt((1 - 1 / MEMORY) s^2 + g^2)
 
-This is AdaGrad: a rare word that tells much is learned at its first rows. Source: Duchi, Hazan and
-Singer, JMLR 2011.
+This is AdaGrad, with which the weight of a rare but informative word is learned from the first rows
+with this word.
+
+Source: Duchi, Hazan and Singer, JMLR 2011.
 """
 
 import equinox as eqx
@@ -20,14 +23,14 @@ from foretrace.stream.experts.settings import TUNED
 
 
 class Gradient(AbstractExpert):
-    """Softmax or linear regression, an expert for each rate.
+    """Softmax or linear regression, with one expert for each rate.
 
     Args:
-        name: beginning of the names of the experts.
+        name: prefix of the names of the experts.
         size: number of features.
-        answer: what is predicted.
+        answer: kind of the targets.
         rates: learning rates.
-        of_words: whether the features are all inputs of a row; else they are the lags.
+        of_words: whether the features are all inputs of a row. If not, they are the lags.
     """
 
     name: str = eqx.field(static=True)
@@ -38,12 +41,12 @@ class Gradient(AbstractExpert):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Name of each expert."""
+        """Names of the experts."""
         titles = (f"{self.name} {rate:g}" for rate in self.rates)
         return tuple(name for title in titles for name in self.answer.names(title))
 
     def init(self) -> tuple[Float[Array, "E F W"], Float[Array, "..."]]:
-        """Return the weights at each rate, and the squared gradient sums of words."""
+        """Return initial weights for each rate, and sums of squared gradients for words."""
         zeros = jnp.zeros((len(self.rates), self.size, self.answer.width))
         return zeros, zeros if self.of_words else jnp.zeros(())
 
@@ -71,7 +74,7 @@ class Gradient(AbstractExpert):
         return features.lags
 
     def _scores(self, state: tuple[Array, Array], features: Features) -> Float[Array, "E W"]:
-        """Return class probabilities, or predicted numbers, at each rate."""
+        """Return class probabilities, or predicted numbers, for each rate."""
         scores = self._features(features) @ state[0]
         is_class = isinstance(self.answer, Classes)
         return probabilities_of_seen(scores, features.num_classes) if is_class else scores

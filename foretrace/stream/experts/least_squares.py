@@ -5,14 +5,16 @@
     W     <- W + v e / (1 / w + f v)
     P     <- S (P - u u^T) S,   S_i = min(forget^{-1/2}, sqrt(prior / P_ii))
 
-`P` is exactly symmetric, because every entry and its mirror image are the same products. It never
-grows beyond its first trace, because no diagonal entry exceeds the prior: a direction that is not
-excited forgets no further. Float64 is needed: `P` spans the squared condition number of the
-features. K members share a recursion and forget by their own rows: the factor of a label is then
-forget^{1/K}.
+`P` is exactly symmetric, because every entry and its mirror image are computed as the same
+products. Its trace never exceeds the initial trace, because no diagonal entry exceeds the prior:
+along a direction that is not excited, nothing more is forgotten. Float64 is needed, because the
+range of `P` is the squared condition number of the features. If K members share a recursion, each
+member forgets by its own rows: the factor of a label is then forget^{1/K}.
 
-Outputs share `P`, and with it the mean of their weights. Sources: Ljung and Soderstrom, Theory and
-practice of recursive identification, 1983; Huber, Robust statistics, 1981.
+The outputs share `P`, and therefore the mean of their weights.
+
+Source: Ljung and Soderstrom, Theory and practice of recursive identification, 1983; Huber, Robust
+    statistics, 1981.
 """
 
 from typing import Any, NamedTuple
@@ -33,9 +35,9 @@ class SquaresState(NamedTuple):
     """State of one recursion for each set of features.
 
     Args:
-        covariances: inverse of the weighted second moments of the features of each set.
-        weights: coefficients of each output, for each set.
-        scale: scale of the error of each output, for each set.
+        covariances: for each set, the inverse of the weighted second moments of the features.
+        weights: for each set, the coefficients of each output.
+        scale: for each set, the scale of each output's error.
         num_labels: number of labels.
     """
 
@@ -46,17 +48,17 @@ class SquaresState(NamedTuple):
 
 
 class Recursion(eqx.Module):
-    """The recursion of this module's docstring, on each feature set separately.
+    """The recursion in this file's docstring, for each feature set separately.
 
-    Numbers that every set has for each output are adjacent in memory: a program of few large steps
-    is faster, and compiles faster, than one of many small ones.
+    Numbers that every set has for each output are adjacent in memory, because a program of a few
+    large steps runs and compiles faster than a program of many small steps.
 
     Args:
         sizes: number of features of each set.
         outputs: number of outputs.
-        forget: factor by which old rows lose weight with every label.
+        forget: factor by which the weight of old rows is multiplied at every label.
         prior: variance of a coefficient before the first row.
-        robust: whether outliers have smaller weights.
+        robust: whether outliers get smaller weights.
     """
 
     sizes: tuple[int, ...] = eqx.field(static=True)
@@ -83,15 +85,15 @@ class Recursion(eqx.Module):
         members: Float[Array, ""] | None = None,
         largest: tuple[Float[Array, "F"], ...] | None = None,
     ) -> SquaresState:
-        """Return the state after the targets of a row; unchanged if they are unknown.
+        """Return the state after the targets of a row. If they are not known, it is unchanged.
 
         Args:
-            state: state before them.
+            state: state before the row.
             fs: features of each set.
             y: targets.
-            known: whether they are known.
-            members: number of members that share the recursion; None for one.
-            largest: largest variance of each coefficient of each set. Default: the prior.
+            known: whether the targets are known.
+            members: number of members that share the recursion. Default: one.
+            largest: largest variance of each coefficient, for each set. Default: the prior.
         """
         Ps, Ws = state.covariances, state.weights
         errors = y[None] - jnp.stack([f @ W for f, W in zip(fs, Ws, strict=True)])
@@ -131,13 +133,13 @@ class Recursion(eqx.Module):
         priors: Float[Array, "S"],
         taken: Float[Array, ""],
     ) -> tuple[Float[Array, "S O"], ErrorScale]:
-        """Return the inverse of a row's weight, and the scale of the errors after it.
+        """Return the inverse of a row's weight, and the scale of the errors after the row.
 
         Args:
             state: state before the row.
             errors: absolute errors of each set.
-            powers: variance of each prediction, in variances of the noise: f P f.
-            priors: the variance of each prediction under only the prior.
+            powers: variance of each prediction, f P f, relative to the variance of the noise.
+            priors: variance of each prediction with the prior as P.
             taken: 1 if the label is known, else 0.
         """
         count, is_settled = state.num_labels + taken, state.num_labels >= 10
@@ -157,10 +159,11 @@ def _recalled(
     growth: Any,
     known: Bool[Array, ""],
 ) -> tuple[Float[Array, "F O"], Float[Array, "F 2"]]:
-    """Return coefficients and factors; a completely forgotten coefficient is restored.
+    """Return coefficients and factors, in which one forgotten coefficient is restored.
 
-    The coefficient whose variance exceeds the largest one the most is observed to be 0, with the
-    weight that leaves this variance: what is forgotten goes back to the prior.
+    The coefficient whose variance exceeds its largest variance the most is treated as if it were
+    observed to be 0, with the weight that leaves the largest variance. A forgotten coefficient thus
+    returns to the prior.
     """
     left = growth * (jnp.diagonal(P) - Y[:, 0] ** 2)
     at = jnp.argmax(left / jnp.where(largest > 0, largest, jnp.inf)).astype(jnp.int32)
@@ -173,13 +176,13 @@ def _recalled(
 
 
 class Squares(AbstractExpert):
-    """Least squares on sets of features, on each target of a label.
+    """Experts that learn each target of a label by least squares on sets of features.
 
     Args:
-        sets: sets of features, fields of `Features`.
-        sizes: number of features of each.
-        answer: what is predicted.
-        of_events: whether labels count only while unusual rows are known; without them the features
+        sets: sets of features, which are fields of `Features`.
+        sizes: number of features in each set.
+        answer: kind of the targets.
+        of_events: whether labels count only while unusual rows are known. Otherwise the features
             are zero, and each expert predicts as before its first label.
     """
 
@@ -190,12 +193,12 @@ class Squares(AbstractExpert):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Name of each expert."""
+        """Names of the experts."""
         return tuple(one for name in titles(self.sets) for one in self.answer.names(name))
 
     @property
     def recursion(self) -> Recursion:
-        """The recursion of the experts of each set."""
+        """The recursion that the experts of all sets use."""
         if isinstance(self.answer, Numbers):
             return Recursion(self.sizes, self.answer.width, prior=TUNED.number_prior)
         return Recursion(self.sizes, self.answer.width, robust=False)
@@ -221,10 +224,10 @@ class Squares(AbstractExpert):
 
 
 def sets_of(names: tuple[str, ...], features: Features) -> tuple[Float[Array, "F"], ...]:
-    """Return sets of features by their names."""
+    """Return the sets of features with these names."""
     return tuple(getattr(features, name) for name in names)
 
 
 def titles(sets: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the experts' names for sets of features."""
+    """Return the names of the experts for sets of features."""
     return tuple(name.replace("_", " ") for name in sets)

@@ -1,7 +1,7 @@
-"""A memory that is learned: modules that write, hold and turn, trained by the second-order step.
+"""A learned memory: modules that store, hold and rotate values, trained by a second-order step.
 
     f = [x, emitted by the modules],  prediction = head(f)
-    W, P  <- recursive least squares on f           the head (`foretrace.heads`)
+   W, P  <- recursive least squares on f           the least-squares head (`foretrace.heads`)
     theta <- theta + Kalman gain * error            each module (`foretrace._learner.kalman`)
 
 The sensitivities of the modules to their parameters are exact. Everything is computed in float32.
@@ -37,7 +37,7 @@ from foretrace.stream.experts.shape import Shape
 MANY_INPUTS = 16
 """Number of inputs above which the modules are `FEWER`.
 
-The time of a label grows with the number of modules and with the square of the inputs.
+The time of a label grows with the number of modules and with the square of the number of inputs.
 """
 
 FEWER = (SetReset.factory(state_size=8), Rotation.factory(state_size=4))
@@ -45,17 +45,17 @@ FEWER = (SetReset.factory(state_size=8), Rotation.factory(state_size=4))
 
 
 class Memory(Modules):
-    """One expert: modules that are trained while the stream runs, and their least squares.
+    """One expert: modules that are trained while the stream runs, and a least-squares readout.
 
     Args:
-        readout: least squares on inputs and outputs of all modules.
+        readout: least-squares readout of the inputs and the outputs of all modules.
     """
 
     readout: Readout
 
     @classmethod
     def of(cls, shape: Shape) -> Self | None:
-        """Return the expert of a shape; None if it would be too large."""
+        """Return the expert for streams of these sizes; None if it would be too large."""
         if not fits(shape):
             return None
         cells = None if shape.now_size <= MANY_INPUTS else FEWER
@@ -63,7 +63,7 @@ class Memory(Modules):
         sizes = shape.now_size, readout.answer.outputs
         with jax.enable_x64(False):
             network = ModuleNetwork(*sizes, cells=cells, key=jax.random.key(0))
-            # The least squares stand in place of the decoder.
+            # The least-squares head replaces the decoder.
             network = eqx.tree_at(lambda n: n.decoder, network, None)
             learner = Learner(
                 jax.tree.map(np.asarray, network),
@@ -82,11 +82,11 @@ class Memory(Modules):
 
     @property
     def rows(self) -> Rows:
-        """Learning row by row."""
+        """The functions for learning row by row."""
         return Rows(self.learner, TUNED.steering if self.readout.classes else None)
 
     def init(self) -> LearnerState:
-        """Return the state before the first row, without what counts calls."""
+        """Return the state before the first row, without the counts of calls."""
         with jax.enable_x64(False):
             state: Any = self.learner.init()
         return state._replace(carry=None, step=None, skipped=None, key=None)
@@ -114,7 +114,7 @@ class Memory(Modules):
     def label(
         self, learned: LearnerState, carry: Carry, memo: Any, lesson: Lesson
     ) -> tuple[LearnerState, Carry]:
-        """Return what is learned after a label, and the carry."""
+        """Return the learned state after a label, and the carry."""
         now: Any = learned._replace(carry=carry)
         rows = self.rows
         before = self.carry_of_row(now.network, memo)
@@ -122,7 +122,8 @@ class Memory(Modules):
         row = Data(x[None], y[None], lesson.known.astype(jnp.float32)[None])
         jacobian, passed = rows.differentiate(now.network, now.head, before, row)
         f, scores = passed.features, passed.predictions
-        # Asked before the step: choosing between the states after it costs as much as the step.
+        # Checked before the step, because choosing between states after the step costs as much as
+        # the step.
         sums = [jnp.sum(leaf) for leaf in (*jax.tree.leaves(jacobian), f, scores)]
         is_sound = jnp.isfinite(jnp.stack(sums)).all()
         none = jax.tree.map(jnp.zeros_like, (jacobian, f))

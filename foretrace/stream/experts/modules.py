@@ -1,9 +1,10 @@
-"""Experts with a learner of the core: a network that is trained while the stream runs.
+"""Experts with a `Learner`: a network that is trained while the stream runs.
 
-A late label is learned from states and sensitivities of its row, as the present parameters would
-have left them, to first order: h + clip(S theta - S theta_row, `late`). A row that waits keeps
-S theta_row, which is as small as h, and not theta_row. States of a row without this correction, and
-states that follow the row with the present parameters, were no better.
+A late label is learned from the states and sensitivities of its row, corrected to first order as if
+the present parameters had computed them: h + clip(S theta - S theta_row, `late`). For this, a
+waiting row stores S theta_row, which is as small as h, instead of theta_row. Two alternatives were
+no better: states of the row without this correction, and states that follow the row with the
+present parameters.
 """
 
 from typing import Any
@@ -20,11 +21,11 @@ from foretrace.stream.experts.settings import TUNED
 
 
 class Modules(AbstractExpert):
-    """One expert, a network; each stream has a carry of its own.
+    """One expert with a network; each stream has a separate carry.
 
     Args:
-        learner: learner of one unbatched stream, which learns at each step that has a label.
-        answer: what is predicted.
+        learner: learner of one unbatched stream, which learns at each step with a label.
+        answer: kind of the targets.
         x64: whether the learner is in float64.
     """
 
@@ -36,17 +37,17 @@ class Modules(AbstractExpert):
         """Return states and sensitivities before the first row.
 
         Args:
-            network: network as it is now.
+            network: network with its present parameters.
             key: key of the learner's state; None for a rule that does not sample.
         """
         with jax.enable_x64(self.x64):
-            # A rule that samples needs another key for each start; the learner's key moves on with
+            # A rule that samples needs another key for each start. The learner's key changes with
             # every step.
             first = jax.random.fold_in(key, 2) if self.learner.rule.samples else None
             return self.learner.init_carry(network, None, first)
 
     def memo(self, network: Any, carry: Carry, *, waits: bool) -> Carry | Kept:
-        """Return the carry before a row, as its label needs it, which may be late."""
+        """Return the carry before a row, in the form that a label needs, which may be late."""
         return Kept.of(network, carry) if waits else carry
 
     def carry_of_row(self, network: Any, memo: Carry | Kept) -> Carry:

@@ -1,6 +1,7 @@
-"""Nearest neighbours among the last rows, by their features.
+"""Nearest neighbours of a row among the last rows, by their features.
 
-The squared distances to all rows are one product of a matrix with a vector: |x|^2 - 2 x q + |q|^2.
+The squared distances to all rows need only one product of a matrix with a vector: |x|^2 - 2 x q +
+|q|^2.
 """
 
 from typing import NamedTuple
@@ -15,12 +16,12 @@ from foretrace.stream.experts.expert import AbstractExpert, Features, Lesson
 
 
 class Neighbourhood(NamedTuple):
-    """The last rows, in a ring.
+    """The last rows, in a ring buffer.
 
     Args:
         rows: features of the rows.
-        squares: squared norm of each row; infinite where there is none.
-        targets: targets of their labels.
+        squares: squared norm of each row; infinite if there is no row.
+        targets: targets of the rows' labels.
         place: place of the next row.
     """
 
@@ -31,14 +32,14 @@ class Neighbourhood(NamedTuple):
 
 
 class Neighbours(AbstractExpert):
-    """The mean target of the nearest rows, the nearer ones with more weight.
+    """Expert that predicts the mean target of the nearest rows; nearer rows have more weight.
 
     Args:
         name: name of the expert.
-        size: number of features: the first ones of `short`, which belong only to the row, or all of
-            them.
-        answer: what is predicted.
-        rows: number of rows that are kept.
+        size: number of features. It is either all features of `short`, or only the first ones,
+            which belong to the row itself.
+        answer: kind of the targets.
+        rows: number of stored rows.
         nearest: number of neighbours.
     """
 
@@ -50,7 +51,7 @@ class Neighbours(AbstractExpert):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Name of each expert."""
+        """Names of the experts."""
         return self.answer.names(self.name)
 
     def init(self) -> Neighbourhood:
@@ -82,8 +83,8 @@ class Neighbours(AbstractExpert):
         return ((mean * total + 0.3 * seen / seen.sum()) / (mean.sum() * total + 0.3))[None]
 
     def learn(self, state: Neighbourhood, lesson: Lesson) -> Neighbourhood:
-        """Return the state after a label: its row replaces the oldest one."""
-        # All reads of the rows stand before the writes: the compiler then writes in place.
+        """Return the state after a label, whose row replaces the oldest row."""
+        # All reads of the rows come before the writes, so that the compiler writes in place.
         known = lesson.known & jnp.isfinite(lesson.predicted).all()
         q, at = self._query(lesson.features), state.place
         targets = self.answer.targets(lesson.label, lesson.features)

@@ -1,16 +1,16 @@
-"""A recurrent network as an expert: predict now, learn when the label arrives.
+"""A recurrent network as an expert: it predicts a row now, and learns when the label arrives.
 
-    outputs, carry' = network(carry, x)            x: the row and the last known label
-    learner         = learn(carry, x, y)           when the label arrives: the carry of its row
+   outputs, carry' = network(carry, x)            x: the row and the last known label
+    learner         = learn(carry, x, y)           when the label arrives, with its row's carry
 
-Of numbers it learns the residual from a base between the mean and the last number, in the running
-size of this residual. All are in standard deviations from the mean.
+For numbers, the network learns the residual from a base between the mean and the last number,
+divided by the running size of this residual. All numbers are in standard deviations from the mean.
 
-    y_hat    = base + s * output    s: root mean square of y - base, if it is normal
-    base     = slope * last         slope: of the best linear prediction from it, in [0, 1]
+   y_hat    = base + s * output    s: root mean square of y - base, if it is normal
+    base     = slope * last         slope: of the best linear prediction from `last`, in [0, 1]
 
-Of classes its outputs are logits. Everything but the residuals is computed in the precision that
-JAX was set to when the expert was made, also inside of a program in float64.
+For classes, the outputs are logits. Everything except the residuals is computed in JAX's precision
+at the time when the expert was made, also inside a program in float64.
 """
 
 from typing import Any, NamedTuple
@@ -37,16 +37,16 @@ from foretrace.stream.experts.settings import TUNED
 _SETTLED = 10
 
 _NORMAL = 1.2533
-"""Standard deviation of normal numbers over their mean size."""
+"""Standard deviation of normal numbers, divided by their mean absolute value."""
 
 
 class Residuals(NamedTuple):
-    """Statistics of the residuals of numbers; unused for classes.
+    """Statistics of the residuals of numbers. They are not used for classes.
 
     Args:
-        product: mean of the number at each step ahead times the last number.
+        product: mean product of the last number and the number at each step ahead.
         power: mean square of the last number.
-        scale: size of the residual at each step ahead.
+        scale: scale of the residual at each step ahead.
         num_labels: number of labels.
     """
 
@@ -57,12 +57,12 @@ class Residuals(NamedTuple):
 
 
 class Refusals(NamedTuple):
-    """Steps of the network that were refused because loss or gradient was not finite.
+    """Number of steps of the network that were refused because loss or gradient was not finite.
 
     Args:
-        total: their number.
-        in_a_row: number of the last ones.
-        longest: largest such number so far.
+        total: number of refused steps.
+        in_a_row: number of consecutive refused steps up to now.
+        longest: largest number of consecutive refused steps so far.
     """
 
     total: Float[Array, ""]
@@ -74,9 +74,9 @@ class NetworkState(NamedTuple):
     """State of the network that all streams share.
 
     Args:
-        learner: network and optimiser; the carry is each stream's own.
+        learner: network and optimiser. Each stream has a separate carry.
         residuals: statistics of the residuals of numbers.
-        refusals: steps that were refused; None in a program that does not count them.
+        refusals: number of refused steps; None in a program that does not count them.
     """
 
     learner: LearnerState
@@ -122,7 +122,8 @@ class RecurrentNetwork(Modules):
     ) -> tuple[Float[Array, "E O"], Carry, Any]:
         """Return the prediction of a row, the carry after it, and the memo for its label.
 
-        Where the label is late, the sensitivities move on; else learning moves them on.
+        If the label is late, this method updates the sensitivities; otherwise learning updates
+        them.
         """
         with jax.enable_x64(self.x64):
             ready = learned.learner._replace(carry=carry)
@@ -136,7 +137,7 @@ class RecurrentNetwork(Modules):
     def label(
         self, learned: NetworkState, carry: Carry, memo: Any, lesson: Lesson
     ) -> tuple[NetworkState, Carry]:
-        """Return what is learned after a label, and the carry."""
+        """Return the learned state after a label, and the carry."""
         now, features = learned, lesson.features
         target = self.target(now.residuals, lesson.label, features)
         before = self.carry_of_row(now.learner.network, memo)
@@ -163,7 +164,7 @@ class RecurrentNetwork(Modules):
     def read(
         self, residuals: Residuals, outputs: Float[Array, "O"], features: Features
     ) -> Float[Array, "E O"]:
-        """Return the prediction that network outputs encode: the inverse of `target`."""
+        """Return the prediction for outputs of the network, the inverse of `target`."""
         if isinstance(self.answer, Classes):
             logits = jnp.clip(jnp.nan_to_num(outputs), -50.0, 50.0)
             return probabilities_of_seen(logits, features.num_classes)[None]
@@ -179,7 +180,7 @@ class RecurrentNetwork(Modules):
 
         Args:
             residuals: present statistics.
-            label: the numbers in standard deviations, or the class as a one-hot vector.
+            label: numbers in standard deviations, or the class as a one-hot vector.
             features: features of the row.
         """
         if isinstance(self.answer, Classes):
@@ -216,6 +217,6 @@ class RecurrentNetwork(Modules):
 
 
 def _base(state: Residuals, last: Float[Array, ""]) -> Float[Array, "O"]:
-    """Return the number at each step ahead from which the network's residual is taken."""
+    """Return the base of the network's residual, a number for each step ahead."""
     slope = jnp.clip(state.product / jnp.where(state.power > 0, state.power, 1.0), 0.0, 1.0)
     return jnp.where(state.power > 0, slope, 1.0) * last

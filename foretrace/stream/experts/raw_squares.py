@@ -13,27 +13,31 @@ from foretrace.stream.experts.least_squares import Recursion, SquaresState, sets
 from foretrace.stream.experts.settings import TUNED
 
 RAW_PRIORS = {"raw_row": TUNED.raw_row_prior, "raw_lags": TUNED.raw_lags_prior}
-"""Variance of a coefficient before its feature's first row, times the feature's mean square, in
-variances of the noise. Many features at once need the stronger prior in the first rows."""
+"""Variance of a coefficient before the first row of its feature.
+
+It is in variances of the noise, and divided by the mean square of the feature. Many features at
+once need the stronger prior in the first rows.
+"""
 
 _SMALLEST = 1e-8
-"""Smallest mean square of a raw feature that its prior follows, in its first square."""
+"""Smallest mean square that limits a coefficient's variance, relative to the first square."""
 
 _ROUNDING = 16 * float(np.finfo(np.float64).eps)
 _TINY = float(np.finfo(np.float64).tiny)
 
 
 class RawState(NamedTuple):
-    """State of least squares without units.
+    """State of the least squares on unscaled numbers.
 
     Args:
-        squares: state of the recursion; its scale is that of innovations.
-        origins: first value of each feature of each set; NaN before it.
-        powers: mean square of each feature, from its origin; 0 while all values were the same.
-        first: its first square that is not 0.
-        base: mean of the labels before the first one that was learned; NaN before it.
-        widest: largest distance from it of a label that was no outlier.
-        is_doubted: whether the last prediction far beyond `widest` was wrong, of each set.
+        squares: state of the recursion. Its scale is the scale of the innovations.
+        origins: first value of each feature in each set; NaN before the first value.
+        powers: mean square of the difference of each feature from its origin; 0 while all values
+            are equal.
+        first: for each feature, its first such square that is not 0.
+        base: mean of the labels before the first learned label; NaN before that label.
+        widest: largest distance from the base of a label that was not an outlier.
+        is_doubted: for each set, whether the last prediction far beyond `widest` was wrong.
     """
 
     squares: SquaresState
@@ -46,19 +50,19 @@ class RawState(NamedTuple):
 
 
 class RawRecursion(Recursion):
-    """Recursion on features without bounds, which no broken label or reading moves far.
+    """Recursion on unbounded features, in which a broken label or reading has a limited effect.
 
         e    = y - f W,   d = f P f,   d_0 = f P_0 f          P_0: the prior
         r    = |e| / sqrt(1 + d (1 + 1000 d / d_0))           size of the innovation
         1/w  = max(1, (1 + d) r / 4 s - d)                    inverse weight of the row
-        s   <- running mean of min(r, 3 s)                    as in `error_scale`
+       s   <- running mean of min(r, 3 s)                    as in `error_scale`
 
-    A broken reading makes both e and sqrt(d) huge. If its coefficient is known, e is by far the
-    larger one, and the row is an outlier. Where a column has reached a new level, e stays small. An
-    outlier moves the coefficients as far as an innovation at the limit would. After 30 outliers in
-    a row, s is their size.
+    A broken reading makes both e and sqrt(d) huge. If the coefficient of its feature is known, e is
+    by far the larger one, and the row is an outlier. If instead a column has reached a new level, e
+    stays small. An outlier moves the coefficients as far as an innovation at the limit would. After
+    30 consecutive outliers, s is set to their mean size.
 
-    Source: Huber, Robust statistics, 1981, for the weight.
+    Source of the weight: Huber, Robust statistics, 1981.
     """
 
     def weighed(
@@ -69,15 +73,15 @@ class RawRecursion(Recursion):
         priors: Float[Array, "S"],
         taken: Float[Array, ""],
     ) -> tuple[Float[Array, "S O"], ErrorScale]:
-        """Return the inverse of a row's weight, and the scale of the innovations after it."""
+        """Return the inverse of a row's weight, and the scale of the innovations after the row."""
         d, before = powers[:, None], state.scale
         unknown = (powers / jnp.maximum(priors, _TINY))[:, None]
         sizes = errors / jnp.sqrt(1 + d * (1 + TUNED.weaker * unknown))
         ratio = sizes / jnp.maximum(TUNED.raw_limit * before.size, _TINY)
         inverse = jnp.maximum((1 + d) * ratio - d, 1.0)
-        # No row counts more than rounding lets it.
+        # The weight of a row is limited by rounding.
         inverse = jnp.maximum(inverse, _ROUNDING * np.array(self.sizes)[:, None] * d)
-        # The scale begins with the deviation of the first labels, which counts as one error.
+        # The initial scale is the deviation of the first labels, which counts as one error.
         rate, always = (
             taken / jnp.clip(state.num_labels + 1 + taken, 1.0, TUNED.error_span),
             jnp.ones((), bool),
@@ -86,33 +90,36 @@ class RawRecursion(Recursion):
 
 
 class RawSquares(AbstractExpert):
-    """Least squares on numbers as they are, which no unit, shift or clipping changes.
+    """Least squares on unscaled numbers. Any unit or shift of a column gives the same predictions.
 
         f_i  <- f_i - (its first value),    y <- y - (mean of the first labels)
         p_i  <- forget p_i + (1 - forget) f_i^2            from the first f_i^2 > 0 on
         P_ii <= prior / min(p_i, first f_i^2)              and equal to it at that row
 
-    Where forgetting raises P_ii above its bound, nothing is left of what the rows said of W_i: it
-    is observed once more to be 0, with the weight that brings P_ii back. If P_ii were scaled down
-    and W_i kept, W would drift without end where rows tell nothing: a column that changes once a
-    year would be extrapolated from that.
+    If forgetting raises P_ii above its bound, all information about W_i is lost. W_i is then
+    treated as if it were once more observed to be 0, with the weight that brings P_ii back to the
+    bound. If P_ii were instead scaled down and W_i kept, W would drift without limit along
+    directions that rows do not determine: a column that changes once a year would be extrapolated
+    from this change.
 
-    A coefficient belongs to a unit: in running units, all of them would be wrong after each change
-    of a level or a scale. Here only the prior depends on the size of a feature, relative to its own
-    past, so that the recursion is the same in any unit up to rounding.
+    A coefficient belongs to a unit. If features were in running units, all coefficients would be
+    wrong after each change of a level or a scale. Here only the prior depends on the size of a
+    feature, relative to the feature's own past, so the recursion is the same in any unit up to
+    rounding.
 
-    A broken reading gives a prediction that is as far off. The mean stands in its place if it lies
-    beyond 300 times the largest label that was predicted right, and beyond twice that label once
-    a prediction as far out was wrong.
+    After a broken reading, the prediction is equally far off. The mean replaces a prediction that
+    lies beyond 300 times the largest label that was predicted right. Once such a prediction was
+    wrong, the limit is twice that label.
 
-    Source: Ross, Mineiro and Langford, Normalized online learning, UAI 2013, for priors without
-        units.
+    Source of the priors without units: Ross, Mineiro and Langford, Normalized online learning, UAI
+    2013.
 
     Args:
-        sets: sets of features, fields of `Features` among `RAW_PRIORS`.
-        sizes: number of features of each.
+        sets: sets of features, which are fields of `Features` among `RAW_PRIORS`.
+        sizes: number of features in each set.
         outputs: number of steps ahead.
-        fixed: number of features, the first ones, that have a unit: a constant, indicators, times.
+        fixed: number of features, counted from the first, that have a fixed unit: a constant,
+            indicators, times.
     """
 
     sets: tuple[str, ...] = eqx.field(static=True)
@@ -122,12 +129,12 @@ class RawSquares(AbstractExpert):
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Name of each expert."""
+        """Names of the experts."""
         return titles(self.sets)
 
     @property
     def recursion(self) -> RawRecursion:
-        """The recursion of the expert of each set."""
+        """The recursion that the experts of all sets use."""
         return RawRecursion(self.sizes, self.outputs)
 
     def init(self) -> RawState:
@@ -215,8 +222,8 @@ class RawSquares(AbstractExpert):
         moves = known & (np.arange(len(power)) >= self.fixed)
         moved = jnp.where(moves, forget * power + (1 - forget) * square, power)
         power, first = jnp.where(begins, square, moved), jnp.where(begins, square, first)
-        # Not below the variance that it began with: rows may tell features apart in less of their
-        # size than the prior of a larger size would allow, as a counter from the last target.
+        # Not below the initial variance: rows may distinguish features by smaller differences than
+        # the prior of a larger size would allow, for example a counter from the last target.
         size = jnp.clip(power, _SMALLEST * first, first)
         largest = jnp.where(first > 0, RAW_PRIORS[name] / jnp.where(first > 0, size, 1.0), 0.0)
         return (power, first), (largest, P + jnp.diag(jnp.where(begins, largest, 0.0)))
@@ -224,6 +231,6 @@ class RawSquares(AbstractExpert):
     def _centred(
         self, origins: tuple[Float[Array, "F"], ...], features: Features
     ) -> tuple[Float[Array, "F"], ...]:
-        """Return features minus their first values; 0 where no first value is known."""
+        """Return the features minus their first values; 0 if no first value is known."""
         pairs = zip(sets_of(self.sets, features), origins, strict=True)
         return tuple(jnp.nan_to_num(f - origin) for f, origin in pairs)

@@ -1,4 +1,4 @@
-"""Least squares on the features of a recurrent expert, in float32, with errors clipped."""
+"""Least-squares readout of the features of a recurrent expert, in float32, with clipped errors."""
 
 import equinox as eqx
 import jax.numpy as jnp
@@ -12,27 +12,27 @@ from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import Shape
 
 MAX_CLASSES, MAX_NUMBERS = 32, 8
-"""Largest number of classes and of steps ahead, with which the time of a label grows."""
+"""Maximum numbers of classes and of steps ahead, because the time of a label grows with them."""
 
 
 def fits(shape: Shape) -> bool:
-    """Return whether streams of a shape use recurrent experts."""
+    """Return whether streams of these sizes use recurrent experts."""
     most = MAX_CLASSES if shape.classes else MAX_NUMBERS
     return shape.now_size > 0 and shape.first_outputs <= most
 
 
 class Readout(eqx.Module):
-    """From features to numbers, or to probabilities of classes.
+    """Readout from features to numbers or to probabilities of classes.
 
     Args:
-        answer: what is predicted; numbers only from the mean.
+        answer: kind of the targets. For numbers, only the difference from the mean is a target.
     """
 
     answer: Answer
 
     @property
     def head(self) -> LeastSquares:
-        """The least squares."""
+        """The least-squares head, with its default options."""
         return LeastSquares()
 
     @property
@@ -41,12 +41,12 @@ class Readout(eqx.Module):
         return isinstance(self.answer, Classes)
 
     def init(self, size: int) -> tuple[HeadState, Errors]:
-        """Return least squares and moments before the first label, for a number of features."""
+        """Return head and error moments before the first label, for a number of features."""
         head = self.head.init(size, self.answer.outputs, jnp.float32)
         return head, init_errors(1, self.answer.outputs, jnp.float32)
 
     def predict(self, scores: Float[Array, "O"], features: Features) -> Float[Array, "1 O"]:
-        """Return the prediction that scores stand for: numbers, or probabilities of classes."""
+        """Return the prediction for scores of the head: numbers, or probabilities of classes."""
         scores = scores.astype(features.row.dtype)
         if isinstance(self.answer, Classes):
             return self.answer.read(scores, features)
@@ -66,7 +66,7 @@ class Readout(eqx.Module):
         return clipped(errors, jnp.where(seen & lesson.known, found, 0.0)[None])
 
     def noted(self, errors: Errors, error: Float[Array, "1 O"], lesson: Lesson) -> Errors:
-        """Return the moments of the errors after one more row: means over the seen classes."""
+        """Return the moments of the errors after one more row, as means over the seen classes."""
         if self.classes:
             count = jnp.clip(lesson.features.num_classes, 1, self.answer.outputs).astype(
                 error.dtype
@@ -81,5 +81,5 @@ class Readout(eqx.Module):
         error: Float[Array, "1 O"],
         known: Bool[Array, ""],
     ) -> HeadState:
-        """Return the least squares after the errors of a row."""
+        """Return the state of the head after the errors of a row."""
         return self.head.learn(head, f[None], error, known[None].astype(error.dtype))

@@ -1,8 +1,8 @@
 """The numbers of the model that were chosen by measurement, each with its source.
 
-The source stands in brackets: day and some words of the title of an entry in `dev/LOG.md` or
-`dev/log`, a paper or a commit. Numbers that decide shapes or guard against rounding stand beside
-their code.
+The source is in brackets: the day and some words of the title of an entry in `dev/LOG.md` or
+`dev/log`, a paper, or a commit. Numbers that determine shapes or protect against rounding stand
+beside the code that uses them.
 """
 
 import dataclasses
@@ -15,128 +15,126 @@ class Settings:
     Args:
         outlier: standard deviations from the mean beyond which a number is an outlier
             [2026-11-21, robustness].
-        settled: numbers before outliers are looked for [no record].
+        settled: numbers before outliers are searched for [no record].
         unit_memory: numbers over which mean and deviation are averaged [2026-11-25, level
             shifts: 1,000 loses .4 % on ETTh1].
-        new_level: outliers, less the others between them, that are a new level [2026-11-27,
-            rules of units].
-        new_scale: numbers in a row that are a smaller scale [2026-11-27, rules of units].
-        narrow: largest distance between these, in standard deviations [2026-11-25, level
+        new_level: outliers, minus other numbers between them, after which there is a new level
+            [2026-11-27, rules of units].
+        new_scale: consecutive numbers after which there is a smaller scale [2026-11-27, rules of
+            units].
+        narrow: largest distance between these numbers, in standard deviations [2026-11-25, level
             shifts: .001 is level].
-        first_far: multiple of the first labels' median distance beyond which one is left
+        first_far: multiple of the median distance of the first labels beyond which a label is left
             out [2026-11-28, one broken label].
-        forgiven: outliers that each other label makes up for: up to a quarter is left out
+        forgiven: outliers that one other label outweighs; at most a quarter is left out
             [2026-11-28, one broken label].
-        far: ordinary deviations from which a label may be broken [2026-11-28, one broken
-            label].
-        beyond: the same, in the largest distance of a label that was predicted right
+        far: distance above which a label may be broken, in ordinary deviations [2026-11-28, one
+            broken label].
+        beyond: the same distance, relative to the largest label that was predicted right
             [2026-11-28, one broken label].
-        right: largest error of a right prediction, in mean errors [2026-11-28, one broken
-            label].
-        believed: far labels in a row that are features, and sentinels that are labels
+        right: largest error of a right prediction, in mean errors [2026-11-28, one broken label].
+        believed: consecutive far labels that become features, and sentinels that become labels
             [2026-11-28, one broken label].
-        outside: ordinary deviations from which a repeated label may be a sentinel [commit
-            763be959].
-        close: distance of two such labels that are close, in the distance from the mean
+        outside: distance above which a repeated label may be a sentinel, in ordinary deviations
             [commit 763be959].
-        new_errors: clipped errors in a row that are a new scale [2026-11-25, level shifts].
-        largest: largest feature, in standard deviations: no row should have more leverage
+        close: largest difference of two such labels that are close, relative to their distance from
+            the mean [commit 763be959].
+        new_errors: consecutive clipped errors that make a new scale [2026-11-25, level shifts].
+        largest: largest feature, in standard deviations, to limit the leverage of a row
             [2026-11-23, cheap experts: 10 loses].
-        slope: slope of a soft step at its threshold [2026-11-26, no choice was made on:
-            steps without width lose on seven of nine].
-        far_out: standard deviations from which a row is unusual [2026-11-23, reach as a
-            default].
-        rare: share of the rows up to which unusual ones are rare [2026-11-23, reach as a
-            default].
-        rare_span: rows over which this share is measured [no record].
-        reach: largest distance from mean or last number that is learned, in standard
-            deviations [no record].
-        far_change: largest distance of the last number from the mean, likewise [2026-11-28,
-            one broken label].
-        sharpness: factor from scores of classes to logits [2026-11-23, rows without a past:
-            3, 10 and 20 are level].
+        slope: slope of a soft step at its threshold [2026-11-26, no choice was made on: steps
+            without width lose on seven of nine].
+        far_out: standard deviations above which a row is unusual [2026-11-23, reach as a default].
+        rare: largest fraction of unusual rows that counts as rare [2026-11-23, reach as a default].
+        rare_span: rows over which this fraction is measured [no record].
+        reach: largest distance from the mean or last number that is learned, in standard deviations
+            [no record].
+        far_change: largest distance of the last number from the mean, in standard deviations
+            [2026-11-28, one broken label].
+        sharpness: factor by which scores of classes are multiplied to get logits [2026-11-23, rows
+            without a past: 3, 10 and 20 are level].
         season_memory: labels over which the error of a lag is averaged [no record].
         count_memory: labels that counts of classes remember [no record].
-        huber: multiple of the scale from which an error loses weight [2026-11-23, cheap
+        huber: multiple of the scale above which an error has a smaller weight [2026-11-23, cheap
             experts].
-        error_span: labels over which the scale of errors is averaged [2026-11-23, cheap
-            experts].
-        error_clip: multiple of the scale at which an error is clipped in it [no record].
-        forget: factor by which old rows lose weight with a label [2026-11-23, cheap
+        error_span: labels over which the scale of errors is averaged [2026-11-23, cheap experts].
+        error_clip: multiple of the scale at which an error is clipped before it is averaged [no
+            record].
+        forget: factor by which the weight of old rows is multiplied at a label [2026-11-23, cheap
             experts: .9999 is within 1 %].
         prior: variance of a coefficient before the first row [2026-11-23, cheap experts].
-        number_prior: the same for numbers [2026-11-23, cheap experts].
-        raw_row_prior: the same on raw numbers of the row, in the size of its first row
+        number_prior: the same variance for numbers [2026-11-23, cheap experts].
+        raw_row_prior: the same variance for unscaled numbers of the row, relative to the first row
             [2026-11-26, without units].
-        raw_lags_prior: the same of many raw lags, which need the stronger prior
+        raw_lags_prior: the same variance for many unscaled lags, which need the stronger prior
             [2026-11-26, without units].
-        raw_limit: innovation from which a row loses weight, in its own scale [2026-11-28,
-            one broken label].
-        raw_clip: innovation at which it is clipped in the scale [2026-11-28, one broken
-            label].
-        weaker: factor of what is left of the prior in an innovation: a new column is no
-            outlier [2026-11-28, one broken label].
-        farthest: largest distance from the base that is believed, in the largest right one
+        raw_limit: innovation above which a row has a smaller weight, in scales of innovations
             [2026-11-28, one broken label].
-        doubted: the same, once a prediction beyond it was wrong [2026-11-28, one broken
+        raw_clip: innovation at which it is clipped before it is averaged, in scales [2026-11-28,
+            one broken label].
+        weaker: factor of the unused prior in an innovation, so that a new column is no outlier
+            [2026-11-28, one broken label].
+        farthest: largest trusted distance from the base, relative to the largest right label
+            [2026-11-28, one broken label].
+        doubted: the same distance, after a prediction beyond it was wrong [2026-11-28, one broken
             label].
-        gradient_clip: largest error of a number that a gradient step learns [no record].
-        softmax_rates: rates of `gradient` for classes [no record].
-        word_rates: rates of `words` [2026-11-27, words of texts].
-        steering: classes, the first ones, whose errors train the modules of `memory`
-            [2026-11-25, behind a guard].
-        late: largest move of a late label's state to the present parameters [2026-11-28,
-            two events].
-        chosen: values of rows far back that `distant` chooses [2026-11-25, behind a guard].
-        search_every: labels between its searches [2026-11-25, behind a guard].
-        search_first: labels before the first one [2026-11-25, behind a guard].
-        at_once: values chosen by a search [2026-11-25, behind a guard].
-        z: correlation of a chosen value, since thousands are compared [2026-11-25, behind a
+        gradient_clip: largest error of a number in a gradient step [no record].
+        softmax_rates: learning rates of `gradient` for classes [no record].
+        word_rates: learning rates of `words` [2026-11-27, words of texts].
+        steering: number of classes, counted from the first, whose errors train the modules of
+            `memory` [2026-11-25, behind a guard].
+        late: largest change of a late label's state to the present parameters [2026-11-28, two
+            events].
+        chosen: number of values from earlier rows that `distant` chooses [2026-11-25, behind a
             guard].
+        search_every: labels between the searches of `distant` [2026-11-25, behind a guard].
+        search_first: labels before its first search [2026-11-25, behind a guard].
+        at_once: largest number of values chosen in a search [2026-11-25, behind a guard].
+        z: correlation that a chosen value needs, because thousands are compared [2026-11-25, behind
+            a guard].
         search_memory: labels over which correlations are averaged [2026-11-25, behind a
             guard].
-        residual: multiple of its size at which a residual of the network is clipped [no
-            record].
-        residual_memory: labels over which slope and size of residuals are averaged [no
-            record].
-        class_rates: rates of the exponents [2026-11-23, cheap experts: slower ones lose a
+        residual: multiple of its size at which a residual of the network is clipped [no record].
+        residual_memory: labels over which slope and size of residuals are averaged [no record].
+        class_rates: learning rates of the exponents [2026-11-23, cheap experts: slower ones lose a
             point].
-        class_share: share that weights give to all experts with each label [2026-11-23,
+        class_share: fraction that weights give to all experts at each label [2026-11-23, cheap
+            experts].
+        class_top_share: the same fraction at the top [2026-11-23, cheap experts].
+        floor: probability mixed into every prediction, so that none excludes a class [2026-11-23,
             cheap experts].
-        class_top_share: the same at the top [2026-11-23, cheap experts].
-        floor: probability mixed into every answer, so that none excludes a class
-            [2026-11-23, cheap experts].
-        escape: probability left for classes that were never seen [no record].
-        number_rates: rates of the combinations [2026-11-23, rows without a past].
-        number_shares: shares of the weights [no record].
-        top_rate: rate of the top [2026-11-23, rows without a past].
-        top_share: share at the top [no record].
-        last_rate: rate of the last average [2026-11-26, averaged once more].
-        last_share: share of the last average [2026-11-26, averaged once more].
+        escape: probability for classes that were never seen [no record].
+        number_rates: learning rates of the combinations [2026-11-23, rows without a past].
+        number_shares: fractions that the weights of the combinations share [no record].
+        top_rate: learning rate of the top [2026-11-23, rows without a past].
+        top_share: fraction that the weights at the top share [no record].
+        last_rate: learning rate of the last average [2026-11-26, averaged once more].
+        last_share: fraction that the weights of the last average share [2026-11-26, averaged once
+            more].
         last_prior: weight of the top in the last average before the first label
             [2026-11-26, averaged once more].
         clip: distance at which predictions, errors and gradients are clipped, in units
             [2026-11-26, without units].
-        clip_error: error at which a label is clipped in the weights, in units [2026-11-26,
-            defects].
-        number_span: labels over which the unit is averaged, and independent ones of the gap
+        clip_error: error at which a label is clipped in the learning of weights, in units
             [2026-11-26, defects].
-        unit_clip: multiple of the unit at which an error is clipped in it [2026-11-28, one
-            broken label].
-        recent: independent labels of the recent error [2026-11-26, defects].
-        fallen: multiple of the recent error that bounds the unit [2026-11-26, defects].
-        quantile_rates: rates of the quantiles [Zaffran et al., ICML 2022; 2026-11-23,
+        number_span: labels over which the unit is averaged, and independent labels of the gap
+            [2026-11-26, defects].
+        unit_clip: multiple of the unit at which an error is clipped before it is averaged
+            [2026-11-28, one broken label].
+        recent: independent labels in the recent error [2026-11-26, defects].
+        fallen: multiple of the recent error that limits the unit [2026-11-26, defects].
+        quantile_rates: learning rates of the quantiles [Zaffran et al., ICML 2022; 2026-11-23,
             intervals].
-        quantile_spans: labels over which their two scales are averaged [2026-11-23,
+        quantile_spans: labels over which the two scales of the quantiles are averaged [2026-11-23,
             intervals].
-        offset_rate: rate of the offset [Angelopoulos et al., NeurIPS 2023].
-        loss_rate: rate of the weights [Zaffran et al.; 2026-11-23, intervals].
-        loss_share: share of the weights [no record].
-        member_prior: labels that a member's own have to outweigh [2026-11-27, forecasts
+        offset_rate: learning rate of the offset [Angelopoulos et al., NeurIPS 2023].
+        loss_rate: learning rate of the weights [Zaffran et al.; 2026-11-23, intervals].
+        loss_share: fraction that the weights share [no record].
+        member_prior: labels that the errors of a member have to outweigh [2026-11-27, forecasts
             learn first].
         member_span: labels over which the errors of a member are averaged [2026-11-27,
             forecasts learn first].
-        exact: ratio of fast to slow scale below which a stretch is exact [2026-11-25, level
+        exact: ratio of the fast to the slow scale below which a stretch is exact [2026-11-25, level
             shifts].
     """
 

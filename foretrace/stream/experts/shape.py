@@ -1,76 +1,80 @@
-"""The shape of a stream's rows, and the feature sets that follow from it."""
+"""Sizes of a stream's rows, and of the feature sets that follow from them."""
 
 import dataclasses
 
 import numpy as np
 
 LAGS = 112
-"""Number of features that hold the row, rows before it and labels."""
+"""Number of features for the row, rows before it and their labels."""
 
 MAX_COEFFICIENTS = 2**14
-"""Number of coefficients of an expert beyond which it is left out."""
+"""Maximum number of coefficients of an expert; a larger expert is left out."""
 
 SHORT = 48
-"""Number of features that hold the row and the rows just before it; at least the row itself."""
+"""Number of features for the row and the rows just before it; the row itself always fits."""
 
 WIDE = 160
 """Number of random features."""
 
 EVENTS = 112
-"""Number of features that hold the row and the last unusual rows; at least one of these."""
+"""Number of features for the row and the last unusual rows, at least one of these."""
 
 MAX_EVENTS = 3
-"""Number of unusual rows that are remembered at most."""
+"""Maximum number of unusual rows that are remembered."""
 
 STEPS = 5
-"""Number of thresholds of a number of the row, each with a soft step among the features."""
+"""Number of thresholds for each number of the row, with a soft step at each."""
 
 LABELS, CLASS_LABELS = 400, 24
-"""Number of labels that are remembered: numbers, among which a season is sought; and classes, at
-least."""
+"""Number of remembered labels: of numbers, among which a season is searched, and of classes.
+
+For classes, it is a minimum.
+"""
 
 MAX_ROW, PROJECTED_ROW = 96, 64
-"""Number of inputs that are used as they are, and the size of a projection of more."""
+"""Maximum number of inputs without a projection, and number of features of a projection."""
 
 FOLDED = 8
-"""Number of inputs for columns that appear later, folded into them."""
+"""Number of inputs into which columns that appear later are added."""
 
 MAX_LAGGED = 24
-"""Maximum number of features of an earlier row: more are projected at random."""
+"""Maximum number of features of an earlier row. If there are more, they are projected at random."""
 
 CATEGORIES, MAX_CATEGORY = 8, 4
-"""Features of an earlier row's categories together, and the maximum for one column."""
+"""Number of features of an earlier row for all categories, and maximum for one column."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """Shape of the rows, labels and members of a stream, for which experts and network are made.
+    """Sizes of a stream's rows, labels and members, from which experts and network are made.
 
     Args:
-        inputs: number of inputs of a row, without the last known label's.
+        inputs: number of inputs of a row, without the inputs of the last known label.
         lagged: places of the numbers whose earlier values are features.
-        outputs: number of numbers that are predicted, or maximum number of classes.
+        outputs: number of predicted numbers, or maximum number of classes.
         classes: whether a class is predicted.
-        delay: number of rows after which a label comes.
-        members: maximum number of streams, each with a past of its own; None for one stream.
+        delay: number of rows after which a label arrives.
+        members: maximum number of streams, each with its own past. Default: one stream.
         previous: whether earlier labels are features.
         has_network: whether a recurrent network is among the experts.
-        used: number of inputs, the first ones, that were in use when the stream began; None for
-            all.
-        categories: place and number of the indicators of each column of categories. Each earlier
-            value is a few features.
-        words: number of inputs of words, the last ones, which only the expert for words sees.
-        begun_with: maximum number of classes when the stream began, which decides features and
-            experts; None for `outputs`.
-        raw: whether numbers are also features as they are, without units.
-        ahead: True to predict the targets of the following rows, False for the row's own target.
-        masks: whether an outlier counts as missing; else it counts as if it lay at the bound.
+        used: number of inputs, counted from the first, that were in use when the stream began.
+            Default: all.
+        categories: place and number of the indicators of each categorical column. Each earlier
+            value is represented by a few features.
+        words: number of inputs for words. They are the last inputs, and only the expert for words
+            reads them.
+        begun_with: maximum number of classes when the stream began, which determines features and
+            experts. Default: `outputs`.
+        raw: whether unscaled numbers are also features.
+        ahead: whether to predict the targets of the following rows, instead of the row's own
+            target.
+        masks: whether an outlier counts as missing. If not, it is clipped.
         sentinels: whether a far label that repeats exactly counts as missing.
-        coverage: share of the numbers that intervals around predictions are to hold.
-        alarms: probability of each class with an alarm from which a row is marked.
-        at_least: lower bound of predictions and of the ends of their intervals; None without.
-        waiting: maximum number of rows that wait for labels which come in any order; 0 where each
-            label comes with the row `delay` rows after its own.
+        coverage: fraction of the numbers that the intervals around predictions should contain.
+        alarms: for each class with an alarm, the probability above which a row is marked.
+        at_least: lower bound of predictions and of the ends of their intervals. Default: none.
+        waiting: maximum number of rows that wait for labels which arrive in any order. 0 if each
+            label arrives with the row `delay` rows after its own row.
     """
 
     inputs: int
@@ -96,9 +100,10 @@ class Shape:
 
     @property
     def places(self) -> int:
-        """Number of places in which rows wait for their labels; a stream has some in a row."""
-        # One more than wait: a row is written before the oldest one is read, at another place, so
-        # that the compiler need not copy all places to keep what is still to be read.
+        """Number of places in which rows wait for their labels, consecutive for each stream."""
+        # One more than the number of waiting rows: a row is written before the oldest row is read,
+        # at another place, so that the compiler need not copy all places to keep what is still to
+        # be read.
         return self.waiting or (self.delay + 1) * (self.slots + 1) * (self.delay > 0)
 
     @property
@@ -108,24 +113,24 @@ class Shape:
 
     @property
     def first_outputs(self) -> int:
-        """Number of outputs that decides features and experts."""
+        """Number of outputs that determines features and experts."""
         return self.begun_with or self.outputs
 
     @property
     def most_features(self) -> int:
-        """Number of features up to which an expert has at most `MAX_COEFFICIENTS`."""
+        """Maximum number of features with which an expert has at most `MAX_COEFFICIENTS`."""
         return MAX_COEFFICIENTS // (self.first_outputs * (1 if self.classes else 2))
 
     @property
     def slots(self) -> int:
-        """Number of streams with their own past."""
+        """Number of streams that have their own past."""
         return self.members or 1
 
     @property
     def network_inputs(self) -> int:
         """Number of inputs of the network: a row and the last known label; 0 without a network.
 
-        The expert for words also takes the inputs of a row.
+        The expert for words also reads the inputs of a row.
         """
         of_label = self.outputs if self.classes else 2
         if self.has_network:
@@ -161,7 +166,7 @@ class Shape:
 
     @property
     def category_size(self) -> int:
-        """Features of an earlier category; columns share `CATEGORIES`, at least one each."""
+        """Features of an earlier category. Columns share `CATEGORIES`; each has at least one."""
         return min(max(CATEGORIES // max(len(self.categories), 1), 1), MAX_CATEGORY)
 
     @property
@@ -187,7 +192,7 @@ class Shape:
 
     @property
     def num_raw(self) -> int:
-        """How many numbers of a row are used unscaled as features; 0 if none."""
+        """Number of a row's numbers that are used unscaled as features; 0 if none."""
         return len(self.lagged) if self.has_raw else 0
 
     @property
@@ -197,7 +202,7 @@ class Shape:
 
     @property
     def now_size(self) -> int:
-        """Number of inputs of a recurrent expert; 0 if a row's inputs are projected."""
+        """Number of inputs of a recurrent expert; 0 if the inputs of a row are projected."""
         if max(self.lagged_places, default=-1) >= self.row_size:
             return 0
         return self.lagged_size + self.code_size
@@ -239,8 +244,8 @@ class Shape:
     def has_steps(self) -> bool:
         """Whether the expert `steps` can be used.
 
-        All unscaled numbers are then inputs of the row, and the features of their smooth threshold
-        functions are within the size limit.
+        All unscaled numbers are then inputs of the row, and the soft steps of these numbers do not
+        exceed the maximum number of features.
         """
         there = max(self.lagged, default=self.row_size) < self.row_size
         return there and self.steps_size <= WIDE
@@ -260,7 +265,7 @@ class Shape:
 
 
 def codes(shape: Shape) -> np.ndarray:
-    """Return the features of each class: -1 and 1 for the first two, random signs for later ones.
+    """Return the features of each class: -1 and 1 for two classes, random signs for later ones.
 
     >>> codes(Shape(3, (), 2, classes=True)).tolist()
     [[-1.0], [1.0]]

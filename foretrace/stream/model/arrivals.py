@@ -1,8 +1,8 @@
 """Rows and labels as they arrive: units of columns and target, last labels, late labels.
 
-A number becomes its distance from the running mean in running standard deviations, clipped, and
-after it stands whether it is missing. A row's own label comes after its prediction; with a
-horizon, its number is known before the steps that follow it are predicted.
+A number becomes its distance from the running mean in running standard deviations, clipped,
+followed by a flag that says whether it is missing. A row's own label arrives after the prediction.
+With a horizon, the number of a row is known before the following steps are predicted.
 """
 
 from typing import Any, NamedTuple
@@ -24,13 +24,13 @@ class Row(NamedTuple):
     """A row in the form that the experts and the network read.
 
     Args:
-        moments: mean and standard deviation of the labels known when the row came; for classes, the
-            number of classes, and 1.
-        ordinary: mean and standard deviation of those that are no outliers; 0 for classes.
-        baselines: last known number, or 0, and the mean, NaN while none is known; last and most
-            frequent class.
-        raw: numbers of the row as they are, the mean in place of a missing one.
-        x: inputs, then the last known label's inputs if there is a network.
+        moments: mean and standard deviation of the labels that were known when the row arrived; for
+            classes, the number of classes, and 1.
+        ordinary: mean and standard deviation of those labels that are not outliers; 0 for classes.
+        baselines: for numbers, the last known number (or 0) and the mean, NaN if no label is known;
+            for classes, the last and the most frequent class.
+        raw: unscaled numbers of the row, with the mean in place of a missing number.
+        x: inputs of the row. If there is a network, the inputs of the last known label follow.
         outliers: which inputs are outliers.
     """
 
@@ -46,15 +46,17 @@ class Told(NamedTuple):
     """A label that has arrived.
 
     Args:
-        label: numbers, or the index of a class; -1 if it exceeds the maximum number of classes.
-        known: whether it can be learned.
-        is_scored: whether there was a label; its class may exceed the maximum.
-        feature: the label that is remembered of the row: of labels that are not believed, and of
-            missing ones, the one before.
-        is_new: whether that is the label itself.
-        came: number that came, NaN if none did: the label of one step ahead of each row before it.
-        is_outlier: whether it is an outlier.
-        is_sentinel: whether it is a mark of a missing value.
+        label: numbers, or the index of a class. The index is -1 if it exceeds the maximum number of
+            classes.
+        known: whether the label can be learned.
+        is_scored: whether there was a label. Its class may exceed the maximum number of classes.
+        feature: the label that is remembered for the row. If the label is missing or not trusted,
+            this is the label before it.
+        is_new: whether the remembered label is the label itself.
+        came: number that arrived, NaN if none did. It is the label of a step ahead for each of the
+            rows before.
+        is_outlier: whether the label is an outlier.
+        is_sentinel: whether the label marks a missing value.
     """
 
     label: Float[Array, "L"]
@@ -72,7 +74,7 @@ class Classes(NamedTuple):
 
     Args:
         num_classes: number of classes seen so far.
-        frequency: number of labels of each.
+        frequency: number of labels of each class.
         majority: index of the most frequent class; -1 before the first.
     """
 
@@ -82,20 +84,20 @@ class Classes(NamedTuple):
 
 
 class Stream(NamedTuple):
-    """What is known of the rows and labels of one stream.
+    """State of the rows and labels of one stream.
 
     Args:
         last: label of the latest row whose label is known; NaN before the first number, -1 before
             the first class.
         believed: last known number that is a feature; NaN before it, and for classes.
-        inside: last known number that is not outside of the others, likewise.
-        doubts: number of far labels in a row.
-        recent: last numbers, the newest last; NaN where one is missing. Empty for classes.
-        num_rows: number of rows that were taken: that of the next row, from 0.
+        inside: last known number that is not far from the others; NaN before it, and for classes.
+        doubts: number of consecutive far labels.
+        recent: last numbers, the newest last; NaN if a number is missing. Empty for classes.
+        num_rows: number of rows that were taken, which is the number of the next row.
         begun: number of the row with which the stream began anew.
-        latest: number of the latest row whose label has arrived, or never will.
-        is_own: whether each remembered label is that of its own row, and not of one before. Empty
-            where labels come in the order of their rows.
+        latest: number of the latest row whose label has arrived, or will never arrive.
+        is_own: whether each remembered label belongs to its own row, and not to a row before. Empty
+            if labels arrive in the order of their rows.
     """
 
     last: Float[Array, ""]
@@ -110,14 +112,15 @@ class Stream(NamedTuple):
 
 
 class Arrived(NamedTuple):
-    """State of all streams, without the experts' own.
+    """State of all streams, without the states of the experts.
 
     Args:
-        columns: moments of the numbers at their places in a row.
-        target: moments of the numbers, or what is known of the classes.
-        ordinary: what is known of the numbers that are not far out; None for classes.
-        streams: labels of each stream; the last slot belongs to rows that are missing.
-        outliers: number of outliers among the columns, and among the labels, and of sentinels.
+        columns: moments of the numbers, at their places in a row.
+        target: moments of the numbers, or statistics of the classes.
+        ordinary: statistics of the numbers that are not far from the others; None for classes.
+        streams: state of each stream. The last slot is for missing rows.
+        outliers: number of outliers among the columns, of outliers among the labels, and of
+            sentinels.
     """
 
     columns: Moments
@@ -128,14 +131,14 @@ class Arrived(NamedTuple):
 
 
 class Outliers(NamedTuple):
-    """Which columns of a row, and whether its label, are outliers."""
+    """Whether each column of a row, and whether its label, is an outlier."""
 
     columns: Bool[Array, "I"]
     label: Bool[Array, ""]
 
 
 class Arrivals:
-    """Turns raw rows into rows for the experts.
+    """Conversion of raw rows and labels into the form that experts read.
 
     Args:
         shape: sizes of the streams.
@@ -185,13 +188,13 @@ class Arrivals:
     def take(
         self, arrived: Arrived, raw: RawRow, is_there: Bool[Array, ""], *, learning: bool = True
     ) -> tuple[Row, Arrived]:
-        """Return a row, and what is known after it.
+        """Return a row, and the state after the row.
 
         Args:
-            arrived: what is known before it, with only the row's own stream.
+            arrived: state before the row, with only the stream of the row.
             raw: the row.
-            is_there: whether there is one.
-            learning: whether units move on.
+            is_there: whether there is a row.
+            learning: whether the units are updated.
         """
         stream, target, shape = arrived.streams, arrived.target, self.shape
         (inputs, numbers, outliers), columns = self._encoded(arrived.columns, raw)
@@ -234,14 +237,14 @@ class Arrivals:
         *,
         learning: bool = True,
     ) -> tuple[Told, Arrived]:
-        """Return a label, and what is known after it.
+        """Return a label, and the state after the label.
 
         Args:
-            arrived: what is known before it, with only the stream of its row.
-            y: number, or index of a class, -1 if it exceeds the maximum number of classes; NaN if
-                there is no label.
-            number: number of its row in the stream; None where labels arrive in order.
-            learning: whether units are updated; if not, only the last known label is.
+            arrived: state before the label, with only the stream of the label's row.
+            y: a number, or the index of a class, which is -1 if it exceeds the maximum number of
+                classes. NaN if there is no label.
+            number: number of the row in its stream; None if labels arrive in order.
+            learning: whether units are updated. If not, only the last known label changes.
         """
         stream = arrived.streams
         newer = jnp.ones((), jnp.int64) if number is None else number - stream.latest
@@ -259,7 +262,7 @@ class Arrivals:
         return told, found._replace(streams=after, outliers=outliers)
 
     def _encoded(self, columns: Moments, raw: RawRow) -> tuple[tuple[Array, Array, Array], Moments]:
-        """Return inputs, numbers as they are, and which are outliers; and the moments after."""
+        """Return inputs, unscaled numbers and outliers of a row; and the moments after the row."""
         given = jnp.asarray(raw.x)
         is_number = jnp.asarray(raw.is_number) > 0
         is_there = is_number & jnp.isfinite(given)
@@ -296,11 +299,11 @@ class Arrivals:
         learned = ordinary.cleaned(learned)
         came = jnp.where(known, y, jnp.nan)
         doubts = jnp.where(is_far | repeats, stream.doubts + 1, 0.0)
-        # Where labels of rows are missing, a broken one would stand for all of them: the first
-        # label outside of the others waits for a second one.
+        # If labels of rows are missing, a broken label would represent all of them. Therefore the
+        # first label that is far from the others waits for a second one.
         is_alone = is_outside & ~is_next & (stream.last == stream.inside)
         is_believed = known & (~(is_far | is_alone) | many)
-        # The first of some sentinels was a label like others.
+        # The first of several sentinels was treated as an ordinary label.
         last, believed = (
             jnp.where(is_sentinel & (one == y), stream.inside, one)
             for one in (stream.last, stream.believed)

@@ -1,9 +1,9 @@
-"""Memory of the last unusual rows, on which a row may depend a thousand rows later.
+"""Memory of the last unusual rows, which may affect a row a thousand rows later.
 
-A row is unusual if one of its inputs lies more than `far_out` standard deviations from its mean, as
-a cue, an alarm or a spike does in a quiet stream. The last ones are kept with their age, until
-newer ones take their place. Where unusual rows are frequent, they are not what this memory is for:
-their features are zero, and nothing is computed.
+A row is unusual if one of its inputs lies more than `far_out` standard deviations from the mean,
+for example a cue, an alarm or a spike in a quiet stream. The last unusual rows are stored with
+their ages, until newer ones replace them. If unusual rows are frequent, this memory is not used:
+its features are zero, and nothing is computed.
 """
 
 from typing import NamedTuple
@@ -15,17 +15,17 @@ from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import Shape
 
 _AGE = 0.2
-"""Factor of the logarithm of an age: an unusual row of 150 rows ago has an age of 1."""
+"""Factor of the logarithm of an age, with which an age of 150 rows becomes 1."""
 
 
 class Events(NamedTuple):
     """The last unusual rows of a stream.
 
     Args:
-        rows: their inputs, the newest first.
-        ages: number of rows since each; -1 where there is none.
-        share: share of the last rows that were unusual.
-        num_rows: number of rows that have been seen.
+        rows: inputs of the unusual rows, the newest first.
+        ages: number of rows since each unusual row; -1 if there is none.
+        share: fraction of the last rows that were unusual.
+        num_rows: number of rows so far.
     """
 
     rows: Float[Array, "V I"]
@@ -35,7 +35,7 @@ class Events(NamedTuple):
 
 
 def new_events(shape: Shape) -> Events:
-    """Return the memory before the first row: empty."""
+    """Return the empty memory before the first row."""
     count = shape.num_events
     return Events(
         rows=jnp.zeros((count, shape.row_size)),
@@ -60,7 +60,7 @@ def has_events(events: Events) -> Bool[Array, ""]:
 
 
 def is_unusual(x: Float[Array, "I"]) -> Bool[Array, ""]:
-    """Return whether an input is an outlier.
+    """Return whether one of the inputs is an outlier.
 
     Args:
         x: inputs of a row in standard deviations from their means, before any projection.
@@ -72,9 +72,9 @@ def remember(events: Events, row: Float[Array, "I"], unusual: Bool[Array, ""]) -
     """Return the memory after a row.
 
     Args:
-        events: memory before it.
-        row: its inputs, or a random projection of them.
-        unusual: whether an input is far out.
+        events: memory before the row.
+        row: inputs of the row, or a random projection of them.
+        unusual: whether the row is unusual.
     """
     count = events.num_rows + 1
     share = events.share + (unusual.astype(count.dtype) - events.share) / jnp.minimum(

@@ -1,4 +1,4 @@
-"""From a row and the past of its stream to the features that all experts share.
+"""Features that all experts share, computed from a row and the past of its stream.
 
     row       the inputs, the last known label, a constant
     lags      the row, earlier numbers, categories and labels; `short` has the first of each
@@ -7,7 +7,7 @@
     steps     the row, tanh(3 (x - q_k))    x: each number; q_k: five quantiles of a normal one
     wide_events     tanh(C [the row, the last unusual rows, their ages])    C: as A
 
-A row with many inputs is reduced by a random projection first. Random matrices come from fixed
+If a row has many inputs, a random projection reduces it first. The random matrices come from fixed
 seeds.
 """
 
@@ -37,12 +37,12 @@ class Past(NamedTuple):
     """Memory of one stream.
 
     Args:
-        rows: numbers and codes of the categories of the last rows, the newest first.
-        labels: last known labels, the newest first: numbers, NaN where none is known; classes, -1
-            where none is known.
+        rows: numbers and category codes of the last rows, the newest first.
+        labels: last known labels, the newest first. An unknown number is NaN, and an unknown class
+            is -1.
         events: last unusual rows.
-        raw: numbers of the last rows as they are, the newest first; NaN before the first row.
-        is_counted: whether the stream counts as one that has had a label.
+        raw: unscaled numbers of the last rows, the newest first; NaN before the first row.
+        is_counted: whether the stream is counted among those that have had a label.
     """
 
     rows: Float[Array, "K I"]
@@ -58,18 +58,19 @@ class Past(NamedTuple):
 
 
 class Seen(NamedTuple):
-    """Values kept until the label arrives; all features are computed from them again.
+    """Values that are stored until the label arrives; all features are computed from them again.
 
     Args:
         row: inputs of the row, after the projection.
         lags: earlier inputs and labels.
         events: unusual rows and their ages.
-        inputs: inputs of the row and of the last label, as a network takes them; empty without.
-        has_events: whether there are some, and not too many.
+        inputs: inputs of the row and of the last label, in the form that a network takes. Empty if
+            no expert needs them.
+        has_events: whether there are unusual rows and they are rare.
         labels: last known labels.
-        moments: mean and standard deviation of numbers, or number of classes and 1.
-        raw: numbers of the row and of earlier rows as they are.
-        ordinary: mean and standard deviation of the labels that are no outliers.
+        moments: mean and standard deviation of the numbers, or the number of classes and 1.
+        raw: unscaled numbers of the row and of earlier rows.
+        ordinary: mean and standard deviation of the labels that are not outliers.
     """
 
     row: Float[Array, "R"]
@@ -84,15 +85,15 @@ class Seen(NamedTuple):
 
 
 class Maps(NamedTuple):
-    """Random matrices of the features.
+    """Random matrices from which the features are computed.
 
     Args:
-        row: projection of the inputs; of no columns where they are used as they are.
+        row: projection of the inputs. It has no columns if the inputs are used directly.
         lagged: map from the lagged inputs to the features of an earlier row, likewise.
-        wide: from the lags.
-        wide_events: from the row and the unusual rows.
-        waves: from the row.
-        phases: of the waves.
+        wide: matrix for random features of the lags.
+        wide_events: matrix for random features of the row and the unusual rows.
+        waves: matrix for Fourier features of the row.
+        phases: phases of the Fourier features.
         codes: features of each class.
     """
 
@@ -106,7 +107,7 @@ class Maps(NamedTuple):
 
 
 def maps(shape: Shape) -> Maps:
-    """Return the random matrices for rows of this shape, from a fixed seed."""
+    """Return the random matrices for rows of these sizes, from a fixed seed."""
     draw = np.random.default_rng(0)
     row = shape.size(0) + shape.code_size
     wide = _wide(draw, shape.size(shape.depth))
@@ -137,7 +138,7 @@ def _wide(draw: np.random.Generator, size: int) -> np.ndarray:
 
 
 def _row_projection(shape: Shape) -> np.ndarray:
-    """Return the projection of a row's inputs: none, folded, or random."""
+    """Return the projection of a row's inputs: none, a sum of the last inputs, or random."""
     size, inputs = shape.row_size, shape.row_inputs
     if size == inputs:
         return np.zeros((0, inputs))
@@ -154,7 +155,8 @@ def _row_projection(shape: Shape) -> np.ndarray:
 def _lagged_map(shape: Shape, draw: np.random.Generator) -> np.ndarray:
     """Return the map from an earlier row to its features: numbers and category codes.
 
-    It has no rows if there are only numbers, and few enough; more features are projected at random.
+    The map has no rows if there are only few numbers, which are used directly. If there are many
+    features, they are projected at random.
     """
     numbers, values = len(shape.lagged), shape.lagged_values
     out = np.zeros((values, len(shape.lagged_places)))
@@ -189,18 +191,19 @@ def look(
     moments: Float[Array, "2"],
     ordinary: Float[Array, "2"],
 ) -> tuple[Seen, Past]:
-    """Return a row's values for its features, and the past after it, without its label.
+    """Return a row's values for its features, and the past after the row, without its label.
 
     Args:
         shape: sizes of the stream.
         maps: random matrices.
         past: past of the stream.
-        x: inputs of the row, then those of the last known label if there is a network.
-        raw: numbers of the row as they are.
-        moments: mean and standard deviation of numbers, or number of classes and 1.
-        ordinary: mean and standard deviation of the labels that are no outliers.
+        x: inputs of the row. If there is a network, the inputs of the last known label follow.
+        raw: unscaled numbers of the row.
+        moments: mean and standard deviation of the numbers, or the number of classes and 1.
+        ordinary: mean and standard deviation of the labels that are not outliers.
     """
-    # Before the first row, numbers were as they are in it: zero may be far from all of them.
+    # Before the first row, numbers count as equal to those of the first row: zero may be far from
+    # them.
     earlier = jnp.where(jnp.isnan(past.raw), raw[None], past.raw)
     raws = jnp.concatenate([raw[None], earlier])
     labels = past.labels
@@ -238,7 +241,7 @@ def look(
 
 
 def expand(shape: Shape, maps: Maps, seen: Seen) -> Features:
-    """Return the features of a row."""
+    """Return the features of a row for all experts."""
     one = jnp.ones(1)
     inner = shape.depth * shape.lagged_size
     earlier, labels = seen.lags[:inner], seen.lags[inner:]
@@ -305,10 +308,10 @@ def _steps(shape: Shape, row: Float[Array, "R"]) -> Float[Array, "T"]:
 
 
 def _projected(projection: Any, x: Array) -> Array:
-    """Return a random projection of x; x itself if there is none."""
+    """Return a random projection of x, or x itself if there is no projection."""
     return jnp.asarray(projection) @ x if len(projection) else x
 
 
 def _narrow(function: Callable[[Array], Array], x: Any) -> Any:
-    """Return a function of x in float32, since float64 takes a call for each number."""
+    """Return a function of x in float32, because float64 needs a function call for each number."""
     return function(x.astype(jnp.float32)).astype(x.dtype)

@@ -1,8 +1,9 @@
-"""Growth of a mixture's state when the number of classes doubles.
+"""Growth of a mixture's state when the maximum number of classes doubles.
 
-Each array with an axis of classes becomes that of a new mixture, with the old values in front: a
-later class is as unknown as before the first row. Features and experts stay those of the first room
-(`Shape.first_outputs`), so that all other arrays keep their sizes.
+Each array with an axis of classes is replaced by the array of a new, larger mixture, and the old
+values are copied to its beginning. A class that is added is in the same state as any class before
+the first row. Features and experts keep the sizes of the first maximum (`Shape.first_outputs`), so
+all other arrays keep their sizes.
 """
 
 from typing import Any
@@ -20,16 +21,16 @@ from foretrace.stream.model.state import MixtureState
 
 
 def grown(new: Mixture, state: MixtureState) -> MixtureState:
-    """Return a state enlarged to a mixture's number of classes.
+    """Return a state enlarged to the number of classes of a mixture.
 
     Args:
-        new: mixture of the same experts as the state's, for more classes.
-        state: the state; it is not changed.
+        new: mixture for more classes, with the same experts as the mixture of the state.
+        state: state to enlarge. It is not changed.
     """
     with jax.enable_x64(True):
         fresh = new.init()
         if fresh.waiting is not None:
-            # A row that waits was predicted when no later class had been seen.
+            # A waiting row was predicted when no added class had been seen.
             mixed = jnp.full_like(fresh.waiting.mixed, unseen(new.shape.outputs))
             fresh = fresh._replace(waiting=fresh.waiting._replace(mixed=mixed))
         pairs = zip(state.experts, fresh.experts, strict=True)
@@ -39,14 +40,14 @@ def grown(new: Mixture, state: MixtureState) -> MixtureState:
 
 
 def _expert(old: Any, fresh: Any) -> Any:
-    """Return an expert's state, enlarged to more classes."""
+    """Return the state of an expert, enlarged to more classes."""
     if not isinstance(old, NetworkState):
         return _wider(old, fresh)
     return NetworkState(_learned(old.learner, fresh.learner), *_wider(old[1:], fresh[1:]))
 
 
 def _wider(old: Any, fresh: Any) -> Any:
-    """Return the new tree, with the old values at the start of each array."""
+    """Return the new tree, with the old values at the beginning of each array."""
     leaves, tree = jax.tree.flatten(fresh)
     pairs = zip(jax.tree.leaves(old), leaves, strict=True)
     return jax.tree.unflatten(

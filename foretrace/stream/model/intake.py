@@ -1,4 +1,4 @@
-"""Rows of streams become learning steps of C rows each."""
+"""Conversion of streams of rows into learning steps of C rows each."""
 
 import dataclasses
 import time
@@ -35,18 +35,20 @@ from foretrace.stream.read.values import (
 from foretrace.stream.read.waiting import WaitingRoom
 
 LABELS = 100
-"""Number of labels of a member from which the share in its intervals is told."""
+"""Number of labels of a member above which the fraction in its intervals is reported."""
 
 CHANGED = 10.0
-"""Number of deviations by which the mean of a column has moved, or factor of its deviation, from
-which the column has changed."""
+"""Threshold above which a column has changed.
+
+It applies to the move of the mean in deviations, and to the factor between the deviations.
+"""
 
 Row = Mapping[Any, Any]
 State = MixtureState | Packed
 
 
 class Parts:
-    """Seconds in each part of a row's processing since the last report.
+    """Time that each part of the processing of rows has taken since the last report.
 
     >>> parts = Parts()
     >>> parts.end("reading")
@@ -59,13 +61,13 @@ class Parts:
         self._last = time.perf_counter()
 
     def end(self, part: str) -> None:
-        """Count the time since the previous part ended as time of this part."""
+        """Count the time since the end of the previous part as time of this part."""
         now = time.perf_counter()
         self._seconds[part] = self._seconds.get(part, 0.0) + now - self._last
         self._last = now
 
     def microseconds(self, rows: int) -> dict[str, float]:
-        """Return each part's microseconds per row since the last call, and reset."""
+        """Return the microseconds per row of each part since the last call, and reset them."""
         each = 1e6 / max(rows, 1)
         found = {part: round(each * value, 1) for part, value in self._seconds.items()}
         self._seconds = {}
@@ -74,25 +76,25 @@ class Parts:
 
 @dataclasses.dataclass(init=False, eq=False)
 class Intake(Learned):
-    """Turn rows and their targets into steps of a mixture.
+    """Conversion of rows and their targets into steps of a mixture.
 
     Args:
-        streams: what turns rows into numbers, before the first one.
+        streams: converter from rows to numbers, before the first row.
         config: options of the model that learns, as `resolve` returns them.
-        shape: shape of the stream, as `resolve` returns it.
-        member: column that names the member of a row; None if all rows belong to one member, named
-            None.
-        reset: column that is true where a member starts anew.
+        shape: sizes of the stream, as `resolve` returns them.
+        member: column that names the member of a row. Default: all rows belong to one member, which
+            is named None.
+        reset: column that is true if a member starts anew.
         stops: whether an outlier raises an error.
         chunk: number of rows in a step.
-        as_text: whether names are compared by their text, as a checkpoint holds them; a missing
+        as_text: whether names are compared by their text, as a checkpoint stores them. A missing
             name is then "".
-        own: experts of a user's own.
+        own: the user's experts.
 
     Attributes:
-        units: mean and deviation of each column of numbers after its last change.
-        changes: last change of each column: the row by which it was seen, and its units before and
-            then.
+        units: mean and deviation of each numeric column after its last change.
+        changes: last change of each column: the row at which it was noticed, and the units before
+            and after it.
     """
 
     streams: Streams
@@ -133,17 +135,18 @@ class Intake(Learned):
             self.target.has_room = self._has_room
 
     def __getstate__(self) -> dict[str, Any]:
-        # Compiled programs are not pickled; equal models find theirs again.
+        # Compiled programs are not pickled; equal models find their programs again.
         return {name: value for name, value in self.__dict__.items() if name != "mixture"}
 
-    # Looking it up by the model takes longer than encoding a number: once is enough.
+    # The mixture is looked up once, because a lookup by the model takes longer than encoding a
+    # number.
     @cached_property
     def mixture(self) -> Mixture:
-        """What predicts and learns."""
+        """The mixture that predicts and learns."""
         return build_mixture(self.config, self.shape, self.own)
 
     def _shape_for(self, classes: int) -> Shape:
-        """Return the shape for a number of classes, with the features and experts of the first."""
+        """Return the sizes for a number of classes; features and experts keep their first sizes."""
         begun_with = None if classes == self.shape.first_outputs else self.shape.first_outputs
         return dataclasses.replace(self.shape, outputs=classes, begun_with=begun_with)
 
@@ -158,13 +161,13 @@ class Intake(Learned):
         return True
 
     def _fit(self) -> None:
-        """Set the shape for the target's number of classes."""
+        """Set the sizes for the target's number of classes."""
         if self.shape.classes and self.target.output_size != self.shape.outputs:
             self.shape = self._shape_for(self.target.output_size)
             self.__dict__.pop("mixture", None)
 
     def _grown(self, state: State) -> State:
-        """Return a state with room for all classes seen so far."""
+        """Return a state that is large enough for all classes seen so far."""
         before = self.shape
         if not before.classes or self.target.output_size == before.outputs:
             return state
@@ -175,10 +178,10 @@ class Intake(Learned):
         return arrays if isinstance(state, MixtureState) else self.mixture.packing.pack(arrays)
 
     def name(self, row: Row) -> Hashable:
-        """Return the name of the member that a row belongs to.
+        """Return the name of the member to which a row belongs.
 
         Raises:
-            ValueError, TypeError: as for `member_name`, unless names are compared by their text.
+            ValueError, TypeError: as in `member_name`, unless names are compared by their text.
         """
         if self.member is None:
             return None
@@ -187,12 +190,13 @@ class Intake(Learned):
         return member_name(row, self.member)
 
     def learn(self, state: State, rows: Sequence[tuple[Row, Any]]) -> tuple[State, Mixed]:
-        """Learn from at most a chunk of rows with targets. `state` is donated.
+        """Learn from at most a chunk of rows with targets. The buffers of `state` are donated.
 
         Raises:
-            EncodingError: a number is an outlier, and the policy is to stop.
+            EncodingError: a number is an outlier, and `stops` is true.
         """
-        # All names and flags first: a bad one raises an error before anything has changed.
+        # All names and flags are read first, so that an error is raised before anything has
+        # changed.
         arrivals = [((self.name(row), row, value), self._starts_anew(row)) for row, value in rows]
         found = [self.streams.push(*given, reset=reset) for given, reset in arrivals]
         state = self._grown(state)
@@ -204,13 +208,13 @@ class Intake(Learned):
         return self.mixture.step(state, packed)
 
     def take(self, state: State, row: Row, id: Hashable, **about: Any) -> tuple[State, Mixed]:
-        """Take the next row of its member, and return its prediction; its label comes by its id.
+        """Take the next row of its member, and return the prediction. The label arrives by the id.
 
         Args:
-            state: present state, which is donated.
+            state: present state, whose buffers are donated.
             row: the row.
-            id: id of the row, of none that waits.
-            **about: what else is known of the row that waits.
+            id: id of the row. No waiting row has the same id.
+            **about: other fields of `WaitingRow`.
         """
         name, reset = self.name(row), self._starts_anew(row)
         found = self.streams.take(name, row, reset=reset)
@@ -220,11 +224,11 @@ class Intake(Learned):
         return state, jax.tree.map(np.asarray, mixed)
 
     def label(self, state: State, id: Hashable, value: Any) -> tuple[State, dict[str, Any] | None]:
-        """Learn the label of the row of an id; return its scores, None if it came before.
+        """Learn the label of a row by its id; return the scores, or None if the label is known.
 
         Raises:
-            KeyError: no row of this id waits.
-            ValueError: another label came before; the state is as it was.
+            KeyError: no row with this id waits.
+            ValueError: a different label has already arrived. The state is not changed.
         """
         self._free_places()
         place = self.room.pop(id, self.target.plain(value))
@@ -240,14 +244,14 @@ class Intake(Learned):
     ) -> tuple[State, Mixed | None]:
         """Take a row, a row with its label, or only a label; return the prediction of a row.
 
-        A label without its row has an id and no inputs. A refused label is counted.
+        A label without its row has an id and no inputs. A label that is refused is counted.
 
         Args:
-            state: present state, which is donated.
+            state: present state, whose buffers are donated.
             row: values of the columns.
-            value: target, missing where the label comes later.
-            id: id of the row; missing for one whose label never comes later.
-            time: time of the row in seconds, if it has one.
+            value: target, which is missing if the label arrives later.
+            id: id of the row. It is missing if the label of the row cannot arrive later.
+            time: time of the row in seconds, if the row has a time.
         """
         self._free_places()
         is_known = not (is_absent if self.shape.classes else is_missing)(value)
@@ -262,22 +266,22 @@ class Intake(Learned):
             return self.take(state, row, id, time=time)
         try:
             self.room.find(id, self.target.plain(value))
-        except (KeyError, ValueError) as error:  # of the room alone: any other error is the run's
+        except (KeyError, ValueError) as error:  # only of the waiting room; others end the run
             self.room.refuse(error)
             return state, None
         return self.label(state, id, value)[0], None
 
     def drop(self, state: State, id: Hashable) -> State:
-        """Let a row leave whose label never comes, which is what a missing label is."""
+        """Remove a row whose label will never arrive, which counts as a missing label."""
         place = self.room.rows[id].place
         self.room.drop(id)
         return self.mixture.label(state, place, np.nan, self.target.watched)[0]
 
     def warm(self, state: State) -> None:
-        """Compile the programs of events one by one, and of the record, before anybody waits.
+        """Compile the programs for single events and for the record, before a client waits.
 
         Args:
-            state: a copy of the present state, which is donated.
+            state: a copy of the present state, whose buffers are donated.
         """
         row = pack(self.shape, [self.streams.peek(None, {})])
         if self.room.size:
@@ -290,37 +294,37 @@ class Intake(Learned):
         self.mixture.ended(state, block=False)
 
     def answer(self, state: State, id: Hashable) -> Mixed:
-        """Return the prediction of the row of an id, which waits."""
+        """Return the prediction of a waiting row by its id."""
         return self.mixture.answer(state, self.room.rows[id].place)
 
     def _free_places(self) -> None:
-        """Forget pending rows of members that left: another member may now use their slots."""
+        """Forget the waiting rows of members that left: other members may use their slots."""
         for name in self.streams.table.left:
             self.room.forget(name)
         self.streams.table.left.clear()
 
     def predict(self, state: State, row: Row) -> Mixed:
-        """Return the prediction for a row as if it were its member's next."""
+        """Return the prediction for a row as if it were the next row of its member."""
         found = self.streams.peek(self.name(row), row)
         return self.mixture.predict(state, pack(self.shape, [found])[0])
 
     def advance(self, state: State, row: Row, value: Any) -> tuple[State, Mixed]:
-        """Return the state after the next row, and its prediction.
+        """Return the state after the next row, and the row's prediction.
 
-        Nothing is learned; `state` is donated.
+        Nothing is learned. The buffers of `state` are donated.
         """
         reset = self._starts_anew(row)
         found = self.streams.push(self.name(row), row, value, reset=reset, learn=False)
         return self.mixture.advance(state, pack(self.shape, [found]))
 
     def note(self, row: Row, number: int) -> None:
-        """Record number and times of a row as its member's last."""
+        """Record number and times of a row as those of its member's last row."""
         if (member := self.streams.table.members.get(self.name(row))) is not None:
             times = [name for name, (kind, _) in self.encoder.columns.items() if kind == "time"]
             member.last = {"row": number} | {name: as_text(row.get(name) or "") for name in times}
 
     def waiting(self, state: State) -> Iterator[tuple[Hashable, np.ndarray, np.ndarray]]:
-        """Yield each member whose last row is pending, with its prediction and margins."""
+        """Yield each member whose last row waits for its label, with its prediction and margins."""
         members = self.streams.table.members.items()
         slots = {name: member.slot for name, member in members if member.num_rows}
         newest = self.mixture.newest(state, list(slots.values()))
@@ -330,7 +334,7 @@ class Intake(Learned):
         """Return a sentence for each column that changed for the first time; record all changes.
 
         Args:
-            units: means and deviations of the places of a row.
+            units: means and deviations at the places of a row.
             row: number of the last row.
         """
         found = []
@@ -352,7 +356,7 @@ class Intake(Learned):
         return found
 
     def _look_for_sentinels(self, state: State, labels: int) -> None:
-        """Say once that labels are taken as missing, seen whenever their number has doubled.
+        """Report once that some labels count as missing; check whenever their number has doubled.
 
         Args:
             state: present state.
@@ -373,7 +377,7 @@ class Intake(Learned):
             )
 
     def _check_outliers(self, state: State, packed: np.ndarray) -> None:
-        """Raise an EncodingError that names the first outlier of some rows."""
+        """Raise an EncodingError that names the first outlier in some rows."""
         columns, labels = self.mixture.outliers(state, packed)
         names = {at: name for name, (_, at) in self.encoder.columns.items()}
         for values, is_outlier, is_label in zip(packed, columns, labels, strict=True):
@@ -390,17 +394,17 @@ class Intake(Learned):
     def margins(self, state: State, name: Hashable, coverage: float) -> np.ndarray:
         """Return a member's present margins below and above predicted numbers.
 
-        Of a member without rows, by those of all members.
+        If the member has no rows, return the margins for all members.
         """
         slot = self.streams.table.find(name)
         at = self.shape.slots if slot is None or slot.is_new else slot.number
         return self.mixture.margins(state, coverage, at)
 
     def worst_held(self, members: Any) -> dict[str, Any]:
-        """Return the member whose intervals held least often; None before `LABELS` labels each.
+        """Return the member with the fewest labels in its intervals; None before `LABELS` labels.
 
         Args:
-            members: errors of the members, by their slots.
+            members: errors of the members, by slot.
         """
         shares = {
             name: float(members.held[member.slot] / members.num_labels[member.slot])
@@ -423,7 +427,7 @@ class Intake(Learned):
         }
 
     def pop_news(self) -> list[str]:
-        """Return and forget sentences about values that could not be used for the first time."""
+        """Return and forget sentences about the first values that could not be used."""
         sources = self, self.encoder, self.target, self.room
         news = [line for source in sources for line in source.news]
         for source in sources:
@@ -446,7 +450,7 @@ class Intake(Learned):
 
 
 def member_name(row: Row, member: Hashable) -> Hashable:
-    """Return the name of the member that a row belongs to, unconverted.
+    """Return the unconverted name of the member to which a row belongs.
 
     Args:
         row: features of the row.

@@ -1,7 +1,7 @@
 """Prediction intervals learned from errors as labels arrive (online conformal prediction).
 
-For each tail, coverage and step ahead, with signed error e and miss rate a = (1 - coverage) / 2 of
-the tail:
+The following is learned for each tail, coverage and step ahead, from the signed error e. The miss
+rate of a tail is a = (1 - coverage) / 2.
 
     margin   = sum_k w_k q_k u_k + c u            m = 1 if the error is beyond the margin, else 0
     q_k     <- q_k + rate_k (1[e > q_k u_k] - a)  quantile tracking, several rates, two scales u
@@ -9,22 +9,23 @@ the tail:
     c       <- c + gamma (m - a)                  the share of misses tends to a, but c stays above
                                                   the floor, where the margin has coverage 0
 
-No interval is narrower than the one of coverage 0. Below this floor hits would lower c without end
-and without effect, so they do not. In a stretch of errors that are exactly zero, hits change
-neither c nor q_k: the margin shrinks with u alone, and is there again as soon as u is. Elsewhere,
-the share of misses in n rows differs from `a` by (c_n - c_0) / (gamma n), with c at both ends, also
-where errors follow each other or drift.
+No interval is narrower than the interval of coverage 0. Below this floor, hits would lower c
+without end and without effect, so they do not change c. In a stretch of errors that are exactly
+zero, hits change neither c nor q_k: the margin shrinks only with u, and returns as soon as u does.
+Elsewhere, the fraction of misses in n rows differs from `a` by (c_n - c_0) / (gamma n), where c_0
+and c_n are the offsets before and after these rows. This also holds if errors depend on each other
+or drift.
 
-Members share all this. The size of their errors is each one's own:
+All members share these values. Only the size of the errors is learned for each member:
 
-    factor   = (s / S)^(n / (n_0 + n))            s, S: mean |e| of the member's n and of all labels
+   factor   = (s / S)^(n / (n_0 + n))            s, S: mean |e| of the member's n, and of all labels
 
-Errors are divided by the factor before they are learned, and margins multiplied. A power, since
-sizes may differ by factors of a thousand: the mean of the factors 1 and s / S would stay far above
-a small one.
+Errors are divided by the factor before they are learned, and margins are multiplied by it. The
+factor is a power, because sizes may differ by factors of a thousand: a mean of 1 and s / S would
+stay far above a small s / S.
 
-The offset is learned for the coverage in use; other coverages take a part of c in proportion to
-normal quantiles.
+The offset is learned for the coverage in use. Other coverages use a part of c, in proportion to the
+quantiles of the normal distribution.
 Sources: Gibbs and Candes, NeurIPS 2021 (adaptive conformal inference); Zaffran et al., ICML 2022
     (several rates); Angelopoulos, Candes and Tibshirani, NeurIPS 2023 (quantile tracking and error
     integration).
@@ -44,20 +45,20 @@ from foretrace._types import Array, Float
 from foretrace.stream.experts.settings import TUNED
 
 COVERAGES = (0.0, 0.5, 0.8, 0.9, 0.95, 0.99)
-"""Tracked coverages, the first as the median of errors; other margins are interpolated."""
+"""Tracked coverages, of which 0 tracks the median of the errors; others are interpolated."""
 
 _MAX_LOSS, _MAX_ERROR = 80.0, 20.0
 _LEAST_RATIO = 1e-6
-"""Least s / S: a member may have no errors at all, and errors are divided by the factor."""
+"""Lower limit of s / S: a member may have no errors, and errors are divided by the factor."""
 
 _SIGNS = np.array([-1.0, 1.0])[:, None, None]
 
 
 def check_coverage(coverage: float) -> None:
-    """Check that an interval of this coverage can be tracked.
+    """Check that intervals with this coverage can be tracked.
 
     Raises:
-        ValueError: the coverage lies outside of the tracked ones.
+        ValueError: the coverage is outside of the range of tracked coverages.
     """
     if not COVERAGES[0] < coverage <= COVERAGES[-1]:
         raise ValueError(
@@ -70,7 +71,7 @@ def check_at_least(bound: float | None) -> None:
     """Check a lower bound of predictions.
 
     Raises:
-        ValueError: it is not finite.
+        ValueError: the bound is not finite.
     """
     if bound is not None and not (isinstance(bound, int | float | np.number) and isfinite(bound)):
         raise ValueError(f"at_least={bound!r}, expected a number, such as 0, or None for no bound")
@@ -91,9 +92,9 @@ class Tracked(NamedTuple):
 
     Args:
         num_labels: number of labels so far.
-        size: mean absolute error, whichever member's.
+        size: mean absolute error over all members.
         units: mean absolute error over each span, divided by the members' factors.
-        quantiles: quantiles of the errors of each tail, in units, by each pair of rate and span.
+        quantiles: quantiles of the errors of each tail, in units, for each pair of rate and span.
         weights: weight of each pair.
         offsets: offset of each tail.
     """
@@ -112,7 +113,7 @@ class MemberErrors(NamedTuple):
     Args:
         size: mean absolute error.
         num_labels: number of labels so far.
-        held: how many of them lay in their intervals.
+        held: number of labels that were inside their intervals.
     """
 
     size: Float[Array, "*P"]
@@ -120,7 +121,7 @@ class MemberErrors(NamedTuple):
     held: Float[Array, "*P"]
 
     def factor(self, tracked: Tracked) -> Float[Array, "*P"]:
-        """Return this member's factor on the margins, which are the same for all members."""
+        """Return this member's factor for the margins, which all members share otherwise."""
         ratio = self.size / jnp.where(tracked.size > 0, tracked.size, 1.0)
         ratio = jnp.where(tracked.size > 0, jnp.maximum(ratio, _LEAST_RATIO), 1.0)
         return ratio ** (self.num_labels / (TUNED.member_prior + self.num_labels))
@@ -128,7 +129,7 @@ class MemberErrors(NamedTuple):
     def learn(
         self, errors: Float[Array, "O"], held: Float[Array, ""], known: Array
     ) -> "MemberErrors":
-        """Return the statistics after a row's errors; `held` is the share inside the intervals."""
+        """Return the statistics after a row's errors; `held`: fraction inside the intervals."""
         count = self.num_labels + 1
         size = _averaged(self.size, errors, jnp.minimum(count, TUNED.member_span))
         new = MemberErrors(size, count, self.held + held)
@@ -137,12 +138,12 @@ class MemberErrors(NamedTuple):
 
 
 class Intervals(eqx.Module):
-    """Margins of intervals around predictions, one for each step ahead; a state of fixed size.
+    """Margins of intervals around predictions, for each step ahead, with a state of fixed size.
 
     Args:
         outputs: number of steps ahead.
-        coverage: share of labels that the interval in use is to hold; the others are tracked beside
-            it.
+        coverage: fraction of the labels that the interval in use should contain. Other coverages
+            are tracked as well.
     """
 
     outputs: int = eqx.field(static=True)
@@ -150,7 +151,7 @@ class Intervals(eqx.Module):
 
     @property
     def coverages(self) -> list[float]:
-        """Tracked coverages in their order."""
+        """Tracked coverages, in increasing order."""
         return sorted({*COVERAGES, self.coverage})
 
     @property
@@ -159,7 +160,7 @@ class Intervals(eqx.Module):
 
     @property
     def _span(self) -> np.ndarray:
-        """Span of each pair of rate and span."""
+        """Index of the span of each pair of rate and span."""
         return np.repeat(np.arange(len(TUNED.quantile_spans)), len(TUNED.quantile_rates))
 
     def init(self) -> Tracked:
@@ -178,12 +179,12 @@ class Intervals(eqx.Module):
     def margins(self, state: Tracked, scale: Float[Array, ""]) -> Float[Array, "2 C O"]:
         """Return the margins below and above a prediction for each tracked coverage.
 
-        It grows with the coverage, and no interval is empty.
+        The margins grow with the coverage, and no interval is empty.
 
         Args:
             state: present state.
-            scale: standard deviation of the labels, from which the margins follow while there was
-                no error.
+            scale: standard deviation of the labels, which determines the margins before the first
+                error.
         """
         tracked = self._tracked(state)
         reach = self._normal / _normal(self.coverage)
@@ -202,10 +203,10 @@ class Intervals(eqx.Module):
     def between(
         self, margins: Float[np.ndarray, "2 C O"], coverage: float
     ) -> Float[np.ndarray, "2 O"]:
-        """Return the margins of any coverage from those of the tracked ones.
+        """Return the margins for any coverage from the margins for the tracked coverages.
 
         Raises:
-            ValueError: the coverage lies outside of the tracked ones.
+            ValueError: the coverage is outside of the range of tracked coverages.
         """
         check_coverage(coverage)
         at = bisect_left(self.coverages, coverage)
@@ -226,10 +227,10 @@ class Intervals(eqx.Module):
         known: Array,
         factor: Float[Array, ""] | float = 1.0,
     ) -> Tracked:
-        """Return the state after a row's errors; as it was if one is not known or not finite.
+        """Return the state after a row's errors; unchanged if an error is unknown or not finite.
 
         Args:
-            state: state before them.
+            state: state before the errors.
             errors: errors at each step ahead, label minus prediction.
             margins: margins in use when the row was predicted.
             scale: standard deviation of the labels, the unit of the first errors.
@@ -253,12 +254,12 @@ class Intervals(eqx.Module):
         is_miss = tails[:, 0] > margins
         share = jnp.where(moves[None] | is_miss, (1 - self.coverage) / 2, 0.0)
         offsets = state.offsets + TUNED.offset_rate * (jnp.where(is_miss, 1.0, 0.0) - share)
-        # Quantile loss, in units of the slower scale and of the miss rate, so that all coverages
+        # Quantile loss, divided by the slower scale and by the miss rate, so that all coverages
         # learn equally fast.
         odds = (1 - miss) / miss
         loss = jnp.maximum(odds * beyond, -beyond) * (TUNED.loss_rate / slow * each)
         weights = state.weights * jnp.exp(-jnp.minimum(loss, TUNED.loss_rate * _MAX_LOSS))
-        # Bounded losses and the share keep the total above zero; a damaged state may not.
+        # Bounded losses and the share keep the total above zero, except in a damaged state.
         total = jnp.maximum(weights.sum(axis=0, keepdims=True), 1e-300)
         weights = weights * ((1 - TUNED.loss_share) / total) + TUNED.loss_share / len(weights)
         steps = jnp.where(beyond > 0, 1.0, 0.0) - miss

@@ -1,15 +1,15 @@
-"""Mixture for classes: weighted products and means of probabilities.
+"""Mixture for classes: weighted products and weighted means of probabilities.
 
     product    p(c) ~ prod_e p_e(c)^{w_e}
                w <- w - rate (E_p[log p_e] - log p_e(y))    at several rates
     mean       p(c) = sum_e v_e p_e(c),    v <- (1 - share) v p_e(y) / p(y) + share / E
-    top        p(c) = sum_m q_m p_m(c),    q likewise, over these, the mean and the baselines
+   top        p(c) = sum_m q_m p_m(c),    q likewise; m: products, the mean and the baselines
 
-Labels may arrive late. A product is then judged at the top by its own prediction of that row. Its
-present exponents have seen the labels of the rows in between, which the prediction had not: judged
-by them, the product that follows the last labels most closely would win. Classes of `late` rows in
-a row are one piece of evidence: at the top, the logarithm of a probability is divided by 1 + late.
-The rates of the products are divided by 1 + late / 4.
+Labels may arrive late. At the top, a product is therefore judged by the prediction that it made for
+the row of the label. Its present exponents have already seen the labels of the rows in between. If
+it were judged by these exponents, the product that follows the last labels most closely would win.
+The labels of `late` consecutive rows count as one piece of evidence: at the top, the logarithm of a
+probability is divided by 1 + late. The rates of the products are divided by 1 + late / 4.
 
 Sources: Mattern, Mixing strategies in data compression, DCC 2012; Herbster and Warmuth, Machine
 Learning 32, 1998; Joulani, Gyorgy and Szepesvari, Online learning under delayed feedback, ICML
@@ -29,17 +29,17 @@ from foretrace.stream.experts.settings import TUNED
 
 
 def unseen(classes: int) -> float:
-    """Return the logarithm of the probability of each class that was never seen."""
+    """Return the logarithm of the probability of each class that has not been seen."""
     return float(np.log(TUNED.escape / classes))
 
 
 class ClassWeights(NamedTuple):
-    """State of the mixture.
+    """Weights of the mixture.
 
     Args:
         exponents: exponent of each expert in each product.
         means: logarithm of the weight of each expert in the weighted mean.
-        top: logarithm of the weight of each product, of the mean, and of each baseline once more.
+        top: logarithm of the weight of each product, of the mean, and of each baseline.
     """
 
     exponents: Float[Array, "M E"]
@@ -48,10 +48,10 @@ class ClassWeights(NamedTuple):
 
 
 class ClassMixture(eqx.Module):
-    """The mixture of this module's docstring.
+    """The mixture in this file's docstring.
 
     Args:
-        experts: number of experts; the first ones are the baselines.
+        experts: number of experts, of which the first ones are the baselines.
         baselines: number of baselines.
         classes: maximum number of classes.
     """
@@ -82,7 +82,8 @@ class ClassMixture(eqx.Module):
     ) -> tuple[Float[Array, "O"], Float[Array, "T O"]]:
         """Return the logarithms of the mixed probabilities, and the candidates.
 
-        Classes never seen share a small rest. The first of the moments is the number of classes.
+        All classes that have not been seen share the small probability `escape`. The first element
+        of `moments` is the number of classes that have been seen.
         """
         num_classes = moments[0].astype(jnp.int32)
         seen = jnp.arange(self.classes, dtype=jnp.int32) < num_classes
@@ -93,7 +94,7 @@ class ClassMixture(eqx.Module):
         ), candidates
 
     def weights(self, state: ClassWeights) -> Float[Array, "E"]:
-        """Return each expert's weight: its share in the mean and in the products' exponents."""
+        """Return each expert's weight, from its weight in the mean and its exponents."""
         products, mean, own = jnp.split(
             jax.nn.softmax(state.top), [len(TUNED.class_rates), len(TUNED.class_rates) + 1]
         )
@@ -111,14 +112,14 @@ class ClassMixture(eqx.Module):
         moments: Float[Array, "2"],
         late: Any = 0.0,
     ) -> ClassWeights:
-        """Return the state after a label; unchanged if it is unknown or a new class.
+        """Return the state after a label; unchanged if the label is unknown or a new class.
 
         Args:
             state: state of the mixture.
-            predicted: predictions that the experts made of the row of this label.
-            candidates: what `predict` returned with them.
+            predicted: predictions of the experts for the row of this label.
+            candidates: candidates that `predict` returned for this row.
             label: class as a one-hot vector.
-            known: whether it is known.
+            known: whether the label is known.
             moments: number of classes that had been seen when the row was predicted, and 1.
             late: number of rows by which the label is late.
         """

@@ -1,41 +1,41 @@
 """Mixture for numbers: convex combinations that follow the smallest absolute error.
 
-Two ways of weighting, each at several rates and shares, are mixed once more at the top, together
-with the baselines:
+Weights are learned in two ways, each at several rates and shares. All combinations and the
+baselines are mixed once more at the top:
 
     combined    v <- v exp(-rate g)    g_e = sign(m - y) (p_e - m) / u    (exponentiated gradient)
     own         v <- v exp(-rate l)    l_e = |p_e - y| / u                (exponential weights)
     shared      v <- (1 - share) v + share prior                          (fixed share)
                 m = sum_e v_e p_e
 
-The top chooses between its candidates quickly, and what it chooses varies. So its prediction t is
-averaged with all experts once more, by weights that follow the smallest squared error slowly:
+The top chooses quickly between its candidates, and its choice varies. Its prediction t is therefore
+averaged with all experts once more, by weights that slowly follow the smallest squared error:
 
     last        w <- w exp(-rate h)    h_i = ((m - y) / u) (x_i - m) / u    (exponentiated gradient)
                 m = sum_i w_i x_i      x = (t, p_1, ..., p_E)
 
-u is the scale of the error of the top, so that no unit matters. Half of the prior lies on the
-baselines; of the last weights, nine tenths of it on t. In each sum, no prediction counts as further
-than 8 u from the middle: a loss grows no further either, and a small share of an expert whose error
-is a thousand times larger would decide. In the middle stands the prediction with the largest sum of
-weights within 8 u.
+u is the scale of the error of the top, so the unit of the numbers does not matter. Half of the
+prior lies on the baselines. In the last average, nine tenths of the prior lie on t. In each sum,
+predictions are clipped at a distance of 8 u from the middle. The loss is bounded at the same
+distance, and otherwise an expert with a tiny weight and an error a thousand times larger would
+determine the sum. The middle is the prediction with the largest sum of weights within 8 u.
 
-Labels may arrive late. A combination is then judged at the top by its own prediction of that row.
-Its present weights have seen the labels of the rows in between, which the prediction had not:
-judged by them, the combination that follows the last labels most closely would win. Errors of
-`late` rows in a row are one piece of evidence: the rates of the top and of the first way, and all
-shares, are divided by 1 + late. Each step ahead has a lateness of its own.
+Labels may arrive late. At the top, a combination is therefore judged by the prediction that it made
+for the row of the label. Its present weights have already seen the labels of the rows in between.
+If it were judged by these weights, the combination that follows the last labels most closely would
+win. The errors of `late` consecutive rows count as one piece of evidence: the rates of the top and
+of the first way, and all shares, are divided by 1 + late. Each step ahead has its own lateness.
 
-A burst of errors may end before its labels arrive. Weights that follow it are then wrong twice, so
-the rate of the top is at most u / gap (AdaHedge):
+A burst of errors may end before its labels arrive. Weights that follow the burst are then wrong
+twice. The rate of the top is therefore at most u / gap (AdaHedge):
 
     gap   <- (1 - 1 / (200 (1 + late))) gap + u (s(overlap) - s(1))
     s(k)   = log(sum_c v_c exp(-k rate l_c)) / (k rate)    l_c = loss of candidate c above the least
 
-Errors of `overlap` rows in a row overlap: `late` of them, at least one. The second term is the loss
-that they, taken as one label, would add to mixing by single labels. It is zero where labels are 0
-or 1 rows late, and so is the gap. Losses are bounded at 8 `overlap`: a late label may move the top
-as far as one that is not late.
+The errors of `overlap` consecutive rows overlap: `late` rows, and at least one. The second term is
+the loss that these rows, taken as one label, would add to mixing by single labels. It is zero if
+labels are 0 or 1 rows late, and so is the gap. Losses are bounded at 8 `overlap`, so a late label
+may move the top as far as a label that is not late.
 
 Sources: Kivinen and Warmuth, Information and Computation 132(1), 1997; Herbster and Warmuth,
     Machine Learning 32, 1998; Joulani, Gyorgy and Szepesvari, Online learning under delayed
@@ -54,22 +54,23 @@ from foretrace.stream.experts.error_scale import ErrorScale, learned_error, new_
 from foretrace.stream.experts.settings import TUNED
 
 _LEAST = 1e-6
-"""Part of a weight that decides between predictions of the same support."""
+"""Fraction of a weight that decides between predictions of the same support."""
 
 
 class NumberWeights(NamedTuple):
-    """State of the mixture.
+    """Weights of the mixture.
 
     Args:
-        experts: weight of each expert in each combination, for each step ahead. No logarithms: the
-            shares keep weights far above zero, and predictions then need no exponentials.
-        top: weight of each baseline, and of each combination.
-        last: weight of the prediction of the top, and of each expert.
-        unit: scale of the error of the top at each step ahead, as a number: unlike all else it
-            is not in standard deviations, which may change from one row to the next by any factor.
-        recent: mean error of the last labels, likewise.
+        experts: weight of each expert in each combination, for each step ahead. These are not
+            logarithms, because the shares keep weights far above zero, and predictions need no
+            exponentials.
+        top: weight of each baseline and of each combination.
+        last: weight of the top's prediction and of each expert.
+        unit: scale of the error of the top at each step ahead. Unlike all other values, it is not
+            in standard deviations, because these may change by any factor from one row to the next.
+        recent: mean error of the last labels, in the same unit.
         num_labels: number of labels of each step ahead.
-        gap: loss that late labels add to mixing, as a number likewise.
+        gap: loss that late labels add to mixing, in the same unit.
     """
 
     experts: Float[Array, "O M E"]
@@ -82,10 +83,10 @@ class NumberWeights(NamedTuple):
 
 
 class NumberMixture(eqx.Module):
-    """The mixture of this module's docstring.
+    """The mixture in this file's docstring.
 
     Args:
-        experts: number of experts; the first ones are the baselines.
+        experts: number of experts, of which the first ones are the baselines.
         baselines: number of baselines.
         outputs: number of steps ahead.
     """
@@ -96,7 +97,7 @@ class NumberMixture(eqx.Module):
 
     @property
     def num_candidates(self) -> int:
-        """Number of candidate predictions, plus the chosen one."""
+        """Number of candidate predictions, including the chosen one."""
         return self.baselines + 2 * len(TUNED.number_rates) * len(TUNED.number_shares) + 1
 
     def init(self) -> NumberWeights:
@@ -120,7 +121,7 @@ class NumberMixture(eqx.Module):
         predicted: Float[Array, "E O"],
         moments: Float[Array, "2"],
     ) -> tuple[Float[Array, "O"], Float[Array, "T O"]]:
-        """Return the mixed prediction for each step ahead, and the candidates, chosen one last.
+        """Return the mixed prediction for each step ahead, and the candidates, the chosen one last.
 
         Args:
             state: present state.
@@ -137,7 +138,7 @@ class NumberMixture(eqx.Module):
         return mean + deviation * mixed, made.T
 
     def _reach(self, state: NumberWeights, deviation: Array) -> Float[Array, "O"]:
-        """Return the largest distance at which a prediction moves a mean, in deviations."""
+        """Return the distance at which predictions are clipped in a mean, in deviations."""
         size = _scale(state.unit, state.recent)
         return jnp.where(state.num_labels > 0, TUNED.clip * size / deviation, jnp.inf)
 
@@ -175,14 +176,14 @@ class NumberMixture(eqx.Module):
         """Return the state after labels; unchanged for steps ahead whose label is unknown.
 
         Args:
-            state: state before them.
-            predicted: predictions that the experts made of the rows of these labels, in standard
+            state: state before the labels.
+            predicted: predictions of the experts for the rows of these labels, in standard
                 deviations.
-            candidates: what `predict` returned with them.
-            label: label of each step ahead, likewise.
-            known: whether it is known.
-            moments: mean and standard deviation, as they were when the row was predicted.
-            late: number of rows by which the label of each step ahead is late, or of all.
+            candidates: candidates that `predict` returned for these rows.
+            label: label of each step ahead, in standard deviations.
+            known: whether the labels are known.
+            moments: mean and standard deviation at the time when the row was predicted.
+            late: number of rows by which the label of each step ahead, or of all steps, is late.
         """
         counted = 1.0 + late * np.ones(self.outputs)
         predicted, candidates, deviation = predicted.T, candidates.T, moments[..., 1]
@@ -240,9 +241,9 @@ class NumberMixture(eqx.Module):
         """Return the weights of the top after losses in units, and the gap.
 
         Args:
-            state: state before them.
+            state: state before the losses.
             missed: losses of the candidates.
-            unit: the unit, as a number.
+            unit: the unit of the losses.
             counted: number of labels that count as one at each step ahead.
         """
         maximum = np.maximum if isinstance(counted, np.ndarray) else jnp.maximum
@@ -280,10 +281,10 @@ def _settings(counted: Any) -> tuple[Any, Any]:
 
 
 def _scale(unit: ErrorScale, recent: Float[Array, "O"]) -> Float[Array, "O"]:
-    """Return the scale of the error, which follows a fall of the last errors quickly.
+    """Return the scale of the error, which falls quickly if the last errors are small.
 
-    After a phase of huge errors, as before a relation is known, the long mean would hide for
-    hundreds of rows which experts are right.
+    After a phase of huge errors, for example before a relation is learned, the long mean alone
+    would be too large for hundreds of rows and hide which experts are right.
     """
     return jnp.minimum(unit.size, TUNED.fallen * recent)
 
@@ -291,16 +292,16 @@ def _scale(unit: ErrorScale, recent: Float[Array, "O"]) -> Float[Array, "O"]:
 def _mean(
     weights: Float[Array, "O M E"], values: Float[Array, "O E"], reach: Float[Array, "O"]
 ) -> Float[Array, "O M"]:
-    """Return means of values, clipped at a distance `reach` from the middle.
+    """Return means of values that are clipped at a distance `reach` from the middle.
 
     Args:
         weights: weights of each mean.
-        values: values.
-        reach: distance up to which a value moves a mean.
+        values: values to average.
+        reach: largest distance of a value from the middle.
     """
     apart = jnp.abs(values[:, :, None] - values[:, None])
     support = weights @ (apart <= reach[:, None, None]).astype(values.dtype)
-    # Of values with the same support, the one of the largest weight.
+    # Of values with the same support, the value with the largest weight.
     at = (support + _LEAST * weights).argmax(axis=-1)
     middle = jnp.take_along_axis(values, at, axis=-1)
     near = jnp.clip(
@@ -319,8 +320,8 @@ def _prior(baselines: int, others: int) -> np.ndarray:
 def _shared(
     weights: Float[Array, "*A E"], losses: Array, share: Any, prior: np.ndarray
 ) -> Float[Array, "*A E"]:
-    """Return weights after losses, which are bounded, with a share given back to the prior."""
+    """Return weights after bounded losses, of which a share is given back to the prior."""
     prior = np.expand_dims(prior, tuple(range(weights.ndim - 1)))
     weights = weights * jnp.exp(-losses)
-    total = weights @ np.ones(weights.shape[-1])  # a product is faster than a sum over few
+    total = weights @ np.ones(weights.shape[-1])  # a product is faster than a sum over few elements
     return ((1 - share) / total[..., None]) * weights + share * prior

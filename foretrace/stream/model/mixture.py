@@ -1,7 +1,7 @@
-"""The mixture of a stream as compiled programs: a chunk of rows in, predictions out.
+"""The mixture of a stream as compiled programs: they take a chunk of rows and return predictions.
 
-A row is predicted before its own label is learned, also inside of a chunk. Everything but the
-networks is computed in float64, whatever JAX is set to.
+A row is predicted before its own label is learned, also within a chunk. Everything except the
+networks is computed in float64, whatever precision JAX is set to.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,23 +29,23 @@ from foretrace.stream.model.rows import unpack
 from foretrace.stream.model.state import Mixed, MixtureState, Report, network_in, num_bytes
 
 MAX_BYTES = 2**30
-"""Maximum memory of the experts, and of the past and the late labels of all members."""
+"""Maximum memory of the experts, and of the past and the waiting rows of all members."""
 
 S = TypeVar("S", bound=MixtureState | Packed)
 
 
 class Mixture:
-    """Experts and their mixture for streams of one shape.
+    """Experts and their mixture, for streams of the same sizes.
 
     Args:
         shape: sizes of the streams.
-        experts: names of the used groups of experts, among `EXPERTS`; the baselines are always
+        experts: names of the used groups of experts, among `EXPERTS`. The baselines are always
             used.
-        network: learner of a recurrent network of the shape; None if it takes no part.
-        own: experts of a user's own.
+        network: learner of a recurrent network for these sizes. Default: no network.
+        own: the user's experts.
 
-    `pure` has the functions of a state, `maps` their random matrices, and `like` the shapes and
-    dtypes of a state.
+    `pure` has the functions of a state, `maps` has their random matrices, and `like` has the shapes
+    and dtypes of a state.
 
     Raises:
         ValueError: the state would take more than `MAX_BYTES`.
@@ -70,7 +70,7 @@ class Mixture:
         self._check_memory()
         self.packing = Packing(self.like)
         keeping, taking = self.packing.keeping_packed, self.packing.taking_packed
-        # Learners and experts of a user's own have no text that says all about them.
+        # Learners and the user's experts have no text that describes them completely.
         compiled = partial(program, of=None if network or own else repr((shape, experts)))
         changing = partial(compiled, changes=True)
         self._step = changing("step", keeping(partial(self._traced_rows, pure.step)))
@@ -87,7 +87,7 @@ class Mixture:
 
     @property
     def reach(self) -> int:
-        """Number of rows that the lags reach back; 0 if no expert sees an earlier row as it is."""
+        """Number of rows that the lags reach back; 0 if no expert reads an earlier row directly."""
         shape = self.shape
         if any(name in self.groups for name in ("lags", "wide", "gradient")):
             return shape.depth
@@ -99,7 +99,8 @@ class Mixture:
             try:
                 return self._init()
             except ValueError:
-                # Inside another program JAX refuses compiler options; any other error comes again.
+                # Inside another program, JAX refuses compiler options. Any other error is raised
+                # again here.
                 return self._traced_init()
 
     def _traced_init(self) -> MixtureState:
@@ -107,23 +108,25 @@ class Mixture:
             return self.pure.init(self.maps)
 
     def step(self, state: S, rows: Any) -> tuple[S, Mixed]:
-        """Predict each row, and learn the row whose label came with it; `state` is donated.
+        """Predict each row, and learn the row whose label arrived with it.
 
-        This and the other methods take a state as it is, or packed by `packing`, and return it
-        likewise.
+        The buffers of `state` are donated.
+
+        This method and the others take a state directly, or packed by `packing`, and return it in
+        the same form.
         """
         return self._step(state, self.maps, rows)
 
     def advance(self, state: S, rows: Any) -> tuple[S, Mixed]:
-        """Predict each row without learning: the past moves on; `state` is donated."""
+        """Predict each row and update the past, without learning. `state` is donated."""
         return self._advance(state, self.maps, rows)
 
     def take(self, state: S, row: Any, place: int) -> tuple[S, Mixed]:
-        """Take a row, which waits for its label at a free place; `state` is donated."""
+        """Take a row, which waits for its label at a free place. `state` is donated."""
         return self._take(state, self.maps, row, np.int32(place))
 
     def label(self, state: S, place: int, y: float, watched: Any = ()) -> tuple[S, dict[str, Any]]:
-        """Learn the label of the row at a place, and return the scores; `state` is donated."""
+        """Learn the label of the row at a place; return the scores. `state` is donated."""
         told = np.asarray([y, *watched], np.float64)
         return self._label(state, self.maps, np.int32(place), told)
 
@@ -133,41 +136,41 @@ class Mixture:
         return jax.tree.map(lambda part: np.asarray(part)[0], found)
 
     def predict(self, state: MixtureState | Packed, row: Any) -> Mixed:
-        """Return the prediction of a row if it came next; nothing changes."""
+        """Return the prediction of a row if it came next, without changing anything."""
         return self._predict(state, self.maps, row)
 
     def outliers(self, state: MixtureState | Packed, rows: Any) -> Outliers:
-        """Return which numbers of rows are outliers; nothing changes."""
+        """Return which numbers of rows are outliers, without changing anything."""
         return jax.tree.map(np.asarray, self._outliers(state, rows))
 
     def report(self, state: MixtureState | Packed) -> Report:
-        """Return what a line of the record tells of a state."""
+        """Return the values of a state for a line of the record."""
         parts = jax.tree.map(np.asarray, self._report(state))
         sums = parts.pop("sums").tolist()
         total, line, block = (dict(zip(self.pure.sums, row, strict=True)) for row in sums)
         return Report(total=total, line=line, block=block, **parts)
 
     def ended(self, state: S, *, block: bool) -> S:
-        """Return a state whose sums since the last line begin again; `state` is donated.
+        """Return a state in which the sums since the last line are zero. `state` is donated.
 
         Args:
             state: the state.
-            block: whether those since the last block do, too.
+            block: whether the sums since the last block also become zero.
         """
         return self._ended(state, np.array([True, False, not block]))[0]
 
     def margins(
         self, state: MixtureState | Packed, coverage: float, slot: int = 0
     ) -> Float[np.ndarray, "2 O"]:
-        """Return the reach of a stream's intervals below and above numbers, by present errors."""
+        """Return the margins of a stream's intervals below and above numbers, at present."""
         return self.pure.intervals.between(np.asarray(self._margins(state, slot)), coverage)
 
     def newest(
         self, state: MixtureState | Packed, slots: Sequence[int]
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Return predictions of the last waiting rows of streams, and the reach of their intervals.
+        """Return predictions and margins of the last waiting rows of streams.
 
-        Zeros without delay.
+        Without a delay, the result is zero.
         """
         return jax.tree.map(np.asarray, self._newest(state, np.array(slots, np.int32)))
 
@@ -240,7 +243,7 @@ class Mixture:
         each_stream += [] if self.shape.waiting else [state.waiting]
         size, of_members = num_bytes(state), num_bytes(each_stream)
         if size > MAX_BYTES:
-            # One slot more than there are members, for missing rows.
+            # One more slot than there are members, for missing rows.
             each = of_members / (self.shape.slots + 1)
             room = int((MAX_BYTES - size + of_members) / each) - 1
             there = f"with this delay there is room for {max(room, 0)} members"
@@ -251,7 +254,7 @@ class Mixture:
                 room = int((MAX_BYTES - size) / each) + self.shape.waiting
                 there = f"waiting={self.shape.waiting} rows can be {max(room, 0)}"
             elif self.shape.members is None and self.shape.delay:
-                # Nearly all is what waits, as long as the delay.
+                # Waiting rows need nearly all of the memory, in proportion to the delay.
                 there = f"the delay can be {self.shape.delay * MAX_BYTES // size} rows"
             raise ValueError(
                 f"members={self.shape.slots}, delay={self.shape.delay}: a mixture of experts would "
@@ -261,7 +264,7 @@ class Mixture:
 
 
 def _each(function: Any, state: Any, rows: Any) -> tuple[Any, Any]:
-    """Return the state behind some rows and each row's results; no loop for a single one."""
+    """Return the state after some rows, and each row's results; a single row needs no loop."""
     if len(jax.tree.leaves(rows)[0]) > 1:
         return lax.scan(function, state, rows)
     state, one = function(state, jax.tree.map(lambda leaf: leaf[0], rows))
@@ -270,5 +273,5 @@ def _each(function: Any, state: Any, rows: Any) -> tuple[Any, Any]:
 
 @lru_cache(maxsize=16)
 def mixture(shape: Shape, experts: tuple[str, ...] = EXPERTS) -> Mixture:
-    """Return a shape's mixture without a network; equal shapes share one and its programs."""
+    """Return the mixture for these sizes without a network; equal sizes share one mixture."""
     return Mixture(shape, experts)

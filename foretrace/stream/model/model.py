@@ -21,11 +21,11 @@ from foretrace.stream.read.encode import Encoder
 from foretrace.stream.read.target import ClassTarget, Target
 
 MAX_EXACT_ELEMENTS, MAX_EXACT_BYTES = 2**20, 2**28
-"""Limits of default credit through all layers: elements of one stream, bytes of all."""
+"""Limits for the default credit through all layers: elements of a stream, bytes of all streams."""
 
 
 def shape_of(encoder: Encoder, target: Target, *, previous: bool = True, **options: Any) -> Shape:
-    """Return the shape of a stream.
+    """Return the sizes of a stream as a `Shape`.
 
     Args:
         encoder: encoder of the rows.
@@ -47,9 +47,9 @@ def shape_of(encoder: Encoder, target: Target, *, previous: bool = True, **optio
 
 
 def resolve(config: ModelConfig, shape: Shape) -> tuple[ModelConfig, Shape]:
-    """Return complete options of a model, and the shape that they need.
+    """Return complete options of a model, and the sizes that they need.
 
-    Credit goes through all layers if memory allows: that is the exact gradient.
+    If the memory suffices, credit passes through all layers, which gives the exact gradient.
     """
     shape = dataclasses.replace(shape, raw="raw" in config.other_experts)
     if not config.has_network:
@@ -69,7 +69,7 @@ def _is_affordable(config: ModelConfig, shape: Shape) -> bool:
     carry = jax.eval_shape(
         lambda: init_carry(_network(config, dataclasses.replace(shape, has_network=True)), exact)
     )
-    # Each member and the spare slot keep a carry, and each row that waits for its label.
+    # Each member, the spare slot, and each waiting row have a carry.
     num_carries = (1 if shape.members is None else shape.members + 1) + shape.places
     elements = real_numbers(carry)
     itemsize = jnp.dtype(jnp.result_type(float)).itemsize
@@ -88,11 +88,11 @@ def _network(config: ModelConfig, shape: Shape) -> Network:
 
 
 def build_learner(config: ModelConfig, shape: Shape) -> Learner:
-    """Return a learner of a new network.
+    """Return a learner with a new network.
 
     Args:
         config: options of the model, as `resolve` returns them.
-        shape: shape of the stream, as `resolve` returns it.
+        shape: sizes of the stream, as `resolve` returns them.
     """
     assert config.rule is not None
     return Learner(
@@ -104,18 +104,18 @@ def build_learner(config: ModelConfig, shape: Shape) -> Learner:
 
 
 def build_mixture(config: ModelConfig, shape: Shape, own: Own = ()) -> Mixture:
-    """Return the mixture of a model; equal models share one, and with it their compiled programs.
+    """Return the mixture of a model. Equal models share a mixture with its compiled programs.
 
     Args:
         config: options of the model, as `resolve` returns them.
-        shape: shape of the stream, as `resolve` returns it.
-        own: experts of a user's own.
+        shape: sizes of the stream, as `resolve` returns them.
+        own: the user's experts.
     """
     return _mixture(config, shape, own, jnp.result_type(float))
 
 
 @functools.lru_cache(maxsize=16)
 def _mixture(config: ModelConfig, shape: Shape, own: Own, dtype: Any) -> Mixture:
-    """Return a mixture; the last ones are kept, one for float32 and one for float64."""
+    """Return a mixture. The last mixtures are cached, separately for float32 and float64."""
     network = build_learner(config, shape) if config.has_network else None
     return Mixture(shape, config.other_experts, network, own)

@@ -1,12 +1,11 @@
-"""Options of a stream's model; the docstring is the help of the command."""
+"""Options of a stream's model. The docstrings are the help texts of the command."""
 
 import dataclasses
-import inspect
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import tyro
 
-from foretrace._options.cells import BY_NAME, CellName, MakeCell
+from foretrace._options.cells import CellName, MakeCell, cell_config
 from foretrace._options.rule import RuleText
 from foretrace._rule import rule_text
 from foretrace.stream.experts.by_name import EXPERTS
@@ -29,7 +28,7 @@ OF_SIZE: dict[str, tuple[ExpertName, ...]] = {"auto": AUTO, "fast": FAST, "small
 
 MOST = {"categories": 2**16, "words": 2**16, "classes": 2**16}
 MOST |= {"horizon": 1000}
-"""Upper limits of the options that decide how much is kept in memory."""
+"""Upper limits of the options that determine the use of memory."""
 
 NETWORK = ("cell", "depth", "model_size", "state_size", "rule", "learning_rate")
 """Options of the network."""
@@ -40,9 +39,9 @@ class ModelConfig:
     """Options of the experts, the network, its learning rule and its optimiser.
 
     Args:
-        size: kind of model. `auto`: a mixture of cheap experts. `fast`: the same without the
-            experts `events`, `memory` and `distant`, computed in chunks of 32 rows. `small`: only a
-            network and the baselines.
+        size: kind of model. `auto`: a mixture of cheap experts. `fast`: the same mixture without
+            the experts `events`, `memory` and `distant`, computed in chunks of 32 rows. `small`:
+            only a network and the baselines.
         experts: experts of the mixture. Simple ones: last value, mean, season, majority (baselines,
             always used), and counts of labels that followed the last ones (contexts, only for
             classes). Least squares: on the row (row), on earlier rows and labels (lags), on numbers
@@ -60,11 +59,12 @@ class ModelConfig:
         model_size: number of features between the layers.
         state_size: number of recurrent units in each layer. Default: the number of features, or
             the number that a cell needs to put out so many.
-        rule: learning rule: which gradients are computed through time, such as online, rtrl or
-            "online(depth=2)". Row by row, hybrid is the online rule. Default: hybrid, with credit
-            through all layers, which is the exact gradient, if the network is small (at most a
-            million carried elements for a stream, and 256 MiB for all); the run prints which.
-        learning_rate: learning rate of AdamW. For single rows, 3e-3 learns faster at first, but
+        rule: learning rule, which determines the gradients through time, such as online, rtrl or
+            "online(depth=2)". With one row at a time, hybrid equals online. Default: hybrid. If the
+            network is small, credit also passes through all layers, which gives the exact gradient.
+            A network is small if it carries at most a million elements for a stream and 256 MiB for
+            all. The run prints the rule.
+        learning_rate: learning rate of AdamW. With single rows, 3e-3 learned faster at first, but
             lost accuracy after some thousand rows.
 
     Raises:
@@ -81,12 +81,8 @@ class ModelConfig:
     learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 1e-3
 
     def __post_init__(self) -> None:
-        for name, value, names in (
-            ("size", self.size, get_args(Size)),
-            ("cell", self.cell, tuple(BY_NAME)),
-        ):
-            if value not in names:
-                raise ValueError(f"{name}={value!r} must be one of {', '.join(names)}")
+        if self.size not in get_args(Size):
+            raise ValueError(f"size={self.size!r} must be one of {', '.join(get_args(Size))}")
         for name in ("depth", "model_size", "state_size"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -101,7 +97,7 @@ class ModelConfig:
         self._check_network()
 
     def _check_network(self) -> None:
-        """Check that options of the network are given only with one that has them."""
+        """Check that options are given only with a network, and a cell, that has them."""
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         if self.size == "small" and not self.has_network:
             raise ValueError(
@@ -114,20 +110,16 @@ class ModelConfig:
                     f"{name}={getattr(self, name)} is an option of the network, which takes no "
                     "part: choose the size small, or name the network among the experts"
                 )
-        if self.state_size is not None and not self.cell_options():
-            raise ValueError(
-                f"state_size={self.state_size}: the cell {self.cell} has no such option; leave it "
-                "out"
-            )
+        self.cell_factory()
 
     def expert_names(self) -> tuple[str, ...]:
-        """Return the names of the used experts in the order of `EXPERTS`, baselines always."""
+        """Return the names of the used experts and the baselines, in the order of `EXPERTS`."""
         chosen = self.experts or OF_SIZE[self.size]
         return tuple(name for name in EXPERTS if name in chosen or name == "baselines")
 
     @property
     def has_network(self) -> bool:
-        """Whether the network takes part."""
+        """Whether the network is among the experts."""
         return "network" in self.expert_names()
 
     @property
@@ -135,15 +127,10 @@ class ModelConfig:
         """Names of the experts other than the network."""
         return tuple(name for name in self.expert_names() if name != "network")
 
-    def cell_options(self) -> dict[str, Any]:
-        """Return the options of the network that the cell's constructor takes."""
-        taken = inspect.signature(BY_NAME[self.cell].cell).parameters
-        if "state_size" not in taken:
-            return {}
-        # A cell with a default of its own puts out its state, and knows the size that fits.
-        needs_one = taken["state_size"].default is inspect.Parameter.empty
-        return {"state_size": self.state_size or (self.model_size if needs_one else None)}
-
     def cell_factory(self) -> MakeCell:
         """Return the function that makes a recurrent layer of the network."""
-        return BY_NAME[self.cell].cell.factory(**self.cell_options())
+        plain = cell_config(self.cell, {})
+        # A cell with a default of its own puts out its state, and knows the size that fits.
+        needs_one = any(getattr(part, "state_size", None) for part in plain.parts)
+        size = self.state_size or (self.model_size if needs_one else None)
+        return cell_config(self.cell, {"state_size": size} if size else {}).factory()

@@ -1,20 +1,21 @@
-"""Running mean and variance of numbers of a stream that never ends, which resist outliers.
+"""Running mean and variance of the numbers of an endless stream, which resist outliers.
 
     n      = min(n + 1, MEMORY)
     mean_n = mean + (x - mean) / n
     var_n  = var + ((x - mean) (x - mean_n) - var) / n
 
-A number beyond a bound is clipped. The numbers of a run that the scale does not fit are also
-counted apart: mostly outliers, or numbers closer to each other than a small part of the scale. A
-run that is long enough replaces mean and variance. So the time until a new level is accepted does
-not depend on how many numbers came before.
+A number beyond a bound is clipped. A run is a sequence of numbers that do not fit the scale: mostly
+outliers, or numbers closer to each other than a small part of the scale. The numbers of a run are
+also averaged separately, and a run that is long enough replaces mean and variance. The time until a
+new level is accepted therefore does not depend on the number of earlier numbers.
 
-Source: Welford, Technometrics 4(3), 1962; with the bound on n, old numbers lose weight
+Source: Welford, Technometrics 4(3), 1962; with the bound on n, the weight of old numbers decays
     exponentially.
 
-Moments of ordinary labels leave outliers out. Of the first labels, those far from their median do
-not count, nor does any later outlier unless it is part of a new level. A clipped outlier would
-still move the scale: with one in a hundred, the scale would grow without end.
+Moments of ordinary labels exclude outliers. Among the first labels, those far from their median do
+not count. Later outliers do not count unless they are part of a new level. If outliers were only
+clipped, they would still increase the scale: with one outlier in a hundred, it would grow without
+limit.
 """
 
 from typing import NamedTuple
@@ -28,7 +29,7 @@ from foretrace._types import Array, Bool, Float
 from foretrace.stream.experts.settings import TUNED
 
 FIRST = 10
-"""Number of first labels that are looked at together."""
+"""Number of first labels that are examined together."""
 
 
 class Average(NamedTuple):
@@ -39,7 +40,7 @@ class Average(NamedTuple):
     variance: Float[Array, "*N"]
 
     def update(self, x: Float[Array, "*N"]) -> "Average":
-        """Return the averages with one more number each."""
+        """Return the averages after one more number each."""
         count = jnp.minimum(self.num_samples + 1, TUNED.unit_memory)
         mean = self.mean + (x - self.mean) / count
         found = (x - self.mean) * (x - mean)
@@ -50,10 +51,10 @@ class Moments(NamedTuple):
     """Running mean and variance of some numbers.
 
     Args:
-        all: mean and variance.
-        run: those of the present run.
+        all: mean and variance of the numbers.
+        run: mean and variance of the present run.
         excess: number of outliers in the present run minus the number of other values.
-        first: first labels; None where outliers are not left out.
+        first: first labels; None if outliers are not excluded.
     """
 
     all: Average
@@ -71,7 +72,7 @@ class Moments(NamedTuple):
         return jnp.clip((x - self.all.mean) / self.scale, -TUNED.outlier, TUNED.outlier)
 
     def within(self, x: Float[Array, "*N"], bound: float = TUNED.outlier) -> Float[Array, "*N"]:
-        """Return a number, clipped at some standard deviations once the mean is reliable."""
+        """Return a number, clipped at some standard deviations if the mean is reliable."""
         z = (x - self.all.mean) / self.scale
         settled = TUNED.settled if self.first is None else FIRST
         beyond = (jnp.abs(z) > bound) & (self.all.num_samples >= settled) & (self.all.variance > 0)
@@ -80,7 +81,7 @@ class Moments(NamedTuple):
     def learn(
         self, x: Float[Array, "*N"], known: Bool[Array, "*N"]
     ) -> tuple[Float[Array, "*N"], "Moments"]:
-        """Return a number as counted, and the moments after it; unchanged if unknown."""
+        """Return the number that was counted, and the moments after it; unchanged if unknown."""
         inside, zero = self.within(x), jnp.zeros_like(x)
         none = Average(zero, zero, zero)
         less = 1.0 if self.first is None else TUNED.forgiven
@@ -88,7 +89,8 @@ class Moments(NamedTuple):
         is_far = (excess == 0) & (jnp.abs(x - self.run.mean) > TUNED.narrow * self.scale)
         begins = is_far | ((excess > 0) != (self.excess > 0))
         run = optax.tree.where(begins, none, self.run).update(x)
-        # A constant is no scale: streams that rest at one value, as rain does at zero, keep theirs.
+        # A constant run gives no scale: a stream that rests at one value, as rain at zero, keeps
+        # its scale.
         is_new_scale = (excess == 0) & (run.num_samples >= TUNED.new_scale) & (run.variance > 0)
         replaced = (excess >= TUNED.new_level) | is_new_scale
         counted, first = self.all.update(inside), self.first
@@ -124,11 +126,11 @@ def _without_far_ones(first: Float[Array, "K N"]) -> Average:
 
 
 def new_moments(size: int, *, ordinary: bool = False) -> Moments:
-    """Return the moments of some numbers before the first.
+    """Return the moments of some numbers before the first number.
 
     Args:
         size: number of numbers.
-        ordinary: whether outliers are left out.
+        ordinary: whether outliers are excluded.
     """
     zeros = jnp.zeros(size)
     none = Average(zeros, zeros, zeros)

@@ -1,13 +1,14 @@
-"""Ordinary labels: statistics that decide whether a label may be broken.
+"""Ordinary labels: statistics that determine whether a label may be broken.
 
-The last label is a feature of nearly every expert, and a broken one is often a sentinel such as
--9999. So a label that is far from the ordinary ones is no feature, unless labels as far away were
-predicted right before, or it is one of many in a row. Experts still learn it.
+The last label is a feature of nearly every expert, and a broken label is often a sentinel such as
+-9999. A label that is far from the ordinary labels is therefore not used as a feature. There are
+two exceptions: labels as far away were predicted right before, or it is one of many consecutive far
+labels. Experts learn the label in any case.
 
-A far label that is exactly the far label before it is a sentinel: numbers that are measured hardly
-ever repeat. From then on, this value is taken as missing, until many occur in a row, or another
-label is close to it. A machine that is off sends 24.25, 24.26 and 24.26, or 0, and neither is a
-sentinel.
+If a far label exactly equals the far label before it, it is a sentinel, because measured numbers
+hardly ever repeat. From then on, this value counts as missing, until many of them follow each
+other, or another label is close to it. A machine that is switched off sends 24.25, 24.26 and 24.26,
+or 0, and neither is a sentinel.
 """
 
 from typing import NamedTuple
@@ -21,15 +22,14 @@ from foretrace.stream.model.moments import Moments, new_moments
 
 
 class Ordinary(NamedTuple):
-    """Statistics of the labels that are no outliers.
+    """Statistics of the labels that are not outliers.
 
     Args:
         moments: mean and variance of these labels.
         reach: largest distance from the mean of a label that was predicted right.
-        outside: last label that lay outside of the others, as a sentinel does; NaN if there was
-            none.
+        outside: last label that was far from the others, as a sentinel is; NaN if there was none.
         varies: whether another label was close to it.
-        sentinel: value that is taken as missing; NaN for none.
+        sentinel: value that counts as missing; NaN if there is none.
     """
 
     moments: Moments
@@ -40,7 +40,7 @@ class Ordinary(NamedTuple):
 
     @property
     def units(self) -> Float[Array, "2"]:
-        """Mean and standard deviation."""
+        """Mean and standard deviation of the labels."""
         return jnp.stack([self.moments.all.mean[0], self.moments.scale[0]])
 
     def is_far(self, y: Float[Array, ""]) -> Bool[Array, ""]:
@@ -49,7 +49,7 @@ class Ordinary(NamedTuple):
         return beyond & (self.moments.within(y[None], TUNED.far)[0] != y)
 
     def is_outside(self, y: Float[Array, ""]) -> Bool[Array, ""]:
-        """Return whether a label lies outside of the others; False while few are known."""
+        """Return whether a label is far from the others; False while few labels are known."""
         beyond = jnp.abs(y - self.moments.all.mean[0]) > self.reach
         return beyond & (self.moments.within(y[None], TUNED.outside)[0] != y)
 
@@ -74,7 +74,7 @@ class Ordinary(NamedTuple):
     def mark(
         self, y: Float[Array, ""], known: Bool[Array, ""], many: Bool[Array, ""]
     ) -> "Ordinary":
-        """Return the statistics after a sentinel, if it is known; after many, as after a label."""
+        """Return the statistics after a known sentinel; after many sentinels, as after a label."""
         apart = jnp.abs(y - self.moments.all.mean[0])
         return self._replace(
             reach=jnp.where(known & many, jnp.maximum(self.reach, apart), self.reach),
@@ -82,7 +82,7 @@ class Ordinary(NamedTuple):
         )
 
     def cleaned(self, moments: Moments) -> Moments:
-        """Return moments of the labels without broken first ones, which would hide the scale."""
+        """Return moments of the labels without broken first labels, which would hide the scale."""
         is_due = moments.all.num_samples == TUNED.settled
         is_broken = is_due & (moments.scale > TUNED.far * self.moments.scale)
         ordinary = self.moments.all._replace(num_samples=moments.all.num_samples)
@@ -105,7 +105,8 @@ def new_ordinary(*, one_stream: bool) -> Ordinary:
     """Return the statistics before the first label.
 
     Args:
-        one_stream: whether labels are of one stream; members of other sizes are no broken labels.
+        one_stream: whether all labels are of one stream. A member with larger labels than the
+            others has no broken labels.
     """
     zero = jnp.zeros(())
     none = zero + jnp.nan

@@ -1,7 +1,7 @@
 """Earlier labels in the order of their rows, although they arrive in any order.
 
-Position k holds the label of the row k rows before the latest one whose label has arrived. Until a
-label arrives, the label of the row before stands in its place.
+Position k holds the label of the row that is k rows before the latest row with a label. Until a
+label arrives, its position holds the label of the row before.
 """
 
 import jax.numpy as jnp
@@ -19,15 +19,15 @@ def placed(
     value: Float[Array, ""],
     is_own: Bool[Array, ""],
 ) -> tuple[Float[Array, "K"], Stream]:
-    """Return the earlier labels, and what is known of their stream, after one more label.
+    """Return the earlier labels, and the state of their stream, after one more label.
 
     Args:
-        labels: labels before it.
-        stream: what is known of their stream.
-        number: number of the row of the label; a label of a row before the stream began changes
+        labels: earlier labels before the new one.
+        stream: state of their stream.
+        number: number of the row of the label. A label of a row before the stream began changes
             nothing.
-        value: the label, or the one before it where it is missing or not believed.
-        is_own: whether it is the label itself.
+        value: the label. If the label is missing or not trusted, this is the label before it.
+        is_own: whether `value` is the label itself.
     """
     count = len(labels)
     at, none = jnp.arange(count, dtype=jnp.int32), jnp.zeros(count, bool)
@@ -37,7 +37,7 @@ def placed(
     moved = lax.dynamic_slice(before, start, (count,))
     there = lax.dynamic_slice(jnp.concatenate([none, stream.is_own]), start, (count,))
     place = jnp.clip(-newer, 0, count).astype(jnp.int32)
-    # Later rows without a label of their own have this one, up to the next that has.
+    # Later rows that have no label of their own get this label, up to the next row that has one.
     next_own = jnp.where(there & (at < place), at, -1).max()
     mine = is_own & (at > next_own) & (at <= place) & (place < count)
     after = stream._replace(

@@ -1,10 +1,11 @@
-"""Compiled programs, and what was traced and lowered for them, kept for later processes.
+"""Compiled programs, whose traced and lowered form is stored for later processes.
 
     first process   function -> StableHLO (`jax.export`) -> file
     later ones      file -> StableHLO
 
-JAX compiles either form, and keeps the result in the same folder. The name of a file is a digest of
-all that its program follows from. Reading a file executes no code, since StableHLO is data.
+JAX compiles either form, and stores the result in the same folder. The name of a file is a digest
+of everything that determines its program. Reading a file executes no code, because StableHLO is
+data.
 """
 
 import hashlib
@@ -28,7 +29,7 @@ from foretrace.stream.model.intervals import MemberErrors
 from foretrace.stream.model.state import Mixed
 from foretrace.stream.read.scores import Tallies
 
-# Types in the results of programs, which files name.
+# Types in the results of programs, which the files name.
 for _kind in (Packed, Mixed, Outliers, MemberErrors, Tallies, Refusals):
     export.register_namedtuple_serialization(_kind, serialized_name=f"foretrace.{_kind.__name__}")
 
@@ -38,24 +39,25 @@ _DIGEST = 32
 def program(
     name: str, function: Callable[..., Any], of: str | None, *, changes: bool = False
 ) -> Callable[..., Any]:
-    """Return a compiled function that computes in float64, whatever JAX is set to.
+    """Return a compiled function that computes in float64, whatever precision JAX is set to.
 
     Args:
         name: name of the program.
         function: function to compile.
-        of: text of all options that the function follows from; None if it is not to be kept.
-        changes: whether its first argument is donated.
+        of: text of all options on which the function depends. If it is None, the program is not
+            stored.
+        changes: whether the buffers of the first argument are donated.
     """
     folder = None if of is None else _folder()
 
     def traced(*arguments: Any) -> Any:
-        # States that are not packed are for tests and exports.
+        # Only tests and exports use states that are not packed.
         if of is None or folder is None or not isinstance(arguments[0], Packed):
             return function(*arguments)
         return _kept(folder, name, function, of, arguments)
 
     traced.__name__ = traced.__qualname__ = name
-    # A step takes 6 % longer: no vector loop writes over the covariance that it reads.
+    # A step takes 6 % longer if a vector loop writes over the covariance that it reads.
     donated = (0,) if changes else ()
     compiled = jax.jit(traced, compiler_options=plain_loops(), donate_argnums=donated)
 
@@ -63,8 +65,8 @@ def program(
     def in_float64(state: Any, *more: Any) -> Any:
         with jax.enable_x64(True):
             if folder is not None and isinstance(state, Packed) and not state.small[0].committed:
-                # What a kept program returns is bound to its device; for a state that is not, the
-                # program would be compiled once more.
+                # The results of a stored program are committed to its device. For a state that is
+                # not committed, the program would be compiled once more.
                 state = jax.device_put(state, state.small[0].device, donate=changes)
             return compiled(state, *more)
 
@@ -72,7 +74,7 @@ def program(
 
 
 def _folder() -> Path | None:
-    """Return the folder where JAX keeps compiled programs; None without one."""
+    """Return the folder in which JAX stores compiled programs; None if there is none."""
     options = jax.config.values
     place = options["jax_enable_compilation_cache"] and options["jax_compilation_cache_dir"]
     return Path(place) if place and "://" not in place else None
@@ -81,10 +83,10 @@ def _folder() -> Path | None:
 def _kept(
     folder: Path, name: str, function: Callable[..., Any], of: str, arguments: tuple[Any, ...]
 ) -> Any:
-    """Return the results of a program from its file, which is written if it is not there."""
+    """Return the results of the program in a file, which is written first if it is missing."""
     leaves, tree = jax.tree.flatten(arguments)
     like = [jax.ShapeDtypeStruct(leaf.shape, leaf.dtype) for leaf in leaves]
-    # The form of a program also depends on the options of JAX, such as its promotion of types.
+    # The form of a program also depends on options of JAX, such as the promotion of types.
     options = {key: one for key, one in jax.config.values.items() if "cache" not in key}
     platform = export.default_export_platform()
     follows_from = of, str(tree), like, platform, sorted(options.items()), _versions()
@@ -102,7 +104,7 @@ def _kept(
 
 
 def _read(path: Path) -> Any:
-    """Return the program in a file; None without one. A damaged file is removed, and told."""
+    """Return the program in a file, or None. A damaged file is removed and reported."""
     try:
         data = path.read_bytes()
     except OSError:
@@ -119,19 +121,19 @@ def _read(path: Path) -> Any:
 
 def _write(path: Path, exported: Any) -> None:
     data = bytes(exported.serialize())
-    with suppress(OSError):  # a cache stops no command
+    with suppress(OSError):  # a command runs without the cache, too
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomically(path, _digest(path, data) + data)
 
 
 def _digest(path: Path, data: bytes) -> bytes:
-    """Return the digest of a file, to which its name belongs."""
+    """Return the digest of a file's name and data."""
     return hashlib.sha256(path.name.encode() + data).digest()
 
 
 @cache
 def _versions() -> str:
-    """Return the versions of packages, and a digest of this package's own source."""
+    """Return the versions of packages, and a digest of this package's source."""
     names = ("foretrace", "jax", "jaxlib", "equinox", "optax", "numpy")
     source = hashlib.sha256()
     for path in sorted(Path(__file__).parents[2].rglob("*.py")):

@@ -1,16 +1,17 @@
-"""The experts and their mixture as pure functions of one state: a row and its label are two events.
+"""Experts and mixture as pure functions of a state; a row and its label are separate events.
 
-    take row -> prediction; the past is updated, and the values that the label needs are returned
-    label label, what its row left -> scores; experts, weights and units learn step a row, then the
-    label that arrived with it, in one program
+   take    row -> prediction; updates the past, and returns the values that the label needs
+    label   label and the values of its row -> scores; experts, weights and units learn
+    step    a row, then the label that arrived with it, in one program
 
-A state is a pure function of its events in their order. Experts and weights are shared by all
-streams; each stream has its own past. Both events work on a view: the state with the parts of one
-stream only, which are read once and written once.
+A state is a pure function of its events and their order. All streams share experts and weights, and
+each stream has its own past. Both events work on a view: the state with the parts of only one
+stream, which are read once and written once.
 
-`step` takes the label of the row itself, or of the row `delay` rows before it. With a horizon, it
-takes the number of the row: it completes the label of an earlier row, which is learned before the
-row is predicted. Labels in any order are given to `label` with the place of their row.
+`step` takes the label of the row itself, or of the row `delay` rows before. With a horizon, it
+takes the number of the row. This number completes the label of an earlier row, which is learned
+before the new row is predicted. Labels that arrive in any order are given to `label` with the place
+of their row.
 """
 
 from typing import Any
@@ -45,17 +46,17 @@ from foretrace.stream.model.tallies import new_tallies, tally
 from foretrace.stream.read.row import RawRow
 
 SETTLED = 10
-"""Number of labels from which experts learn numbers: before, nobody knows their scale."""
+"""Number of labels after which experts learn numbers; before, their scale is unknown."""
 
 
 class PureMixture:
-    """The functions of the head of this module, for streams of one shape.
+    """The functions in this file's docstring, for streams of the same sizes.
 
     Args:
         shape: sizes of the streams.
-        experts: names of the used groups of experts; the baselines are always used.
-        network: learner of a recurrent network of the shape; None if it takes no part.
-        own: experts of a user's own.
+        experts: names of the used groups of experts. The baselines are always used.
+        network: learner of a recurrent network for these sizes. Default: no network.
+        own: the user's experts.
     """
 
     def __init__(
@@ -97,7 +98,7 @@ class PureMixture:
         if shape.places:
             memo = jax.eval_shape(self._taken_first, state, maps)
             state = state._replace(waiting=jax.tree.map(self._places_for, memo))
-        # With a weak type in it, the step would be compiled again for the state that follows.
+        # With a weak type in the state, the step would be compiled again for the next state.
         return jax.tree.map(lambda leaf: jnp.asarray(leaf, leaf.dtype), state)
 
     def step(self, state: MixtureState, maps: Maps, raw: RawRow) -> tuple[MixtureState, Mixed]:
@@ -110,7 +111,8 @@ class PureMixture:
         else:
             stream = view.arrived.streams
             number = stream.num_rows
-            # Before its time, there is nothing to learn: who calls C might give a label.
+            # Before the first due label there is nothing to learn, although a caller of C might
+            # give one.
             is_due = number - stream.begun >= delay - self.shape.horizon
             due = raw._replace(y=jnp.where(is_due, raw.y, jnp.nan))
             has_row = is_there & (number - stream.begun >= delay)
@@ -118,7 +120,8 @@ class PureMixture:
             if self.shape.horizon:
                 view, old, scored = self._due(view, maps, due, slot, then, has_row)
                 view, new, _ = self._take(view, maps, raw, slot, waits=True)
-                # What is written must depend on what was read before, or all places are copied.
+                # Written values must depend on what was read before; otherwise all places are
+                # copied.
                 kept = optax.tree.where(slot >= 0, new, old)
                 view = view._replace(waiting=write(view.waiting, here, kept))
             else:
@@ -128,7 +131,7 @@ class PureMixture:
         return self._written(state, view, slot), self._mixed(new)._replace(**scored)
 
     def advance(self, state: MixtureState, maps: Maps, raw: RawRow) -> tuple[MixtureState, Mixed]:
-        """Return the state after a row without learning: the past and the last label move on."""
+        """Return the state after a row, without learning: only the past and last label change."""
         slot, _, view = self._view(state, raw)
         number = view.arrived.streams.num_rows
         if self.shape.horizon:
@@ -139,7 +142,7 @@ class PureMixture:
         return self._written(state, view, slot), self._mixed(new)
 
     def predict(self, state: MixtureState, maps: Maps, raw: RawRow) -> Mixed:
-        """Return the prediction of a row as if it were the next one; nothing changes."""
+        """Return the prediction of a row as if it were the next one, without changing anything."""
         slot, _, view = self._view(state, raw)
         if self.shape.horizon:
             view, _ = self._noted(view, raw.y, view.arrived.streams.num_rows, learning=False)
@@ -153,7 +156,7 @@ class PureMixture:
         Args:
             state: present state.
             maps: random matrices.
-            raw: the row; its label does not count.
+            raw: the row. Its label is ignored.
             place: a free place.
         """
         slot, _, view = self._view(state, raw)
@@ -166,14 +169,14 @@ class PureMixture:
     ) -> tuple[MixtureState, dict[str, Any]]:
         """Return the state after the label of the row at a place, and the scores.
 
-        A label from before its stream began anew is learned; the past is left as it is.
+        If the stream began anew after the row, the label is learned, but the past is not changed.
 
         Args:
             state: present state.
             maps: random matrices.
             place: place of the row.
-            y: label: a number, or the index of a class, -1 if it exceeds the maximum number of
-                classes; NaN if it never comes.
+            y: label: a number, or the index of a class, which is -1 if it exceeds the maximum
+                number of classes. NaN if the label will never arrive.
             watched: index of each class with an alarm; -1 before its first label.
         """
         old = once(lambda: read(state.waiting, place), place)
@@ -190,13 +193,13 @@ class PureMixture:
         return self._mixed(jax.tree.map(lambda part: part[places], state.waiting))
 
     def newest(self, state: MixtureState, slots: Int[Array, "K"]) -> Mixed:
-        """Return the prediction of the last row of each of some streams, which waits for labels."""
+        """Return the predictions of the last rows of some streams, which wait for labels."""
         return self.answer(state, self._place(slots, state.arrived.streams.num_rows[slots] - 1))
 
     def outliers(self, state: MixtureState, raw: RawRow) -> tuple[MixtureState, Outliers]:
-        """Return what is known after a row and its label, and which of their numbers are outliers.
+        """Return the state after a row and its label, and which of their numbers are outliers.
 
-        Only units are updated.
+        Only the units are updated.
         """
         slot, is_there, view = self._view(state, raw)
         row, arrived = self.arrivals.take(view.arrived, raw, is_there)
@@ -209,7 +212,7 @@ class PureMixture:
     def _view(
         self, state: MixtureState, raw: RawRow
     ) -> tuple[Int[Array, ""], Bool[Array, ""], MixtureState]:
-        """Return the stream of a row, whether there is a row, and the state with its parts."""
+        """Return the slot of a row, whether there is a row, and the view of its stream."""
         slot = jnp.asarray(raw.slot).astype(jnp.int32)
         view, is_new = self._view_of(state, slot), jnp.asarray(raw.is_new) > 0
         stream = self.arrivals.begun(view.arrived.streams, is_new)
@@ -226,7 +229,7 @@ class PureMixture:
         return slot, slot < self.shape.slots, view
 
     def _view_of(self, state: MixtureState, slot: Int[Array, ""]) -> MixtureState:
-        """Return the state with the parts of one stream in place of those of all."""
+        """Return a view: the state with the parts of only one stream."""
         streams = read(state.arrived.streams, slot)
         own = None if state.of_members is None else read(state.of_members, slot)
         carries = state.carries if self.shape.members is None else read(state.carries, slot)
@@ -240,7 +243,7 @@ class PureMixture:
     def _written(
         self, state: MixtureState, view: MixtureState, slot: Int[Array, ""]
     ) -> MixtureState:
-        """Return a view as the state of all streams."""
+        """Return the state of all streams after a change of a view."""
         streams = write(state.arrived.streams, slot, view.arrived.streams)
         carries: Any = view.carries
         if self.shape.members is not None:
@@ -258,12 +261,12 @@ class PureMixture:
         return tuple(expert.new_carry(one) for expert, one in pairs)
 
     def _place(self, slot: Array, number: Array) -> Array:
-        """Return the place of a row of a stream whose labels come in order."""
+        """Return the place of a row in a stream whose labels arrive in order."""
         lap = self.shape.delay + 1
         return slot * lap + jnp.mod(number, lap).astype(jnp.int32)
 
     def _places_for(self, like: Any) -> Array:
-        """Return the places of an array of the rows that wait."""
+        """Return an array for the values of all waiting rows."""
         shape = (self.shape.places, *like.shape)
         if is_key(like):
             return jnp.broadcast_to(jax.random.key(0), shape)
@@ -287,7 +290,7 @@ class PureMixture:
         waits: bool,
         learning: bool = True,
     ) -> tuple[MixtureState, Waiting, Any]:
-        """Return a view after a row, what waits for its label, and the row's features."""
+        """Return a view after a row, the values for its label, and the row's features."""
         shape, is_there = self.shape, slot < self.shape.slots
         number = view.arrived.streams.num_rows
         row, arrived = self.arrivals.take(view.arrived, raw, is_there, learning=learning)
@@ -323,14 +326,15 @@ class PureMixture:
             memos=memos,
         )
         if view.members is not None:
-            # Counted row by row: a sum over all members would cost the more the more there may be.
+            # Counted row by row, because the time of a sum over all members would grow with their
+            # number.
             more = past.is_counted.astype(float) - view.pasts.is_counted.astype(float)
             view = view._replace(members=view.members + jnp.where(is_there, more, 0.0))
         carries = tuple(carry for _, carry, _ in taken)
         return view._replace(arrived=arrived, pasts=past, carries=carries), new, features
 
     def _mixed(self, row: Waiting) -> Mixed:
-        """Return the prediction of one or more rows: NaN while no number is known."""
+        """Return the prediction of one or more rows; NaN while no number is known."""
         if self.shape.classes:
             return Mixed(row.mixed, num_classes=row.seen.moments[..., 0])
         none = jnp.where(jnp.isnan(row.baselines[..., 1:]), jnp.nan, 0.0)
@@ -347,7 +351,7 @@ class PureMixture:
         place: Int[Array, ""],
         has_row: Bool[Array, ""],
     ) -> tuple[MixtureState, Waiting, dict[str, Any]]:
-        """Learn the label that a row brings for the row at a place; return what waited there."""
+        """Learn the label that a row brings for the row at a place; return that row's values."""
         if self.shape.first_delay is None:
             old, each_step = once(lambda: read(view.waiting, place), place), None
         else:
@@ -360,7 +364,7 @@ class PureMixture:
     def _each_step(
         self, view: MixtureState, slot: Int[Array, ""], place: Int[Array, ""]
     ) -> tuple[Waiting, dict[str, Array]]:
-        """Return the row at a place, and what each step ahead needs of the row it was for."""
+        """Return the row at a place, and for each step ahead the values of its own row."""
         waiting: Any = view.waiting
         delays = jnp.asarray(self.shape.delays, jnp.int64)
         stream, steps = view.arrived.streams, jnp.arange(self.shape.outputs, dtype=jnp.int32)
@@ -407,14 +411,15 @@ class PureMixture:
 
         Args:
             view: present view.
-            old: the row of the label.
-            features: its features.
+            old: values of the row of the label.
+            features: features of the row.
             y: the label.
             watched: index of each class with an alarm.
-            has_row: whether the row belongs to its stream as it is.
-            late: number of rows of the stream since then; None if the row was taken in this
+            has_row: whether the row belongs to its stream in its present state.
+            late: number of rows of the stream since the row. None if the row was taken in the same
                 program.
-            each_step: what each step ahead needs of the row it was for, where these differ.
+            each_step: for each step ahead, values of the row that predicted it, if these rows
+                differ.
         """
         is_there = has_row if late is None or not self.shape.waiting else jnp.asarray(True)
         view, told = self._noted(view, y, old.number)
@@ -426,7 +431,7 @@ class PureMixture:
             indices = jnp.arange(self.shape.outputs, dtype=jnp.int32)
             label = (indices == told.label[0].astype(jnp.int32)).astype(jnp.result_type(float))
             wrong = (jnp.argmax(predicted, axis=1) != jnp.argmax(label)).astype(label.dtype)
-            # A class without room is nobody's prediction.
+            # A class that has no place is predicted by no expert.
             wrong = jnp.where(known, wrong, 1.0)
             scores = score_class(told.label[0], old.mixed, old.seen.moments[0], old.baselines)
         else:
@@ -452,7 +457,7 @@ class PureMixture:
     def _judged(
         self, view: MixtureState, old: Waiting, told: Told, known: Array, scores: Array
     ) -> tuple[MixtureState, Array]:
-        """Return a view whose units and intervals know errors, and whether experts learn them."""
+        """Return a view after an update of units and intervals, and whether experts learn."""
         arrived, ordinary = view.arrived, view.arrived.ordinary
         assert ordinary is not None and isinstance(view.weights, NumberWeights)
         ordinary = ordinary.judge(told.label, old.mixed, view.weights.unit.size, known)
@@ -467,7 +472,7 @@ class PureMixture:
             tracked = self.intervals.learn(tracked, *errors_of, known, factor)
         counted = jnp.minimum(view.num_labels + known.astype(jnp.int32), SETTLED)
         view = view._replace(intervals=tracked, num_labels=counted.astype(jnp.int32))
-        # Before some labels were known there was no scale to learn in.
+        # Before some labels were known, there was no scale for learning.
         return view, known & (old.num_labels >= SETTLED)
 
     def _taught(
@@ -513,7 +518,7 @@ class PureMixture:
         candidates: Array,
         has_row: Array,
     ) -> MixtureState:
-        """Return a view after a row's number, another row's label at each step ahead."""
+        """Return a view after a row's number, which is the label of a step ahead of other rows."""
         known = jnp.isfinite(told.came) & has_row & (slot < self.shape.slots)
         known = known & (num_labels >= SETTLED)
         moments = jnp.where(known[:, None], moments, 1.0)

@@ -1,4 +1,4 @@
-"""Rows packed as one float64 array, for one transfer to the device."""
+"""Rows packed into one float64 array, which needs only one transfer to the device."""
 
 from collections.abc import Sequence
 
@@ -15,12 +15,12 @@ def width(shape: Shape) -> int:
 
 
 def pack(shape: Shape, rows: Sequence[RawRow], size: int | None = None) -> Float[np.ndarray, "C W"]:
-    """Return rows as one array.
+    """Return rows packed into one array.
 
     Args:
         shape: sizes of the streams.
         rows: the rows.
-        size: number of rows; those beyond the given ones are missing.
+        size: number of rows in the array. Rows beyond the given ones count as missing.
     """
     out = np.zeros((size or len(rows), width(shape)))
     out[len(rows) :, 0], out[len(rows) :, 1] = np.nan, shape.slots

@@ -1,4 +1,4 @@
-"""Scores of predictions and baselines once a label arrives, and their sums."""
+"""Scores of predictions and baselines when a label arrives, and sums of these scores."""
 
 import math
 
@@ -14,19 +14,19 @@ _MIN_PROBABILITY = 1e-15
 OF_CLASSES = ("accuracy", "log_loss", "confidence", "no_change_accuracy", "majority_accuracy")
 _EACH = tuple(name + error for name in ("", "no_change_", "mean_") for error in ("mae", "mse"))
 OF_NUMBERS = (*_EACH, "coverage", "width")
-"""Names of the scores; the confidence is the probability of the predicted class."""
+"""Names of the scores. The confidence is the probability of the predicted class."""
 
 _BINS = 10
-"""Number of bins of the predicted class's probability, for comparison with its accuracy."""
+"""Number of bins for the probability of the predicted class, as in the calibration error."""
 
 
 def sums_of(scores: tuple[str, ...], experts: tuple[str, ...]) -> list[str]:
     """Return the names of the sums over all rows that have a label and a prediction.
 
-    In this order: the number of rows; each score; for each bin of the predicted class's
-    probability, 1 if the class is right or else 0, minus this probability; for each baseline, the
-    lead of the main score, and the square of this lead; the square of the log loss or of the
-    absolute error; the error of each expert.
+    The order is: the number of rows; each score; for each bin of the predicted class's probability,
+    the sum of hits (1 or 0) minus this probability; for each baseline, the lead of the main score
+    and the square of this lead; the square of the log loss or of the absolute error; the error of
+    each expert.
 
     Args:
         scores: names of the scores.
@@ -42,12 +42,12 @@ def of_row(
     scores: Float[Array, "S"],
     errors: Float[Array, "E"],
 ) -> Float[Array, "T"]:
-    """Return a row's contribution to `sums_of`: zeros if its scores are NaN.
+    """Return a row's contribution to the sums of `sums_of`; zeros if its scores are NaN.
 
     Args:
         names: names of the scores.
-        scores: its scores.
-        errors: errors of the experts.
+        scores: scores of the row.
+        errors: errors of the experts for the row.
     """
     others = np.array([names.index(name + names[0]) for name in compared(names)], int)
     gaps, gain, watched = jnp.zeros(0), scores[others] - scores[0], scores[0]
@@ -67,14 +67,15 @@ def score_class(
     num_classes: Float[Array, ""],
     baselines: Float[Array, "2"],
 ) -> Float[Array, "5"]:
-    """Return the scores `OF_CLASSES`; NaN before the first class, without a prediction.
+    """Return the scores `OF_CLASSES`; NaN if there is no prediction, before the first class.
 
     Args:
-        index: index of the class, -1 if it exceeds the maximum number of classes: the prediction is
-            then wrong. A class that appears for the first time has the log loss of its output.
-        output: logits that the row was given.
-        num_classes: number of classes that were known at the prediction.
-        baselines: last and most frequent class that were known at the prediction.
+        index: index of the class. If it exceeds the maximum number of classes, it is -1, and the
+            prediction is wrong. A class that appears for the first time has the log loss of its
+            output.
+        output: predicted logits of the row.
+        num_classes: number of classes that were known when the row was predicted.
+        baselines: last and most frequent class at that time.
     """
     places = jnp.arange(len(output), dtype=output.dtype)
     logs = output - _log_sum(output)
@@ -101,7 +102,7 @@ def score_numbers(
         label: the numbers.
         output: predictions.
         baselines: last known number and mean when the row was predicted.
-        margins: reach of the intervals.
+        margins: margins of the intervals below and above each number.
     """
     errors = jnp.concatenate([output[None], jnp.broadcast_to(baselines[:, None], (2, len(label)))])
     errors = errors - label[None]

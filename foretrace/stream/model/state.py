@@ -1,4 +1,4 @@
-"""State and results of a mixture: trees of arrays of fixed size."""
+"""State and results of a mixture, as trees of arrays of fixed size."""
 
 from typing import Any, NamedTuple
 
@@ -16,20 +16,20 @@ from foretrace.stream.read.scores import Tallies
 
 
 class Waiting(NamedTuple):
-    """A row that was taken, and waits for its label.
+    """A row that was taken and waits for its label.
 
     Args:
-        slot: stream of the row.
+        slot: slot of the row's stream.
         number: number of the row in its stream.
-        seen: values that the features follow from.
+        seen: values from which the features are computed.
         num_labels: number of labels that had arrived, at most `SETTLED`.
-        predicted: predictions of the experts. Those of one output lie side by side, because each
-            step ahead is read from another row.
-        candidates: predictions between which the mixture chose at its top, likewise.
+        predicted: predictions of the experts. The predictions of one output are adjacent, because
+            each step ahead is read from another row.
+        candidates: predictions among which the mixture chose at its top, in the same order.
         mixed: predictions of the mixture.
         baselines: last known number and mean, or last and most frequent class.
-        margins: reach of the interval below and above each number; empty for classes.
-        memos: what each group of experts needs to learn the label.
+        margins: margins of the interval below and above each number; empty for classes.
+        memos: values that each group of experts needs to learn the label.
     """
 
     slot: Int[Array, ""]
@@ -48,20 +48,21 @@ class MixtureState(NamedTuple):
     """All values that the mixture changes.
 
     Args:
-        arrived: units of the rows, and labels as they arrived.
-        intervals: errors of the predictions; None for classes, and where no interval is read.
-        of_members: size of each member's errors; None for a single stream, and likewise.
-        pasts: past of each stream; the last one belongs to rows that are missing.
+        arrived: units of the rows, and labels that have arrived.
+        intervals: errors of the predictions; None for classes, and if intervals are not used.
+        of_members: size of each member's errors; None for a single stream, for classes, and if
+            intervals are not used.
+        pasts: past of each stream. The last one is for missing rows.
         carries: carry of each group of experts after the last row of each stream; None for a group
-            without carry.
-        waiting: rows that wait for their labels, by their places; None if none ever waits.
-        experts: what each group of experts has learned.
+            without a carry.
+        waiting: rows that wait for their labels, by place; None if rows never wait.
+        experts: learned state of each group of experts.
         weights: weights of the mixture.
         num_labels: number of labels that have arrived, at most `SETTLED`.
         members: number of members with a label; None for a single stream.
-        sums: sums in the order of `PureMixture.sums`, of all rows, of those since the last line of
-            the record and of those since the last block: differences of large sums would lose what
-            is small. None in a program without them.
+        sums: sums in the order of `PureMixture.sums`: over all rows, over the rows since the last
+            line of the record, and over the rows since the last block. They are separate, because
+            differences of large sums would be rounded. None in a program without sums.
         tallies: counts of each class; None for numbers, and in a program without sums.
     """
 
@@ -84,11 +85,11 @@ class Mixed(NamedTuple):
 
     Args:
         newest: prediction of the new row: numbers, or logarithms of probabilities.
-        margins: reach of the interval below and above each number.
+        margins: margins of the interval below and above each number.
         num_classes: number of classes that were known.
-        scores: scores of the prediction whose label arrived, by the names in `score`; NaN if there
-            was none.
-        errors: of each expert, for that row: mean absolute error, or 1 for a wrong class.
+        scores: scores of the prediction whose label arrived, in the order of the names in `score`;
+            NaN if there was none.
+        errors: error of each expert for that row: the mean absolute error, or 1 for a wrong class.
     """
 
     newest: Float[Array, "C O"]
@@ -99,7 +100,7 @@ class Mixed(NamedTuple):
 
     @property
     def first(self) -> "Mixed":
-        """The prediction of only the first row, as arrays of NumPy."""
+        """The prediction of only the first row, as NumPy arrays."""
         return jax.tree.map(
             lambda part: np.asarray(part)[0], self._replace(scores=None, errors=None)
         )
@@ -114,15 +115,16 @@ class Report(NamedTuple):
     """Values of a state for a line of the record.
 
     Args:
-        total: sums over all rows by their names.
+        total: sums over all rows, by name.
         line: sums since the last line of the record.
         block: sums since the last block.
-        weights: weight of each expert, the mean over the steps ahead.
-        units: running mean and deviation of each number of a row; 0 while all values are equal.
-        outliers: number of outliers so far, of columns and of labels, and of sentinels.
+        weights: weight of each expert, averaged over the steps ahead.
+        units: running mean and deviation of each number of a row. The deviation is 0 while all
+            values are equal.
+        outliers: number of outliers so far among columns and among labels, and of sentinels.
         tallies: counts of each class; None for numbers.
-        of_members: errors of the members, by their slots; None without members or intervals.
-        refusals: steps of the network that were refused; None without one.
+        of_members: errors of the members, by slot; None without members or intervals.
+        refusals: number of refused steps of the network; None if there is no network.
     """
 
     total: dict[str, float]
@@ -137,12 +139,12 @@ class Report(NamedTuple):
 
 
 def network_in(state: MixtureState) -> NetworkState | None:
-    """Return what is learned of the recurrent network; None without one."""
+    """Return the learned state of the recurrent network; None if there is no network."""
     return next((one for one in state.experts if isinstance(one, NetworkState)), None)
 
 
 def with_network(state: MixtureState, **fields: Any) -> MixtureState:
-    """Return a state with other fields of `NetworkState`, if it has a network."""
+    """Return a state with changed fields of `NetworkState`, if it has a network."""
     parts = state.experts
     found = (one._replace(**fields) if isinstance(one, NetworkState) else one for one in parts)
     return state._replace(experts=tuple(found))

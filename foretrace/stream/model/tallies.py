@@ -1,11 +1,11 @@
-"""Counts of the labels and predictions of each class, from which recall and precision follow.
+"""Counts of the labels and predictions of each class, which give recall and precision.
 
 For a class with an alarm, rows are also counted by the log odds of its probability p:
 
-    bin = floor((log p / (1 - p) - log a / (1 - a)) / WIDTH),    a its threshold
+   bin = floor((log p / (1 - p) - log a / (1 - a)) / WIDTH),    a: the threshold of the class
 
-The bins are the same however many rows there are. One bin begins at the threshold, so that counts
-above it are exact; for the average precision, the rows of a bin count as equally likely.
+The bins do not depend on the number of rows. One bin begins at the threshold, so that counts above
+the threshold are exact. For the average precision, all rows of a bin count as equally likely.
 """
 
 import jax.numpy as jnp
@@ -33,7 +33,7 @@ def tally(
     watched: Float[Array, "K"],
     alarms: tuple[float, ...],
 ) -> Tallies:
-    """Return the counts with one more row.
+    """Return the counts after one more row.
 
     Args:
         tallies: counts before the row.
@@ -55,7 +55,7 @@ def tally(
     odds = jnp.log(p) - jnp.log1p(-p) - (np.log(least) - np.log1p(-least))
     half = BINS // 2
     found = jnp.floor(jnp.clip(odds / WIDTH, -half, half - 1)) + half
-    # The threshold itself is compared without rounding.
+    # The comparison with the threshold itself is not rounded.
     found = jnp.where(p >= least, jnp.maximum(found, half), jnp.minimum(found, half - 1))
     is_bin = jnp.arange(BINS, dtype=output.dtype)[None] == found[:, None]
     is_watched = (watched == index) & (watched >= 0)

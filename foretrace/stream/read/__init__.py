@@ -1,1 +1,1 @@
-"""Rows of files and pipes, their encoding as numbers and their labels, on the host."""
+"""Reading of rows from files and pipes, and their encoding as numbers, on the host."""

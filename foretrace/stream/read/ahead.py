@@ -1,9 +1,10 @@
-"""Columns whose values are known in advance: each row gets its member's next values.
+"""Columns whose values are known in advance: each row gets the next values of its member.
 
-    promo      value of the row
+   promo      value of the row
+    promo+k    value of the k-th later row of the same member; None if there is none
     promo+k    value of the k-th row after it, of the same member; None if there is none
 
-The rows of a source are read ahead for this. Its last rows without a target are future rows: their
+For this, the rows of a source are read ahead. Its last rows without a target are future rows. Their
 known values are used, and they are not yielded.
 """
 
@@ -18,11 +19,11 @@ from foretrace.stream.read.lines import Position, Row, SourceError
 from foretrace.stream.read.values import check_number, is_missing, member_text
 
 TO_COME = 1000
-"""Number of rows to come that are looked for beyond the rows that are read ahead anyway."""
+"""Number of further rows that are read to find the next target of a member."""
 
 
 class _Read(NamedTuple):
-    """A row that was read, and the following rows of its member."""
+    """A row that was read, with the following rows of its member."""
 
     row: Row
     position: Position
@@ -32,14 +33,14 @@ class _Read(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Ahead:
-    """Give each row the values of some columns in the next rows.
+    """Give each row the values that some columns have in the next rows.
 
     Args:
-        columns: these columns.
-        horizon: number of next rows.
-        member: column of the member of a row; None if all are of one stream.
-        target: column of the target; last rows without it are future rows. None if there are no
-            future rows.
+        columns: columns whose values are known in advance.
+        horizon: number of next rows whose values are added.
+        member: column with the member of a row. Default: all rows are of one stream.
+        target: column of the target. The last rows without a target are future rows. Default: there
+            are no future rows.
         members: number of members whose rows are read ahead.
 
     >>> rows = Ahead(["promo"], 2, target="y").rows
@@ -56,12 +57,12 @@ class Ahead:
 
     @cached_property
     def places(self) -> dict[str, tuple[int, Hashable]]:
-        """For each added value, by its name: number of rows ahead, from 0, and column."""
+        """Number of rows ahead, from 0, and column of each added value, by the value's name."""
         pairs = product(range(self.horizon), self.columns)
         return {f"{name}+{k + 1}": (k, name) for k, name in pairs}
 
     def check(self, row: Mapping[Any, Any]) -> None:
-        """Raise a ValueError if a known value is no number, or a column name is taken."""
+        """Raise a ValueError if a known value is no number, or the name of a column is taken."""
         for name in self.columns:
             check_number(row.get(name), str(name))
         self._check_names(row)
@@ -77,17 +78,17 @@ class Ahead:
         return {**row, **found}
 
     def rows(self, rows: Iterator[tuple[Row, Position]]) -> Iterator[tuple[Row, Position]]:
-        """Yield rows with their positions; future rows at the end are not yielded.
+        """Yield rows with their positions. Future rows at the end are not yielded.
 
-        Reading ahead is limited to `horizon * members` rows. A row whose member has no `horizon`
-        further rows within them is yielded without the missing values.
+        At most `horizon * members` rows are read ahead. If they contain fewer than `horizon`
+        further rows of a row's member, the row is yielded without the missing values.
 
         Raises:
-            SourceError: a column has the name of one that is added.
+            SourceError: a column has the name of an added value.
         """
         waiting: deque[_Read] = deque()
-        newest: dict[Any, deque[_Read]] = {}  # the last rows of each member that waits
-        labelled: dict[Any, int] = {}  # number of the last row with a target, likewise
+        newest: dict[Any, deque[_Read]] = {}  # the last rows of each member that has a waiting row
+        labelled: dict[Any, int] = {}  # for each of these members, the last row with a target
 
         most = self.horizon * self.members
 
@@ -109,7 +110,8 @@ class Ahead:
             own.append(waiting[-1])
             if self.target is None or not is_missing(row.get(self.target)):
                 labelled[member] = position.row
-            # The values of a torn row may be incomplete: it tells those after a checkpoint alone.
+            # The values of a torn row may be incomplete, so it is used only as a row after a
+            # checkpoint.
             while waiting and is_due(waiting[0]) and not position.is_torn:
                 one = waiting.popleft()
                 if newest[one.member][-1] is one:
@@ -118,5 +120,5 @@ class Ahead:
                 yield self.row(one.row, one.later), one.position
         for one in waiting:
             if is_row(one):
-                # The rows after it may come yet, as the file grows.
+                # The file may grow, so the following rows may still arrive.
                 yield self.row(one.row, one.later), one.position._replace(is_torn=True)

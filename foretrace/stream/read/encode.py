@@ -1,13 +1,13 @@
-"""Values of a row as numbers, in a vector of fixed width.
+"""Encoding of a row's values as numbers, in a vector of fixed width.
 
-    numeric      the number as it is, NaN where it is missing, and a place for a missing flag
-    categorical  one-hot in the order of appearance; the first is for missing and unknown ones
-    time         sine and cosine of the time of day, of the week and of the year, and a missing flag
-    text         number of each word at the place of its hash, over the root of the number of all
-    undecided    as a missing number, until the first value decides the kind
+   numeric      the number itself (NaN if missing), and a place for the missing flag
+    categorical  one-hot, in the order of appearance; the first is for missing and unknown values
+    time         sine and cosine of the time of day, week and year, and a missing flag
+    text         count of each word at the place of its hash, over the root of all words' count
+    undecided    as a missing number, until the first value determines the kind
 
-A value that is not a finite number is missing, and counted. The program of the stream turns numbers
-into running units.
+A value that is not a finite number counts as missing. The compiled program of the stream converts
+numbers into running units (standard deviations from the running mean).
 """
 
 import copy
@@ -37,10 +37,10 @@ from foretrace.stream.read.values import (
 Outliers = Literal["auto", "clip", "mask", "stop"]
 
 CATEGORIES = 16
-"""Number of inputs of a categorical column, unless another is given."""
+"""Default number of inputs of a categorical column."""
 
 WORDS = 1024
-"""Number of inputs for the words of a column of texts, unless another is given."""
+"""Default number of inputs for the words of a column of texts."""
 
 SPARE_FEATURES = 32
 """Number of inputs for columns that appear after the first rows."""
@@ -72,31 +72,32 @@ def _sizes(categories: int, hashed: int) -> dict[Kind, int]:
 
 
 class EncodingError(ValueError):
-    """A value that `outliers="stop"` refuses."""
+    """A value is refused because of `outliers="stop"`."""
 
 
 @dataclasses.dataclass(init=False, eq=False)
 class Encoder(Counting):
-    """Turn rows into vectors of a fixed width, learning columns and categories as it goes.
+    """Turn rows into vectors of a fixed width, and learn new columns and categories on the way.
 
     Args:
-        columns: columns that are encoded. The first value of an undecided one decides its kind.
-        width: number of features; by default as many as the columns need. Columns that appear later
-            take the rest.
-        categories: number of features of a categorical column, the first of them for missing and
-            unknown categories.
-        hashed: number of features of a column of texts, the last ones of the row; words with the
+        columns: columns that are encoded. The first value of an undecided column determines its
+            kind.
+        width: number of features. Columns that appear later use the features that are still free.
+            Default: the number that the columns need.
+        categories: number of features of a categorical column, of which the first is for missing
+            and unknown categories.
+        hashed: number of features of a column of texts, which come last in a row. Words with the
             same hash share a feature.
-        stops: whether a value of a column of numbers that is no finite number raises an error; else
-            it is missing.
-        adopt: whether columns that appear later are added, as long as there is room.
+        stops: whether an error is raised if the value of a numeric column is not a finite number.
+            If not, the value is missing.
+        adopt: whether columns that appear later are added while there are free features.
         ignore: columns that are never added.
         unlagged: columns whose earlier values are in other columns of the row.
 
     Attributes:
         columns: kind of each column, and its first place in the vector of a row.
-        words: categories of each column of categories, numbered from 1 in the order of appearance.
-        used: number of features that all columns except texts use.
+        words: categories of each categorical column, numbered from 1 in the order of appearance.
+        used: number of features that are used by all columns except texts.
 
     >>> encoder = Encoder([Column("x", "numeric"), Column("c", "categorical")], categories=3)
     >>> encoder.width
@@ -150,17 +151,17 @@ class Encoder(Counting):
         """Return a row as numbers.
 
         Args:
-            row: values of the columns; a column without a value is missing.
-            learn: whether the row changes columns and vocabularies for good. The vector is the same
-                in both cases: the one after the row was learned.
+            row: values of the columns. A column without a value is missing.
+            learn: whether new columns and categories of the row are remembered. The vector is the
+                same in both cases, and includes what the row adds.
 
         Raises:
-            EncodingError: a value is no finite number, and the policy is to stop.
+            EncodingError: a value is not a finite number, and `stops` is true.
         """
         if not learn:
             return self._draft().encode(row)
         self.look_at(row)
-        out = [0.0] * self.width  # faster than an array, value by value
+        out = [0.0] * self.width  # faster than an array if values are set one by one
         for name, (kind, at) in self.columns.items():
             value = row.get(name)
             if kind == "numeric":
@@ -177,7 +178,7 @@ class Encoder(Counting):
         return RawRow(np.array(out), self._is_number)
 
     def _draft(self) -> Self:
-        """Return a copy that learns independently and refuses nothing."""
+        """Return a copy that learns independently and accepts every value."""
         draft = copy.copy(self)
         draft.stops = False
         draft.columns, draft.counts, draft.news = dict(self.columns), Counter(), []
@@ -189,7 +190,7 @@ class Encoder(Counting):
         return any(not is_missing(row.get(name)) for name in (*self.columns, *self.undecided))
 
     def look_at(self, row: Mapping[Any, Any]) -> None:
-        """Decide the kind of columns that have a first value, and optionally add new columns."""
+        """Determine the kind of columns with a first value; add new columns if `adopt` is true."""
         for name in self.undecided:
             if not is_missing(row.get(name)):
                 self._decide(name, row[name])
@@ -198,28 +199,28 @@ class Encoder(Counting):
 
     @property
     def number_places(self) -> tuple[int, ...]:
-        """Places of numbers with lags in a row's vector, with undecided columns."""
+        """Places of numbers with lags in the vector of a row, including undecided columns."""
         lagged = (place for name, place in self.columns.items() if name not in self.unlagged)
         return tuple(at for kind, at in lagged if kind in ("numeric", "undecided"))
 
     @property
     def category_places(self) -> tuple[tuple[int, int], ...]:
-        """Place and number of the indicators of each column of categories in a row's vector."""
+        """Place and number of the indicators of each categorical column in the vector of a row."""
         places = (at for kind, at in self.columns.values() if kind == "categorical")
         return tuple((at, self.categories) for at in places)
 
     def _adopt(self, row: Mapping[Any, Any]) -> None:
-        # Sorted by name: the order of the row's keys must not matter.
+        # Sorted by name, because the order of the row's keys must not matter.
         for name in sorted(row.keys() - self.columns.keys() - self.ignore, key=str):
             self._add(Column(name, infer_kind([row[name]])))
 
     def _decide(self, name: Any, value: Any) -> None:
-        """Give an undecided column the kind of its first value; a number keeps its place."""
+        """Give an undecided column the kind of its first value. A number keeps its place."""
         kind = infer_kind([value])
         self._add(Column(name, kind), self.columns[name][1] if kind == "numeric" else None)
 
     def _add(self, column: Column, at: int | None = None) -> bool:
-        """Add a column, at its place if it has one; return whether there was room."""
+        """Add a column, at a given place if there is one; return whether there was room."""
         name, kind = column
         at = self._take(kind) if at is None else at
         if at is not None:
@@ -236,7 +237,7 @@ class Encoder(Counting):
         return at is not None
 
     def _take(self, kind: Kind) -> int | None:
-        """Return the place of a new column of a kind; None if none is free."""
+        """Return the place of a new column of a kind; None if there is no free place."""
         at, size = self.used, self.sizes[kind]
         if kind == "text":
             others = sum(other == "text" for other, _ in self.columns.values())
@@ -247,15 +248,15 @@ class Encoder(Counting):
         return at
 
     def _look_up(self) -> None:
-        """Prepare the lookup of columns for rows; a copy keeps its own."""
+        """Prepare the lookup of columns in rows; a copy has a separate lookup."""
         kinds = {name: kind for name, (kind, _) in self.columns.items()}
         self.undecided = [name for name, kind in kinds.items() if kind == "undecided"]
         self._is_number = np.zeros(self.width)
         self._is_number[[at for kind, at in self.columns.values() if kind == "numeric"]] = 1.0
 
     def _number(self, name: Any, value: Any) -> float:
-        """Return a number; NaN if the value is missing or no number."""
-        # Most values are finite numbers, and no text that stands for a missing value is one.
+        """Return a number; NaN if the value is missing or not a number."""
+        # Most values are finite numbers, and no text that means "missing" is a finite number.
         number = as_number(value)
         if number is not None and abs(number) < MAX_ABS_VALUE:
             return number
@@ -310,11 +311,11 @@ class Encoder(Counting):
         return [f(angle) for angle in angles for f in (math.sin, math.cos)] + [0.0]
 
     def _text(self, value: Any) -> list[float]:
-        """Return the inputs of a text."""
+        """Return the inputs of a text, from the hashes of its words."""
         words, out = as_words(value), [0.0] * self.sizes["text"]
         self.counts["missing"] += not words
         for word in words:
-            # Python's own hash changes with each process.
+            # Python's own hash differs between processes.
             place = zlib.crc32(word.encode(errors="surrogatepass")) % len(out)
             out[place] += len(words) ** -0.5
         return out

@@ -1,4 +1,4 @@
-"""Formats of dates, and formats of numbers that are not read."""
+"""Formats of dates, and formats of numbers that cannot be read."""
 
 import datetime
 import re
@@ -23,9 +23,9 @@ _NUMBERS = (
     ("a decimal comma", r"\d*,\d+"),
     ("", r"\d+\.?\d*|\.\d+"),
 )
-"""Ways of writing a number: the name and a pattern.
+"""Formats of numbers, each with a name and a pattern.
 
-The last one is read, unless a sign stands next to it.
+Only the last format can be read, and only without a currency or percent sign.
 """
 
 _DAYS = (
@@ -37,18 +37,18 @@ _HOURS = (
     *(" %I:%M %p", " %I:%M:%S %p"),
 )
 UNIX = "unix"
-"""Format of seconds since 1970 in UTC."""
+"""Name of the format of seconds since 1970 in UTC."""
 
 _OF_LOGS = "%d/%b/%Y:%H:%M:%S %z"
 _DATES = (*map("".join, product(_DAYS, _HOURS)), _OF_LOGS, UNIX)
-"""Formats of dates that are looked for; one of ISO is read without being given."""
+"""Date formats to try. ISO dates are read without a given format."""
 
 _FIRST, _LAST = 1e8, 1e10
-"""Seconds since 1970 between which they are looked for: the years from 1973 to 2286."""
+"""Range in which seconds since 1970 are recognised: the years from 1973 to 2286."""
 
 
 class Written(NamedTuple):
-    """A format of numbers.
+    """A format of numbers that cannot be read.
 
     Args:
         how: description of the format.
@@ -60,7 +60,7 @@ class Written(NamedTuple):
 
 
 def number_format(texts: Sequence[str]) -> Written | None:
-    """Return the unreadable number format of most texts; None if there is none.
+    """Return the unreadable number format of most texts, or None.
 
     >>> for texts in (["1,5", "2"], ["1.234,50 €"], ["12 %"], ["1,234"], ["1.5"], ["red", "1,5"]):
     ...     print((number_format(texts) or "none")[0])
@@ -76,14 +76,14 @@ def number_format(texts: Sequence[str]) -> Written | None:
     unread = [text for text in found if ways[text]]
     if not unread or 2 * len(found) <= len(texts):
         return None
-    # One text that can be read in one way alone says how the others are meant.
+    # A text with only one possible reading determines the reading of the others.
     clear = [text for text in unread if " or " not in (ways[text] or "")]
     example = (clear or unread)[0]
     return Written(ways[example] or "", example)
 
 
 def _way(text: str) -> str | None:
-    """Return how a number is written: "" if it can be read as it is, None if it is no number."""
+    """Return the format of a number: "" if it can be read, None if the text is no number."""
     bare, signs = text.strip(), []
     for name, pattern in (("a currency", _CURRENCY), ("a percent sign", "[%‰]")):
         rest = re.sub(pattern, "", bare, count=1).strip()
@@ -97,7 +97,7 @@ def _way(text: str) -> str | None:
 
 
 def date_formats(texts: Sequence[str]) -> list[str]:
-    """Return the date formats that fit every text with a digit; most texts must have one.
+    """Return the date formats that fit every text with a digit; most texts must have a digit.
 
     >>> date_formats(["01.03.2025 08:37", "13.03.2025 09:01", "unknown"])
     ['%d.%m.%Y %H:%M']
@@ -114,7 +114,7 @@ def date_formats(texts: Sequence[str]) -> list[str]:
 
 
 def read_date(value: Any, form: str) -> datetime.datetime | None:
-    """Return a date that is written in a format of `strptime`, or `UNIX`; None if it is not.
+    """Return a date in a format of `strptime` or in `UNIX`; None if the value does not fit.
 
     >>> read_date("01.03.2025", "%d.%m.%Y"), read_date("red", "%d.%m.%Y")
     (datetime.datetime(2025, 3, 1, 0, 0), None)
@@ -133,7 +133,7 @@ def check_date_format(form: str, name: str) -> None:
     """Raise an error if a text is neither `UNIX` nor a format of `strptime`.
 
     Raises:
-        ValueError: no date is written in it.
+        ValueError: no date can be written in the format.
     """
     example = datetime.datetime(2001, 2, 3, 4, 5, 6, tzinfo=datetime.UTC)
     if form != UNIX and read_date(example.strftime(form), form) is None:

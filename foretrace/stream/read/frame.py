@@ -1,4 +1,4 @@
-"""Rows of a frame of pandas in memory, read like the rows of a parquet file."""
+"""Rows of a pandas frame in memory, read like the rows of a parquet file."""
 
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -11,18 +11,18 @@ if TYPE_CHECKING:
     import pandas as pd
 
 FRAME = "a frame in memory"
-"""Name of the source of a run on a frame."""
+"""Name of the source of a run that reads a frame."""
 
 
 class FrameSource(Source):
-    """A frame as rows; to resume, the frame must begin with the rows already read.
+    """A frame as rows. To resume, the frame must begin with the rows that were already read.
 
     Args:
-        frame: frame with one row for each row of the stream; its index is not read.
-        times, ahead: as for `Source`.
+        frame: frame with one row for each row of the stream. Its index is ignored.
+        times, ahead: as in `Source`.
 
     Raises:
-        SourceError: names of columns are no texts, or repeat, or there are too many.
+        SourceError: a column name is not a text or is used twice, or there are too many columns.
 
     >>> import pandas as pd
     >>> source = FrameSource(pd.DataFrame({"x": [1, 2]}))

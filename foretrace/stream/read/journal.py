@@ -1,7 +1,8 @@
-"""A journal: lines that arrive only once, on the disk before the run acts on them.
+"""A journal: a file of lines that arrive only once, written before the run acts on them.
 
-A pipe cannot be read again, nor can requests to a service. Written to a journal first, they are a
-file like any other: a run on it resumes exactly, and can be repeated from its first row.
+Neither a pipe nor requests to a service can be read again. If their lines are first written to a
+journal, they are a file like any other. A run that reads the journal can be resumed exactly, and
+can be repeated from its first row.
 """
 
 import contextlib
@@ -21,27 +22,27 @@ _sync = getattr(os, "fdatasync", os.fsync)
 
 
 class Journal:
-    """A file of complete lines, which grows at its end while it is read.
+    """A file of complete lines that grows at its end while it is read.
 
-    When the end is reached, all lines that have arrived are appended, synced by one call, and then
-    read. A crash can leave a last line without a line break. Such a line was never passed on, so it
+    When the reader reaches the end, all lines that have arrived are appended, synced in one call,
+    and then read. A crash can leave an incomplete last line. Such a line was never passed on, so it
     is removed.
 
     Args:
-        path: the file; begun if there is none.
-        feed: function of the journal that waits for lines and returns them, or nothing after the
-            last line.
+        path: path of the file. It is created if it is missing.
+        feed: function that waits for lines for the journal and returns them. It returns nothing
+            after the last line.
 
     Raises:
-        LockedError: another process has it.
+        LockedError: another process uses the file.
         OSError: the file cannot be written.
     """
 
     def __init__(self, path: str | os.PathLike[str], feed: "Feed"):
         self.path, self._feed = Path(path), feed
-        # What a feed may do while it waits; as for `Pipe`.
+        # Function that a feed may call while it waits, as in `Pipe`.
         self.meanwhile: Callable[[], float | None] = lambda: None
-        # Whether to go on after lines that could not be written, which are then forgotten.
+        # Whether to continue after lines that could not be written; these lines are then lost.
         self.goes_on: Callable[[OSError], bool] = lambda error: False
         self._file: Any = None
 
@@ -59,24 +60,24 @@ class Journal:
         return self._file
 
     def peek(self, size: int) -> bytes:
-        """Return the first bytes, without waiting for any."""
+        """Return the first bytes of the file, without waiting for more."""
         file = self._opened()
         return os.pread(file.fileno(), size, 0)
 
     def seek(self, offset: int) -> None:
-        """Go on reading at a byte."""
+        """Continue reading at a byte offset."""
         self._opened().seek(offset)
         self._held, self._at = b"", 0
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes that are there."""
+        """Return the next available bytes."""
         self._opened()
         found = self._held[self._at : self._at + size]
         self._at += len(found)
         return found or self._file.read(size)
 
     def readline(self, limit: int) -> bytes:
-        """Return the next line, or the first `limit` bytes of it; nothing at the end."""
+        """Return the next line, or its first `limit` bytes; an empty result at the end."""
         file = self._opened()
         while (end := self._held.find(b"\n", self._at, self._at + limit)) < 0:
             if len(self._held) - self._at >= limit:
@@ -96,10 +97,10 @@ class Journal:
             self._close()
 
     def _grown(self) -> bytes:
-        """Wait for lines, append them, and return them once they are on the disk.
+        """Wait for lines, append them, and return them after they are on the disk.
 
         Raises:
-            OSError: they cannot be written; the file is as before.
+            OSError: the lines cannot be written. The file is unchanged.
         """
         while lines := self._feed(self):
             try:
@@ -110,10 +111,10 @@ class Journal:
         return b""
 
     def append(self, lines: bytes) -> bytes:
-        """Append lines, and return them once they are on the disk.
+        """Append lines, and return them after they are on the disk.
 
         Raises:
-            OSError: they cannot be written; the file is as before.
+            OSError: the lines cannot be written. The file is unchanged.
         """
         file = self._opened()
         size = os.fstat(file.fileno()).st_size
@@ -131,7 +132,7 @@ class Journal:
 
 
 def _whole(file: Any) -> int:
-    """Return the number of bytes up to the last line break."""
+    """Return the number of bytes up to and including the last line break."""
     size = os.fstat(file.fileno()).st_size
     for end in range(size, 0, -_BLOCK):
         begin = max(end - _BLOCK, 0)
@@ -141,17 +142,18 @@ def _whole(file: Any) -> int:
 
 
 Feed = Callable[[Journal], bytes]
-"""A function that waits for whole lines for a journal and returns them; nothing at the end."""
+"""A function that waits for complete lines for a journal; an empty result is the end."""
 
 
 class PipeFeed:
-    """Lines of standard input for a journal: all that have arrived, at least one.
+    """Lines from standard input for a journal: all lines that have arrived, at least one.
 
     Args:
-        has_header: whether the first line names the columns; that of a later pipe is left out.
+        has_header: whether the first line names the columns. The header of a later pipe is not
+            copied.
 
     Raises:
-        SourceError: a later pipe has another header, or a line is too long.
+        SourceError: a later pipe has a different header, or a line is too long.
     """
 
     def __init__(self, *, has_header: bool):
@@ -161,10 +163,10 @@ class PipeFeed:
         self._rest = b""
 
     def lines(self, journal: Journal) -> bytes:
-        """Return the next whole lines; nothing at the end.
+        """Return the next complete lines; an empty result at the end.
 
         Args:
-            journal: the journal that they are for.
+            journal: journal for which the lines are read.
         """
         self.pipe.meanwhile = journal.meanwhile
         if self._file is None:
@@ -175,7 +177,7 @@ class PipeFeed:
         while b"\n" not in self._rest:
             try:
                 block = read(_BLOCK)
-            except Interrupted:  # it may have come while bytes were read, which come once
+            except Interrupted:  # it may arrive while bytes are read, which come only once
                 if self._file is self.pipe:
                     journal.append(self._whole(self.pipe.rest()))
                 raise
@@ -191,7 +193,7 @@ class PipeFeed:
         return self._whole(b"")
 
     def _whole(self, block: bytes) -> bytes:
-        """Return the whole lines of what has come with this block; the rest is kept."""
+        """Return the complete lines up to the end of a block, and keep the rest."""
         found, end, self._rest = (self._rest + block).rpartition(b"\n")
         return found + end
 

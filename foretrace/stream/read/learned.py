@@ -1,4 +1,4 @@
-"""Objects that learn: their fields hold plain values, which are saved and restored unchanged."""
+"""Objects that learn, whose fields hold plain values that are saved and restored unchanged."""
 
 import dataclasses
 import reprlib
@@ -10,21 +10,21 @@ from foretrace._runs.config_json import from_json, to_json
 
 
 class Learned:
-    """An object that learns; its fields hold its whole state, as in a dataclass.
+    """An object that learns. Its fields hold its whole state, as in a dataclass.
 
-    A field holds plain values or another such object. The arguments that an object is made with are
-    other attributes, and are not saved.
+    A field holds plain values or another such object. The arguments of the initialiser are stored
+    as other attributes, which are not saved.
     """
 
     def to_json(self) -> dict[str, Any]:
-        """Return a copy of the state, as JSON if names and labels are."""
+        """Return a copy of the state. The copy is JSON if names and labels are JSON."""
         return typing.cast(dict[str, Any], to_json(self))
 
     def restore(self, data: Any) -> None:
         """Restore a state that `to_json` returned for an object with the same arguments.
 
         Raises:
-            ValueError: a value has another type, or does not fit these arguments.
+            ValueError: a value has the wrong type, or does not fit the arguments.
         """
         data = from_json(dict[str, Any], data)
         for name, hint in typing.get_type_hints(type(self)).items():
@@ -36,18 +36,19 @@ class Learned:
         self._restored()
 
     def _restored(self) -> None:
-        """Check restored values against the arguments, and derive the other fields.
+        """Check restored values against the arguments, and compute the other attributes.
 
-        A value of the right type might still be an index outside an array, or shift labels by a
-        row.
+        A value of the right type may still be invalid: an index outside of an array, for example,
+        or a list that would shift labels by a row.
         """
 
 
 @dataclasses.dataclass(init=False, eq=False)
 class Counting(Learned):
-    """An object that counts unusable values and reports the first one.
+    """An object that counts unusable values, and reports the first one.
 
-    `counts` has their number by reason. `news` holds the messages that were not reported yet.
+    `counts` has the number of unusable values for each reason. `news` has the messages that have
+    not been reported yet.
     """
 
     counts: Counter[str]

@@ -1,4 +1,4 @@
-"""Lines of a file or standard input as text, gzip or not, in bounded memory."""
+"""Lines of a file or of standard input as text, gzip or not, in bounded memory."""
 
 import gzip
 import hashlib
@@ -15,7 +15,7 @@ Encoding = Literal["utf-8", "latin-1"]
 Row = dict[str, Any]
 
 MAX_LINE = 2**20
-"""Maximum number of bytes of a row; reading a gigabyte without a line break ends here."""
+"""Maximum number of bytes of a row. A gigabyte without a line break is not read into memory."""
 
 MAX_COLUMNS = 1024
 """Maximum number of columns of a source."""
@@ -26,17 +26,17 @@ _BLOCK = 2**20
 
 
 class Position(NamedTuple):
-    """Position from which reading continues.
+    """Position in a source from which reading continues.
 
     Args:
-        row: number of rows read.
-        line: number of lines read, including the header.
-        offset: number of bytes read, of the decompressed text.
+        row: number of rows that were read.
+        line: number of lines that were read, including the header.
+        offset: number of bytes of the decompressed text that were read.
         bad: number of rows that were skipped because they could not be read.
-        is_torn: whether the last row has no line break, so that it may not be complete; reading
-            must not go on here.
-        digest: SHA-256 of the content read of a file: its bytes, or the rows of a parquet file.
-            Reading goes on only in a file that begins with them.
+        is_torn: whether the last row has no line break and may be incomplete. Reading must not
+            continue at such a position.
+        digest: SHA-256 of the content that was read: the bytes of a file, or the rows of a parquet
+            file. Reading continues only if a file begins with this content.
     """
 
     row: int = 0
@@ -48,19 +48,19 @@ class Position(NamedTuple):
 
 
 class SourceError(ValueError):
-    """Data that cannot be read: the message gives the place, the expected data and a remedy."""
+    """Data cannot be read. The message names the place, the expected data and a remedy."""
 
 
 class BadRow(SourceError):
-    """A row that cannot be read; the following rows can."""
+    """A row cannot be read, but the following rows can."""
 
 
 class ReplacedError(SourceError):
-    """A file that does not begin with the bytes read from it earlier.
+    """A file does not begin with the bytes that were read from it earlier.
 
     Args:
         name: name of the file.
-        difference: how it differs.
+        difference: description of the difference.
     """
 
     def __init__(self, name: str, difference: str):
@@ -83,10 +83,10 @@ def check_width(place: str, names: Sized) -> None:
 
 
 def check_flat(place: str, row: Mapping[str, Any]) -> None:
-    """Check that each value is a single one.
+    """Check that each value of a row is a single value.
 
     Raises:
-        BadRow: a column holds a list or the like.
+        BadRow: a column contains a list or another container.
     """
     for name, value in row.items():
         if isinstance(value, dict | list | tuple | set):
@@ -95,14 +95,15 @@ def check_flat(place: str, row: Mapping[str, Any]) -> None:
 
 
 def open_bytes(path: str, pipe: Any = None) -> Any:
-    """Open a file or standard input, decompressing it if it begins like gzip.
+    """Open a file or standard input, and decompress it if it begins like a gzip file.
 
     Args:
         path: path of the file, or "-" for standard input.
-        pipe: standard input, if some of it may have been read; or the journal of that path.
+        pipe: standard input, if a part of it may already have been read, or the journal at this
+            path.
 
     Raises:
-        SourceError: there is no such file, it is a folder, or it may not be read.
+        SourceError: the file does not exist, is a folder, or may not be read.
     """
     if path == STDIN:
         pipe = Pipe() if pipe is None else pipe
@@ -116,39 +117,41 @@ def open_bytes(path: str, pipe: Any = None) -> Any:
             file = open(path, "rb")  # noqa: SIM115
         except OSError as error:
             raise SourceError(f"{path} cannot be read: {error.strerror}") from error
-    # By its first bytes, not its name: a pipe has none.
+    # Recognised by its first bytes, because a pipe has no name.
     peek = getattr(file, "peek", None)
     return _Gzip(file) if peek is not None and peek(2)[:2] == _GZIP else file
 
 
 class _Gzip(gzip.GzipFile):
-    """A gzip file that closes the file below it."""
+    """A gzip file that also closes the file from which it reads."""
 
     def __init__(self, below: Any):
         super().__init__(fileobj=below, mode="rb")
         self._below = below
 
     def close(self) -> None:
-        """Close both."""
+        """Close the gzip file and the file from which it reads."""
         super().close()
         self._below.close()
 
 
 class Lines:
-    """Iterate over the lines of a file; `offset` bytes and `number` lines have been returned.
+    """Iterator over the lines of a file. `offset` bytes and `number` lines have been returned.
 
-    The present row began at the offset `row_began`.
+    The present row begins at the offset `row_began`.
 
-    `is_torn` says that the last line has no line break: it may still be incomplete.
+    If `is_torn` is true, the last line has no line break and may be incomplete.
 
-    All bytes of a file up to the offset are under a digest. A file that was replaced, cut or edited
-    there is found when reading goes on: the bytes are read once more, a second for a gigabyte. The
-    bytes after the offset may have changed. Standard input cannot be read again and has no digest.
+    A digest covers all bytes of a file up to the offset. When reading continues later, these bytes
+    are read once more, which takes a second for a gigabyte, so that a file that was replaced, cut
+    or edited there is noticed. The bytes after the offset may have changed. Standard input cannot
+    be read again and has no digest.
 
     Args:
         path: path of the file, or "-" for standard input.
-        encoding: encoding of its text.
-        pipe: standard input, if some of it may have been read; or the journal of that path.
+        encoding: encoding of the text.
+        pipe: standard input, if a part of it may already have been read, or the journal at this
+            path.
     """
 
     def __init__(self, path: str, encoding: Encoding, pipe: Any = None):
@@ -164,15 +167,15 @@ class Lines:
         self.row_began = 0
 
     def seek(self, offset: int, number: int, digest: str) -> None:
-        """Go on at a byte of the (decompressed) text.
+        """Continue at a byte of the (decompressed) text.
 
         Args:
             offset: number of bytes that were read before.
-            number: number of lines among them.
-            digest: what `digest` returned there.
+            number: number of lines in these bytes.
+            digest: `digest` at this offset.
 
         Raises:
-            ReplacedError: the file begins with other bytes.
+            ReplacedError: the file begins with different bytes.
         """
         sha256, left = hashlib.sha256(), offset
         with explained(self.name):
@@ -193,12 +196,12 @@ class Lines:
         self.offset, self.number = offset, number
 
     def begin_row(self) -> None:
-        """Mark the beginning of a row, whose lines together may not exceed `MAX_LINE`."""
+        """Mark the beginning of a row. The lines of a row together may not exceed `MAX_LINE`."""
         self._settle()
         self.row_began = self.offset
 
     def retry_from_second_line(self) -> None:
-        """Go back to the second line of the present row, if it has more than one."""
+        """Go back to the second line of the present row, if the row has several lines."""
         rest = self._row_lines[1:]
         self._again.extendleft(reversed(rest))
         del self._row_lines[1:]
@@ -218,12 +221,12 @@ class Lines:
         self._row_lines.clear()
 
     def read(self, size: int) -> bytes:
-        """Return the next bytes; empty at the end. `add` counts them as read."""
+        """Return the next bytes; an empty result at the end. `add` counts them as read."""
         with explained(self.name):
             return self._file.read(size)
 
     def add(self, data: bytes) -> None:
-        """Count a symbol among the bytes that `read` returned."""
+        """Count the bytes of a symbol, which `read` has returned, as read."""
         self.offset += len(data)
         self.number += data == b"\n"
         if self._sha256 is not None:
@@ -249,7 +252,8 @@ class Lines:
         self.number += 1
         self.is_torn = not line.endswith(b"\n")
         if self.offset - self.row_began > MAX_LINE:
-            # A single line may be too long to be held; of several lines the first may be at fault.
+            # A single line may be too long for the memory. Of several lines, the first may be the
+            # fault.
             raise (SourceError if len(self._row_lines) == 1 else BadRow)(
                 f"{self.name}, line {self.number}: a row of more than {MAX_LINE} bytes; is a line "
                 "break or a closing quote missing, or is this not a text file?"
@@ -273,7 +277,7 @@ class Lines:
 
 
 class explained:
-    """Turn the errors of a damaged or truncated file into a SourceError."""
+    """Context that turns errors of a damaged or truncated file into a `SourceError`."""
 
     def __init__(self, name: str):
         self.name = name

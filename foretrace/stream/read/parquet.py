@@ -1,4 +1,4 @@
-"""Rows of a parquet file, a batch at a time; pyarrow (extra `data`) reads it."""
+"""Rows of a parquet file, read in batches by pyarrow (extra `data`)."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -9,15 +9,15 @@ _BATCH = 1024
 _SLICE = 16
 
 MAX_TEXTS = 2**26
-"""Maximum number of bytes of the texts of a column in one group of rows, before compression."""
+"""Maximum size of the texts of a column in a group of rows, in bytes before compression."""
 
 
 def parquet_rows(path: str) -> Iterator[dict[str, Any]]:
-    """Yield the rows.
+    """Yield the rows of a file.
 
     Raises:
-        SourceError: pyarrow is missing, or the file cannot be read, is too wide or nested, or
-            has texts that would fill the memory.
+        SourceError: pyarrow is not installed, or the file cannot be read, has too many or nested
+            columns, or has texts that would fill the memory.
     """
     try:
         import pyarrow
@@ -30,8 +30,8 @@ def parquet_rows(path: str) -> Iterator[dict[str, Any]]:
         with parquet.ParquetFile(path) as file:
             texts = _check(path, file.schema_arrow)
             _check_texts(path, file.metadata)
-        # A text that is repeated is stored once, and stays so in a dictionary: a short file may
-        # hold very many.
+        # A repeated text is stored once, and it stays so in a dictionary. A short file may contain
+        # very many repetitions.
         with parquet.ParquetFile(path, read_dictionary=texts, pre_buffer=False) as file:
             for batch in file.iter_batches(batch_size=_BATCH):
                 _check_lengths(path, batch)
@@ -42,7 +42,7 @@ def parquet_rows(path: str) -> Iterator[dict[str, Any]]:
 
 
 def _check(path: str, schema: Any) -> list[str]:
-    """Return the names of the columns of texts."""
+    """Return the names of the columns that contain texts."""
     from pyarrow import types
 
     check_width(path, schema)

@@ -18,28 +18,29 @@ NOT_AGAIN = (
 
 
 class Pipe:
-    """Standard input as bytes, read one block ahead; a callback runs while no data arrive."""
+    """Standard input as bytes, read one block ahead. A callback runs while no data arrive."""
 
     def __init__(self) -> None:
-        # What to do before waiting; returns after how many seconds to do it again, None for never.
+        # Function to call before waiting. It returns the seconds until its next call; None for no
+        # call.
         self.meanwhile: Callable[[], float | None] = lambda: None
         self._held = bytearray()
-        self._at = 0  # place among them of the next byte to be read
+        self._at = 0  # position of the next byte in the held bytes
 
     def peek(self, size: int) -> bytes:
-        """Return the next bytes without reading them; fewer at the end."""
+        """Return the next bytes without reading them; fewer bytes at the end."""
         while len(self._held) - self._at < size and self._fill():
             pass
         return bytes(self._held[self._at : self._at + size])
 
     def read(self, size: int = -1) -> bytes:
-        """Return some of the next bytes, at most `size`; none at the end."""
+        """Return some of the next bytes, at most `size`; an empty result at the end."""
         if self._at == len(self._held):
             self._fill()
         return self._take(len(self._held) - self._at if size < 0 else size)
 
     def readline(self, limit: int) -> bytes:
-        """Return the next line, or the first `limit` bytes of it."""
+        """Return the next line, or its first `limit` bytes."""
         searched = 0
         while (end := self._held.find(b"\n", self._at + searched, self._at + limit)) < 0:
             searched = len(self._held) - self._at
@@ -48,11 +49,11 @@ class Pipe:
         return self._take(end + 1 - self._at)
 
     def rest(self) -> bytes:
-        """Return the bytes that are there already; they are read then."""
+        """Read and return the bytes that have already arrived."""
         return self._take(len(self._held) - self._at)
 
     def close(self) -> None:
-        """Leave standard input open."""
+        """Do nothing, so that standard input stays open."""
 
     def _take(self, size: int) -> bytes:
         data = bytes(self._held[self._at : self._at + size])
@@ -75,7 +76,7 @@ class Pipe:
         return bool(data)
 
     def _wait(self, number: int) -> None:
-        """Wait for bytes without reading any, so that a signal can interrupt safely."""
+        """Wait for bytes without reading them, so that a signal can interrupt safely."""
         came = False
         while not came:
             seconds = self.meanwhile()
@@ -84,7 +85,7 @@ class Pipe:
 
 
 def _number() -> int | None:
-    """Return the file descriptor of standard input; None if it has none."""
+    """Return the file descriptor of standard input; None if there is none."""
     try:
         return sys.stdin.fileno()
     except (AttributeError, OSError, ValueError):

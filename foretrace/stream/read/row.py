@@ -1,4 +1,4 @@
-"""A row as the model takes it."""
+"""A row in the form that the model takes."""
 
 from typing import Any, NamedTuple
 
@@ -7,17 +7,18 @@ from jaxtyping import Float  # `_types` imports JAX
 
 
 class RawRow(NamedTuple):
-    """An input row with its words turned into numbers, and the label that arrived with it.
+    """An input row whose words are encoded as numbers, with the label that arrived with the row.
 
     Args:
-        x: one value for each input: numbers as they are (NaN if missing), and the encoded inputs of
+        x: one value for each input: unscaled numbers (NaN if missing), and the encoded inputs of
             the other columns.
-        is_number: which inputs are numbers; the input after each of them says whether the number is
+        is_number: which inputs are numbers. The input after a number says whether the number is
             missing.
-        y: label of the row `delay` rows before: a number, or the index of a class, -1 if it exceeds
-            the maximum number of classes. NaN if there is no label.
-        slot: stream of the row; for a missing row, the number of slots.
-        is_new: 1 if the stream starts anew with this row, 2 if it has no rows before it.
+        y: label of the row `delay` rows before this row: a number, or the index of a class. The
+            index is -1 if the class exceeds the maximum number of classes. NaN if there is no
+            label.
+        slot: slot of the row's stream; for a missing row, the number of slots.
+        is_new: 1 if the stream starts anew with this row, 2 if it has no earlier rows.
         watched: index of each class with an alarm; -1 before its first label.
     """
 

@@ -1,4 +1,4 @@
-"""Kinds of a stream's columns, decided from its first rows."""
+"""Kinds of a stream's columns, determined from its first rows."""
 
 import difflib
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,7 +9,7 @@ from foretrace.stream.read.formats import date_formats, number_format
 from foretrace.stream.read.values import as_number, as_time, as_words, is_absent, is_missing
 
 Kind = Literal["numeric", "categorical", "time", "text", "undecided"]
-"""What a column holds; undecided until its first value that is not missing."""
+"""Kind of a column's values; undecided until the first value that is not missing."""
 
 
 class Column(NamedTuple):
@@ -20,13 +20,13 @@ class Column(NamedTuple):
 
 
 MIN_TEXTS = 20
-"""Number of values from which `SEVERAL` words each are texts; of fewer values, `MANY`."""
+"""Smallest number of values for which `SEVERAL` words per value make texts; below it, `MANY`."""
 
 SEVERAL, MANY = 3, 8
 
 
 def infer_kind(values: Iterable[Any]) -> Kind:
-    """Return the kind of a column with these values: numbers, dates, or else categories.
+    """Return the kind of a column with these values: numbers, dates, or otherwise categories.
 
     >>> infer_kind(["1", "NA", "2.5"]), infer_kind(["2024-01-31", ""]), infer_kind(["1", "red"])
     ('numeric', 'time', 'categorical')
@@ -42,9 +42,9 @@ def infer_kind(values: Iterable[Any]) -> Kind:
 
 
 def is_texts(values: Iterable[Any]) -> bool:
-    """Return whether categories are texts: most differ, and have several words on average.
+    """Return whether categories are texts: most differ, and they have several words on average.
 
-    Dates and numbers with words are none.
+    Dates, and numbers with words, are not texts.
 
     >>> is_texts(["the printer does not print any more again"]), is_texts(["light rain showers"])
     (True, False)
@@ -63,8 +63,8 @@ def infer_columns(
 
     Args:
         rows: first rows of the stream.
-        overrides: kinds of some columns, whatever their values; None leaves a column out.
-        texts: whether a column may hold texts; if not, they are categories.
+        overrides: kinds that replace the detected ones, by column; None leaves a column out.
+        texts: whether a column may be of kind text. If not, texts are categories.
 
     Raises:
         ValueError: an override names a column that does not exist.
@@ -93,7 +93,7 @@ def check_column(name: str, names: Sequence[str]) -> None:
 
 
 def listed(names: Sequence[str], most: int = 12) -> str:
-    """Return the first names with commas, and the number of the others.
+    """Return the first names, separated by commas, and the number of the others.
 
     >>> listed(["a", "b", "c"], 2)
     'a, b and 1 more'
@@ -103,9 +103,10 @@ def listed(names: Sequence[str], most: int = 12) -> str:
 
 
 def is_classes(values: Iterable[Any]) -> bool:
-    """Return whether a target is a class: not numbers, or 2 to 20 different whole numbers.
+    """Return whether a target is a class: no numbers, or 2 to 20 different whole numbers.
 
-    A single number is none: nothing can be learned of one class, and a number may be at rest.
+    A single different number is not a class, because nothing can be learned from one class, and a
+    measured number may stay constant for a while.
 
     >>> [is_classes(values) for values in (["1", "0", "1"], ["yes"], [True, True])]
     [True, True, True]

@@ -1,4 +1,4 @@
-"""Progressive validation: scores of predictions before their labels, and of baselines."""
+"""Progressive validation: scores of predictions made before their labels, and of baselines."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 from jaxtyping import Float  # `_types` imports JAX
 
 MANY = 10
-"""Maximum number of classes whose scores are reported: the rarest ones."""
+"""Maximum number of classes with scores in the report: the rarest classes."""
 
 COMPARED = ("no_change_", "majority_")
-"""Beginnings of the names of the scores of baselines that predictions are to be better than."""
+"""Prefixes of the scores of those baselines that predictions should beat."""
 
 BINS = 1000
-"""Number of bins of log odds, half of them below the threshold of an alarm."""
+"""Number of bins for log odds, half of which are below the threshold of an alarm."""
 
 
 class Score(NamedTuple):
@@ -21,8 +21,8 @@ class Score(NamedTuple):
 
     Args:
         title: title in tables and figures.
-        sign: 1 where a smaller score is better, -1 where a larger one is, 0 where neither is.
-        share: whether it is shown as a percentage.
+        sign: 1 if a smaller score is better, -1 if a larger score is better, 0 if neither is.
+        share: whether the score is shown as a percentage.
     """
 
     title: str
@@ -30,7 +30,7 @@ class Score(NamedTuple):
     share: bool = False
 
     def text(self, value: float) -> str:
-        """Return a value as it is shown."""
+        """Return a score as text."""
         return f"{value:.2%}" if self.share else f"{value:.4g}"
 
 
@@ -43,23 +43,24 @@ SCORES = {
     "coverage": Score("in the interval", 0, share=True),
     "width": Score("its width", 0),
 }
-"""The scores of a stream by the names under which they are reported."""
+"""The scores of a stream, by the names under which they are reported."""
 
 BASELINES = {
     "no_change_": "the last one known",
     "majority_": "the most frequent class",
     "mean_": "the mean",
 }
-"""Title of each baseline, by the beginning of the names of its scores."""
+"""Title of each baseline, by the prefix of its scores."""
 
 
 class Tallies(NamedTuple):
-    """Counts of the rows that had an answer when their label came.
+    """Counts of the rows that had a prediction when their label arrived.
 
     Args:
-        of_classes: number of labels of each class, of answers with it, and of right ones.
-        by_odds: number of rows by the log odds of each class with an alarm: of rows with another
-            label, and of those with this one.
+        of_classes: for each class, the number of its labels, of its predictions, and of its correct
+            predictions.
+        by_odds: for each class with an alarm, the number of rows in each bin of log odds: rows with
+            another label, and rows with this label.
     """
 
     of_classes: Float[Any, "3 O"]
@@ -67,10 +68,10 @@ class Tallies(NamedTuple):
 
 
 def means(scores: tuple[str, ...], sums: Mapping[str, float]) -> dict[str, float]:
-    """Return mean scores by their names; none if no row had any.
+    """Return the mean scores by name; an empty dictionary if there were no rows.
 
-    Means of squares are reported as their roots, `…rmse`. The calibration error is the expected
-    calibration error of Guo et al., ICML 2017, over bins of equal width.
+    Means of squares are reported as their roots, with the name `…rmse`. The calibration error is
+    the expected calibration error of Guo et al., ICML 2017, with bins of equal width.
 
     >>> means(("mae", "mse"), {"rows": 2.0, "mae": 4.0, "mse": 50.0})
     {'mae': 2.0, 'rmse': 5.0}
@@ -89,7 +90,7 @@ def means(scores: tuple[str, ...], sums: Mapping[str, float]) -> dict[str, float
 
 
 def compared(scores: tuple[str, ...]) -> list[str]:
-    """Return the beginnings of the names of the baselines that are compared, by the main score."""
+    """Return the prefixes of the baselines to compare with, which have the main score."""
     return [name for name in COMPARED if name + scores[0] in scores]
 
 
@@ -110,9 +111,9 @@ def of_classes(
 ) -> list[dict[str, Any]]:
     """Return labels, predictions, recall and precision of the rarest classes, then of the alarms.
 
-    The average precision of a class with an alarm is the mean precision over its labels, each with
-    its own probability as the threshold. Labels in one bin count at its middle: with ten labels or
-    more, this was within 0.005 of the exact value.
+    The average precision of a class with an alarm is the mean precision over the labels of the
+    class, where the probability of each label is the threshold. All labels in a bin count at the
+    middle of the bin. With ten labels or more, the result was within 0.005 of the exact value.
 
     Args:
         classes: known classes.
@@ -138,5 +139,5 @@ def _line(name: Any, labels: float, predicted: float, right: float) -> dict[str,
 
 
 def _share(part: float, whole: float) -> float | None:
-    """Return a share; None of nothing."""
+    """Return part / whole; None if the whole is zero."""
     return float(part / whole) if whole else None

@@ -1,4 +1,4 @@
-"""A fixed number of slots for the memories of members."""
+"""A fixed number of slots, which hold the memories of members."""
 
 import dataclasses
 from collections import Counter, OrderedDict, deque
@@ -9,11 +9,11 @@ from foretrace.stream.read.learned import Learned, check_fits
 
 
 class Slot(NamedTuple):
-    """The slot of a member whose row arrived.
+    """The slot of a member whose row has arrived.
 
     Args:
-        number: number of the slot, from 0, below the number of slots.
-        is_new: whether the member starts anew with this row, because it joined or was reset.
+        number: number of the slot, counted from 0.
+        is_new: whether the member starts anew with this row, because it is new or was reset.
     """
 
     number: int
@@ -22,16 +22,16 @@ class Slot(NamedTuple):
 
 @dataclasses.dataclass
 class Member:
-    """A member that has a slot, and its pending rows.
+    """A member that has a slot, with its pending rows.
 
     Args:
         slot: number of the slot.
-        is_resetting: whether the next row starts the member anew.
-        num_rows: number of its rows, up to the number of rows whose labels are awaited.
-        pending: labels of the last rows that are not due.
-        times: last known value of each column of times, in seconds, by the column that holds the
-            time since then.
-        last: number and times of its last row, where forecasts are made.
+        is_resetting: whether the member starts anew with its next row.
+        num_rows: number of rows of the member, at most the number of rows whose labels are awaited.
+        pending: labels of the last rows that are not yet due.
+        times: last known value of each time column, in seconds, by the column that holds the time
+            since then.
+        last: number and times of the member's last row, if forecasts are made.
     """
 
     slot: int
@@ -46,14 +46,14 @@ class Member:
 class SlotTable(Learned):
     """Assign slots to members as rows arrive, in constant time.
 
-    A member that leaves, starts anew or loses its slot is forgotten: its labels that wait are
-    dropped and counted.
+    A member that leaves, starts anew or loses its slot is forgotten. Its waiting labels are dropped
+    and counted.
 
     Args:
-        num_slots: maximum number of members; one more gets the slot of the member seen least
-            recently.
+        num_slots: maximum number of members. A further member gets the slot of the member that was
+            seen least recently.
 
-    In `members`, the member seen least recently comes first.
+    In `members`, the first member is the one that was seen least recently.
 
     >>> table = SlotTable(2)
     >>> [table.assign(name).number for name in ("a", "b", "a", "c")]  # b was seen least recently
@@ -67,7 +67,7 @@ class SlotTable(Learned):
     counts: Counter[str]
 
     def __init__(self, num_slots: int):
-        self.left: list[Hashable] = []  # names of members whose slots were freed since it was read
+        self.left: list[Hashable] = []  # members whose slots were freed since it was read
         if num_slots < 1:
             raise ValueError(f"members={num_slots} must be at least 1")
         self.num_slots = num_slots
@@ -83,11 +83,11 @@ class SlotTable(Learned):
 
     @property
     def latest(self) -> Hashable:
-        """Name of the member seen last; None without members."""
+        """Name of the member that was seen last; None if there are no members."""
         return next(reversed(self.members), None)
 
     def assign(self, name: Hashable, *, reset: bool = False) -> Slot:
-        """Return the slot of a member whose row arrived; a new member joins.
+        """Return the slot of a member whose row has arrived; add the member if it is new.
 
         Args:
             name: name of the member.
@@ -105,12 +105,12 @@ class SlotTable(Learned):
         return Slot(member.slot, member.is_resetting)
 
     def find(self, name: Hashable) -> Slot | None:
-        """Return a member's slot, and whether its next row starts anew. None without a slot."""
+        """Return a member's slot, and whether its next row starts anew; None if it has no slot."""
         member = self.members.get(name)
         return None if member is None else Slot(member.slot, member.is_resetting)
 
     def reset(self, name: Hashable) -> None:
-        """Restart a member with its next row.
+        """Let a member start anew with its next row.
 
         Raises:
             KeyError: no member of this name has a slot.
@@ -121,7 +121,7 @@ class SlotTable(Learned):
             self.counts["resets"] += 1
 
     def leave(self, name: Hashable) -> int:
-        """Free the slot of a member and return its number; the member may join again as a new one.
+        """Free the slot of a member and return its number. The member may join again as a new one.
 
         Raises:
             KeyError: no member of this name has a slot.
@@ -144,7 +144,7 @@ class SlotTable(Learned):
         if self.free:
             index = self.free.pop()
         elif len(self.members) < self.num_slots:
-            # No slot is free for a second use, so the taken ones are 0, 1, ...: the next one was
+            # No freed slot is available, so the taken slots are 0, 1, ... and the next number was
             # never used.
             index = len(self.members)
         else:

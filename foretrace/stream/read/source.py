@@ -1,8 +1,8 @@
-"""Rows of a CSV, TSV, JSON-lines, parquet or text file or pipe, one by one with positions.
+"""Rows of a CSV, TSV, JSON-lines, parquet or text file or pipe, read one by one with positions.
 
-Files are data: nothing in them is evaluated, and memory stays bounded for any content. A row comes
-with the position after it; reading that continues there gives the same rows as reading that
-never stopped.
+Files are data: nothing in them is executed, and the memory is bounded for any content. Each row
+comes with the position after it. Reading that continues at this position gives the same rows as
+reading without interruption.
 """
 
 import codecs
@@ -34,10 +34,10 @@ Format = Literal["auto", "csv", "tsv", "jsonl", "parquet", "text"]
 BadRows = Literal["stop", "skip"]
 
 MAX_IN_A_ROW = 2**20
-"""Maximum number of consecutive blank lines or bad rows, since a source may have no end."""
+"""Maximum number of consecutive blank lines or bad rows, because a source may have no end."""
 
 SYMBOL = "symbol"
-"""The one column of a text: its characters."""
+"""The only column of a text, which contains its characters."""
 
 _BLOCK = 2**16
 
@@ -52,18 +52,19 @@ class Source:
 
     Args:
         path: path of the file, gzip or not, or "-" for standard input.
-        format: format of the rows; "auto" goes by the name of the file.
+        format: format of the rows. "auto" is determined by the name of the file.
         delimiter: character between the fields of a CSV file. Default: a comma, or a tab for TSV.
         encoding: encoding of the text.
-        bad_rows: what happens at a row that cannot be read: "stop" raises an error, "skip" counts
-            it. A row that is too long, and a header that cannot be read, always raise an error.
-        times: format of some columns, as for `read_date`; values become dates where it fits.
-        ahead: columns whose values are known in advance, for which rows of a file are read ahead.
-        journal: file of that path to which lines are added while it is read. Default: none.
+        bad_rows: action for a row that cannot be read: "stop" raises an error, and "skip" counts
+            the row. A row that is too long and a header that cannot be read always raise an error.
+        times: date format of some columns, as in `read_date`. Values that fit the format become
+            dates.
+        ahead: columns whose values are known in advance, for which rows are read ahead.
+        journal: file at this path to which lines are added while it is read. Default: none.
 
     Raises:
-        SourceError: the name does not tell the format, the delimiter is not one character, or rows
-            of standard input would be read ahead.
+        SourceError: the name does not determine the format, the delimiter is not one character, or
+            rows of standard input would have to be read ahead.
 
     >>> import pathlib, tempfile
     >>> path = pathlib.Path(tempfile.mkdtemp()) / "a.csv"
@@ -107,26 +108,26 @@ class Source:
         """Yield rows, each with the position after it.
 
         Args:
-            after: position to continue from; standard input continues with the rows that arrive,
-                after another header.
+            after: position from which to continue. Standard input instead continues with the rows
+                that arrive, after another header.
 
         Raises:
             SourceError: the source cannot be read.
-            ReplacedError: the rows up to `after` are not those that were read before.
+            ReplacedError: the rows up to `after` differ from the rows that were read before.
         """
         rows = self._rows(after or Position())
         rows = map(self.dated, rows) if self.times else rows
         return rows if self.ahead is None else self.ahead.rows(rows)
 
     def dated(self, item: tuple[Row, Position]) -> tuple[Row, Position]:
-        """Return a row and its position, with texts in a date format read as dates."""
+        """Return a row and its position, with texts in a date format converted to dates."""
         for name, form in self.times.items():
             if (date := read_date(item[0].get(name), form)) is not None:
                 item[0][name] = date
         return item
 
     def _rows(self, after: Position) -> Iterator[tuple[Row, Position]]:
-        """Yield rows as they are written."""
+        """Yield rows with unconverted values."""
         if self.format == "parquet":
             yield from self._parquet(after)
             return
@@ -144,16 +145,16 @@ class Source:
             first = self._fields(reader, lines)
             if first is None:
                 if self.path == STDIN and after.row:
-                    return  # a pipe that was at its end before
+                    return  # a pipe that had no rows left
                 raise SourceError(f"{self.name} is empty; the first line must name the columns")
             columns = _checked_header(self.name, first)
         finally:
-            self._seek(lines, after)  # also where the header is wrong: it may be another file's
+            self._seek(lines, after)  # also if the header is wrong: it may be another file's
 
         def read_row() -> Row | None:
             fields, blank = self._fields(reader, lines), 0
             if fields == [] and len(columns) == 1:
-                fields = [""]  # of a single column, a blank line is an empty value
+                fields = [""]  # a blank line is an empty value of a single column
             while fields == []:  # a blank line
                 fields, blank = self._fields(reader, lines), self._count_blank(blank, lines)
             if fields is None:
@@ -174,7 +175,7 @@ class Source:
             ) from error
 
     def _seek(self, lines: Lines, after: Position) -> None:
-        """Continue after a position; a pipe is already there."""
+        """Continue after a position. A pipe is already at this position."""
         if after.offset and self.path != STDIN:
             lines.seek(after.offset, after.line, after.digest)
 
@@ -217,7 +218,8 @@ class Source:
         Args:
             lines: lines that `read_row` reads.
             after: position before the first row.
-            read_row: reader of the next row; None at the end. A `BadRow` stops or is counted.
+            read_row: function that reads the next row and returns None at the end. If it raises
+                `BadRow`, reading stops, or the row is counted.
         """
         row, bad, in_a_row = after.row, after.bad, 0
         while True:
@@ -230,7 +232,7 @@ class Source:
                             f"{error}. It is the last line, without a line break: is it complete?"
                         ) from error
                     raise
-                # An open quote takes in the rows after it: only its own line is bad.
+                # An open quote includes the rows after it, but only its own line is bad.
                 lines.retry_from_second_line()
                 bad += 1
                 in_a_row += 1
@@ -291,7 +293,7 @@ class Source:
                     yield {SYMBOL: symbol}
 
     def _parquet(self, after: Position) -> Iterator[tuple[Row, Position]]:
-        """Yield the rows of a parquet file, each with the position behind it."""
+        """Yield the rows of a parquet file, each with the position after it."""
         from foretrace.stream.read.parquet import parquet_rows
 
         if self.path == STDIN:
@@ -302,9 +304,9 @@ class Source:
         yield from self._table(parquet_rows(self.path), after)
 
     def _table(self, rows: Iterable[Row], after: Position) -> Iterator[tuple[Row, Position]]:
-        """Yield rows of a table after a position, each with its position."""
+        """Yield the rows of a table after a position, each with its own position."""
         row, sha256 = 0, hashlib.sha256()
-        # A table that has grown is written anew in every byte, so its rows are compared.
+        # A table that has grown is written anew in every byte, so its rows are compared instead.
         for row, values in enumerate(rows, 1):
             sha256.update(json.dumps(values, default=str).encode())
             if row == after.row and sha256.hexdigest() != after.digest:
@@ -317,20 +319,20 @@ class Source:
 
 
 def check_row_count(rows: int | None) -> None:
-    """Check a number of rows after which to stop; None for all of them.
+    """Check a number of rows after which to stop; None for all rows.
 
     Raises:
-        ValueError: it is negative.
+        ValueError: the number is negative.
     """
     if rows is not None and rows < 0:
         raise ValueError(f"rows={rows} must not be negative: give the number of rows to read")
 
 
 def detect_format(path: str) -> Format:
-    """Return the format that a file's name indicates.
+    """Return the format that the name of a file indicates.
 
     Raises:
-        SourceError: the name of the file does not tell its format.
+        SourceError: the name does not determine a format.
 
     >>> detect_format("sensors.csv.gz")
     'csv'

@@ -25,19 +25,19 @@ def gap(then: float | None, now: float | None) -> float | None:
 
 @dataclasses.dataclass(init=False, eq=False)
 class Streams(Learned):
-    """Turn rows of streams into numbers, each with the label that is due.
+    """Turn rows of streams into numbers, and add the label that is due to each row.
 
-    Streams share encoder and target, which learn from all.
+    All streams share the encoder and the target, which learn from all rows.
 
     Args:
-        encoder: encoder of the inputs; the target is not among them.
+        encoder: encoder of the inputs, without the target.
         target: predicted quantity.
-        table: which stream has which slot, and what waits of it.
+        table: slots of the streams, and the labels that wait.
         delay: number of rows of a stream after which a label is known.
-        horizon: number of steps ahead: 0 to predict the target of a row from the row, h to predict
+        horizon: number of steps ahead. 0 predicts the target of a row from the row, and h predicts
             the targets of the next h rows.
-        gaps: time column of each column that holds the time since the last row of the stream, as
-            the logarithm of seconds.
+        gaps: for each column that holds the time since the stream's last row, the time column from
+            which it is computed. The value is the logarithm of seconds.
     """
 
     encoder: Encoder
@@ -70,14 +70,14 @@ class Streams(Learned):
         reset: bool = False,
         learn: bool = True,
     ) -> RawRow:
-        """Add the next row of a stream and its target; return it with the label that is due.
+        """Add the next row of a stream and its target; return the row with the label that is due.
 
         Args:
             name: name of the stream.
             row: values of the columns.
             value: target of the row.
-            reset: whether the stream starts anew with it.
-            learn: whether columns, categories and classes may be new.
+            reset: whether the stream starts anew with this row.
+            learn: whether new columns, categories and classes are learned.
         """
         found = self.take(name, row, reset=reset, learn=learn)
         member = self.table.members[name]
@@ -92,7 +92,7 @@ class Streams(Learned):
     def take(
         self, name: Hashable, row: Mapping[Any, Any], *, reset: bool = False, learn: bool = True
     ) -> RawRow:
-        """Take the next row of a stream, and return it without a label; arguments as of `push`."""
+        """Add the next row of a stream, and return it without a label; arguments as in `push`."""
         is_first = name not in self.table
         slot = self.table.assign(name, reset=reset)
         member = self.table.members[name]
@@ -101,8 +101,9 @@ class Streams(Learned):
         return found._replace(is_new=slot.is_new + is_first)
 
     def peek(self, name: Hashable, row: Mapping[Any, Any]) -> RawRow:
-        """Return a row as if it were a stream's next, without a label; the state is unchanged."""
-        # A stream without a slot is a new one: use the spare slot, which is never written.
+        """Return a row as if it were the next of a stream, without a label or a change of state."""
+        # A stream without a slot is a new one. The spare slot, which is never written, serves for
+        # it.
         slot = self.table.find(name) or Slot(self.table.num_slots, True)
         times = {} if slot.is_new else dict(self.table.members[name].times)
         return self._read(row, slot, times, learn=False)
@@ -110,7 +111,7 @@ class Streams(Learned):
     def _read(
         self, row: Mapping[Any, Any], slot: Slot, times: dict[Any, float], *, learn: bool
     ) -> RawRow:
-        """Return a row without a label; `times` are advanced."""
+        """Return a row without a label, and update `times`."""
         for name, column in self.gaps.items():
             now = seconds_of(row.get(column))
             row = {**row, name: gap(times.get(name), now)}

@@ -1,4 +1,4 @@
-"""Predicted quantity: a class from a growing set, or numbers."""
+"""The predicted quantity: a class from a growing set, or numbers."""
 
 import dataclasses
 import math
@@ -35,31 +35,31 @@ def _nowhere(capacity: int) -> bool:
 
 
 MANY = 256
-"""Capacity from which it grows only while classes repeat: names of rows cannot be learned."""
+"""Capacity above which classes must repeat for more: names of rows cannot be learned."""
 
 
 @dataclasses.dataclass(init=False, eq=False)
 class ClassTarget(Counting):
-    """A class; classes are numbered in the order of their appearance, up to a capacity.
+    """A class. Classes are numbered in the order of their appearance, up to a capacity.
 
-    Every value is a class as it is, such as " " or "?", but for None, NaN and the empty text: these
-    are missing.
+    Every value is a class, also " " or "?". Only None, NaN and the empty text are missing.
 
     Args:
-        capacity: maximum number of classes. Later ones are counted, and count as wrongly predicted;
-            they are not learned.
-        grows: whether the capacity doubles for a later class, if `has_room` says so. From `MANY`
-            on, the known classes must have occurred twice on average.
-        look_ahead: number of labels from which a new class may show that numbers were taken for
-            classes, which is told once; None if they are classes for sure.
-        as_text: whether classes are compared by their text, `as_label`, as for rows of files: the
-            number 1 is also the text "1". Otherwise they are compared as keys of a dictionary.
-            Either way 1, 1.0 and True are one class, which is predicted as it came first.
+        capacity: maximum number of classes. Later classes are not learned. Their labels are
+            counted, and count as wrongly predicted.
+        grows: whether the capacity doubles for a later class if `has_room` returns True. From a
+            capacity of `MANY` on, the known classes must also have occurred twice on average.
+        look_ahead: number of labels after which a new class may show that the classes are numbers.
+            This is reported once. None if the target certainly has classes.
+        as_text: whether classes are compared by their text (`as_label`), as for rows of files,
+            where the number 1 equals the text "1". If not, they are compared as keys of a
+            dictionary. In both cases 1, 1.0 and True are one class, which is predicted in the form
+            of its first label.
         alarms: texts of the classes with an alarm.
 
     Attributes:
-        classes: classes in the order of their appearance, each as it came first.
-        num_labels: number of labels that have a place.
+        classes: classes in the order of their appearance, each in the form of its first label.
+        num_labels: number of labels whose class has a place.
 
     >>> target = ClassTarget(4)
     >>> [target.read(y) for y in ("up", "-", "up", None)]
@@ -97,13 +97,13 @@ class ClassTarget(Counting):
         """Raise an error if a value cannot be a class.
 
         Raises:
-            TypeError: it cannot be hashed, and classes are not compared by their text.
+            TypeError: the value cannot be hashed, and classes are not compared by their text.
         """
         if not self.as_text:
             check_hashable(value, name)
 
     def read(self, value: Any, *, learn: bool = True) -> float:
-        """Return a class's index: -1 if there is no room for it, NaN if the value is missing."""
+        """Return the index of a class: -1 if it has no place, NaN if the value is missing."""
         if is_absent(value):
             self.counts["missing targets"] += learn
             return math.nan
@@ -124,16 +124,16 @@ class ClassTarget(Counting):
 
     @property
     def watched(self) -> list[int]:
-        """Index of each class with an alarm, by its text; -1 before its first label."""
+        """Index of each class with an alarm, found by its text; -1 before its first label."""
         return [self._places.get(as_label(a), self._shown.get(a, -1)) for a in self.alarms]
 
     def plain(self, value: Any) -> Any:
-        """Return a class in the form that is stored: JSON, if classes are compared by text."""
+        """Return a class in the stored form, which is JSON if classes are compared by text."""
         if is_absent(value):
             return None
         value = only_element(value)
         if isinstance(value, np.generic) and value.dtype.kind not in "mM":
-            value = value.item()  # NumPy's own numbers do not compare with all of Python's
+            value = value.item()  # NumPy's numbers do not compare with all of Python's
         if not self.as_text or (isinstance(value, bool | int | float) and abs(value) < 2**53):
             return value
         return as_label(value)
@@ -141,7 +141,7 @@ class ClassTarget(Counting):
     def _doubt(self, value: Any) -> None:
         """Warn if new classes look like numbers rather than names.
 
-        One more whole number may be a rare class; two more are reported.
+        One further whole number may be a rare class; two further ones are reported.
         """
         labels = self.num_labels + self.counts["missing targets"]
         if self.look_ahead is None or labels < self.look_ahead:
@@ -163,7 +163,7 @@ class ClassTarget(Counting):
         )
 
     def _grow(self, value: Any) -> bool:
-        """Double the capacity, if classes repeat and there is room."""
+        """Double the capacity if classes repeat and there is memory; return whether it grew."""
         size = self.output_size
         if not self.grows or (size >= MANY and self.num_labels < 2 * size):
             return False
@@ -195,7 +195,7 @@ class ClassTarget(Counting):
         return weights / weights.sum()
 
     def _restored(self) -> None:
-        self.output_size = self.first_size  # it has grown for the first class without a place
+        self.output_size = self.first_size  # it has grown for a class without a place
         while self.grows and self.output_size < len(self.classes):
             self.output_size *= 2
         self._places = {as_label(value): i for i, value in enumerate(self.classes)}
@@ -205,12 +205,13 @@ class ClassTarget(Counting):
 
 
 class NumberTarget(Counting):
-    """A number now, or at each of the next steps.
+    """A number, or a number at each of the next steps.
 
     Args:
-        outputs: how many numbers are predicted: one, or one for each step ahead.
-        strict: whether a target that is neither a number nor missing is refused instead of counted.
-        at_least: lower bound of predictions; a first number below it gives a warning.
+        outputs: number of predicted numbers: one, or one for each step ahead.
+        strict: whether a target that is neither a number nor missing raises an error. If not, it is
+            counted.
+        at_least: lower bound of predictions. The first number below it causes a warning.
     """
 
     watched = ()  # no class has an alarm
@@ -222,17 +223,17 @@ class NumberTarget(Counting):
         self.strict = strict
 
     def check(self, value: Any, name: str = "the target") -> None:
-        """Raise an error for a refused target that is neither a number nor missing.
+        """Raise an error if a target is refused because it is neither a number nor missing.
 
         Raises:
-            ValueError: the target is something else.
+            ValueError: the target is neither a number nor missing.
         """
         if self.strict:
             check_number(value, name)
 
     def read(self, value: Any, *, learn: bool = True) -> float:
-        """Return a target as a number; NaN if it is missing, infinite, or no number."""
-        number = as_number(value)  # no text that stands for a missing value is a finite number
+        """Return a target as a number; NaN if it is missing, infinite, or not a number."""
+        number = as_number(value)  # no text that means "missing" is a finite number
         if number is not None and abs(number) < MAX_ABS_VALUE:
             if learn and self.at_least is not None and number < self.at_least:
                 self._tell(
@@ -246,7 +247,7 @@ class NumberTarget(Counting):
         return math.nan
 
     def plain(self, value: Any) -> float | str | None:
-        """Return a pending target in the form that is stored: JSON."""
+        """Return a pending target in the stored form, which is JSON."""
         number = as_number(value)
         return None if is_absent(value) else as_label(value) if number is None else number
 

@@ -1,4 +1,4 @@
-"""The address of a topic of Kafka, kafka://HOST:PORT/TOPIC."""
+"""The address of a Kafka topic, kafka://HOST:PORT/TOPIC."""
 
 import re
 from typing import NamedTuple
@@ -11,9 +11,9 @@ class Topic(NamedTuple):
     """A topic, or one of its partitions.
 
     Args:
-        servers: addresses of some brokers, with commas between them.
+        servers: addresses of some brokers, separated by commas.
         name: name of the topic.
-        partition: number of the partition; None for the whole topic.
+        partition: number of the partition. Default: the whole topic.
     """
 
     servers: str
@@ -33,16 +33,16 @@ def topic_in(address: str, what: str) -> Topic | None:
 
     Args:
         address: the address.
-        what: name of the option that holds it.
+        what: name of the option with the address.
 
     Raises:
-        ValueError: an address of Kafka is incomplete, or holds credentials.
+        ValueError: an address of Kafka is incomplete, or contains credentials.
     """
     if not address.startswith(_PREFIX):
         return None
     found = _ADDRESS.fullmatch(address)
     if found is None:
-        # The address is not repeated where it may hold a password.
+        # The address is not repeated, because it may contain a password.
         shown = "an address with @" if "@" in address else repr(address)
         raise ValueError(
             f"{what}: {shown}, expected kafka://HOST:PORT/TOPIC; credentials belong into the file "

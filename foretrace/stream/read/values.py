@@ -1,6 +1,6 @@
 """Meaning of a single value: missing, a number, a time, a truth value, a category or a class.
 
-No other file decides this.
+These meanings are defined only in this file.
 """
 
 import datetime
@@ -15,16 +15,16 @@ import numpy as np
 MISSING = frozenset(
     ("", "?", "na", "n/a", "nan", "+nan", "-nan", "<na>", "nat", "null", "none", "-")
 )
-"""Texts that stand for a missing number or time, in lower case."""
+"""Texts that mean a missing number or time, in lower case."""
 
 MAX_ABS_VALUE = 1e30
-"""Absolute value from which a number counts as infinite, whatever was seen before."""
+"""Absolute value above which a number counts as infinite, independent of earlier numbers."""
 
 MAX_TEXT = 256
-"""Maximum length of a category or class in characters; a checkpoint holds all of them."""
+"""Maximum length of a category or class in characters. A checkpoint contains all of them."""
 
 _NOT_REAL = (np.datetime64, complex, np.complexfloating, bytes, bytearray, np.ma.MaskedArray)
-"""Types that Python turns into a number, and that are none."""
+"""Types that Python converts to a number, although they are not numbers."""
 
 _EPOCH = datetime.datetime(1970, 1, 1)
 _SECOND = datetime.timedelta(seconds=1)
@@ -33,8 +33,8 @@ _SECOND = datetime.timedelta(seconds=1)
 def is_absent(value: Any) -> bool:
     """Return whether a value is absent, for every kind of column.
 
-    None and the empty text are absent, and so is each value that does not equal itself: NaN and NaT
-    of any type, and the NA of pandas.
+    None and the empty text are absent. A value that does not equal itself is also absent: NaN and
+    NaT of any type, and the NA of pandas.
 
     >>> [is_absent(value) for value in ("", np.float16("nan"), np.datetime64("NaT", "s"), "-")]
     [True, True, True, False]
@@ -44,14 +44,14 @@ def is_absent(value: Any) -> bool:
     value = only_element(value)
     try:
         unequal = value != value
-        # The NA of pandas and the masked value of NumPy answer this question by themselves.
+        # The NA of pandas and the masked value of NumPy give a special answer to this comparison.
         return bool(unequal) if isinstance(unequal, bool | np.bool_) else unequal is value
     except ArithmeticError:  # a signalling NaN
         return True
 
 
 def is_missing(value: Any) -> bool:
-    """Return whether a number or a time is absent, or a text such as "NA".
+    """Return whether a number or a time is absent, or is a text such as "NA".
 
     >>> [is_missing(value) for value in (None, " NA", float("nan"), 0, "0")]
     [True, True, True, False, False]
@@ -62,8 +62,8 @@ def is_missing(value: Any) -> bool:
 def as_number(value: Any) -> float | None:
     """Return a value as a number, which may be infinite or NaN; None if it is not a number.
 
-    A duration is its number of seconds. An array of one element is this element. A date is no
-    number, and neither is a text with underscores.
+    A duration becomes its number of seconds, and an array of one element becomes this element.
+    Neither a date nor a text with underscores is a number.
 
     >>> [as_number(value) for value in ("2.5", True, datetime.timedelta(minutes=1), "2%", "1_000")]
     [2.5, 1.0, 60.0, None, None]
@@ -85,7 +85,7 @@ def as_number(value: Any) -> float | None:
 
 
 def as_flag(value: Any) -> bool | None:
-    """Return a truth value, False if it is missing; None if it is not true, false, 1 or 0.
+    """Return a truth value; False if it is missing, None if it is not true, false, 1 or 0.
 
     >>> [as_flag(value) for value in (True, "1", "False", 0.0, "", "2")]
     [True, True, False, False, False, None]
@@ -100,7 +100,7 @@ def as_flag(value: Any) -> bool | None:
 
 
 def as_time(value: Any) -> float | None:
-    """Return a date, or an ISO text, as seconds since 1970. None for other values.
+    """Return a date or an ISO text as seconds since 1970; None for other values.
 
     >>> as_time("1970-01-02 00:00:30"), as_time(np.datetime64("1970-01-02")), as_time("red")
     (86430.0, 86400.0, None)
@@ -128,7 +128,7 @@ def as_time(value: Any) -> float | None:
 
 
 def as_text(value: Any) -> str:
-    """Return a category as text; the end of a long one is replaced by its digest.
+    """Return a category as text; a digest replaces the end of a long text.
 
     >>> as_text(1.5), len(as_text("a" * 10**6)), as_text("a" * 10**6) == as_text("a" * 10**6 + "b")
     ('1.5', 256, False)
@@ -141,7 +141,7 @@ def as_text(value: Any) -> str:
 
 
 def member_text(value: Any) -> str:
-    """Return the name of a member in a run, which compares them by their text.
+    """Return the name of a member in a run. A run compares members by this text.
 
     >>> member_text(" a1 "), member_text(1), member_text(None)
     ('a1', '1', '')
@@ -150,7 +150,7 @@ def member_text(value: Any) -> str:
 
 
 def as_words(value: Any) -> list[str]:
-    """Return the lower-case words of a text without punctuation; none if it is absent.
+    """Return the words of a text in lower case, without punctuation; an absent text has none.
 
     >>> as_words("The printer's tray, again: Error 404!"), as_words(None)
     (['the', 'printer', 's', 'tray', 'again', 'error', '404'], [])
@@ -159,7 +159,7 @@ def as_words(value: Any) -> list[str]:
 
 
 def as_label(value: Any) -> str:
-    """Return the text by which a class is compared; equal numbers have one text.
+    """Return the text by which a class is compared. Equal numbers have the same text.
 
     >>> [as_label(value) for value in (1, 1.0, True, "1", "1.0", 0.5, " ")]
     ['1', '1', '1', '1', '1.0', '0.5', ' ']
@@ -176,7 +176,7 @@ def as_label(value: Any) -> str:
 
 
 def check_hashable(value: Any, name: str) -> None:
-    """Raise an error if a value cannot name a class or a member.
+    """Raise an error if a value cannot be the name of a class or of a member.
 
     Raises:
         TypeError: the value cannot be hashed.
@@ -204,7 +204,7 @@ def check_number(value: Any, name: str) -> None:
 
 
 def only_element(value: Any) -> Any:
-    """Return the element of an array of size one; other values unchanged.
+    """Return the element of an array of size one; other values are unchanged.
 
     >>> only_element(np.array([[2]])), only_element("a")
     (np.int64(2), 'a')
@@ -221,7 +221,7 @@ def _seconds(value: Any) -> float | None:
         return float(
             value / (np.timedelta64(1, "s") if isinstance(value, np.timedelta64) else _SECOND)
         )
-    except TypeError:  # of months, or of no unit
+    except TypeError:  # of months, or without a unit
         return None
 
 

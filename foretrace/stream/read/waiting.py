@@ -1,4 +1,4 @@
-"""The waiting room: rows that were received and whose labels have not arrived, by their ids."""
+"""The waiting room: rows, by their ids, whose labels have not arrived yet."""
 
 import dataclasses
 import heapq
@@ -12,15 +12,15 @@ from foretrace.stream.read.values import is_missing
 
 @dataclasses.dataclass
 class WaitingRow:
-    """A row that waits.
+    """A row that waits for its label.
 
     Args:
-        place: its place in the state, from 0.
-        member: name of its member.
-        time: its time in seconds, if rows are kept only for some time.
-        text: its features in print, where a label may be given without an id.
-        given: the row as the object that was given, likewise: it may be asked about again. A room
-            with such rows is never saved.
+        place: place of the row in the state, counted from 0.
+        member: name of the row's member.
+        time: time of the row in seconds, if rows are kept for a limited time.
+        text: printed features of the row, if a label may be given without an id.
+        given: the row as the given object, if a label may be given without an id, because the
+            object may be given again. A waiting room with such rows is never saved.
     """
 
     place: int
@@ -32,15 +32,15 @@ class WaitingRow:
 
 @dataclasses.dataclass(init=False, eq=False)
 class WaitingRoom(Counting):
-    """Rows that wait for their labels. Their number is bounded: the oldest one leaves.
+    """Rows that wait for their labels. Their number is bounded; a further row replaces the oldest.
 
-    Labels that have arrived are remembered likewise, so that one which arrives twice is known, and
-    so are rows that left without one.
+    The last labels are also remembered, so that a label that arrives twice is recognised. So are
+    the rows that were dropped before their label arrived.
 
     Args:
-        size: maximum number of rows that wait; 0 if none ever does.
+        size: maximum number of waiting rows; 0 if rows never wait.
 
-    In `rows`, the row that has waited longest comes first.
+    In `rows`, the first row is the one that has waited longest.
 
     >>> room = WaitingRoom(2)
     >>> [room.take(name, None) for name in "abc"], dict(room.counts)
@@ -66,14 +66,14 @@ class WaitingRoom(Counting):
         return id in self.rows
 
     def of_member(self, member: Hashable) -> deque[Any]:
-        """Return the ids of a member's rows, the one that has waited longest first."""
+        """Return the ids of a member's waiting rows, the row that has waited longest first."""
         return self._of_members.get(member, deque())
 
     def take(self, id: Hashable, member: Hashable, **about: Any) -> int:
-        """Return the place of a new row; if there is none, that of the oldest row, which leaves.
+        """Return a place for a new row. If no place is free, the oldest row is dropped.
 
         Args:
-            id: id of the row, of none that waits.
+            id: id of the row. No waiting row has the same id.
             member: name of its member.
             **about: other fields of `WaitingRow`.
         """
@@ -94,11 +94,11 @@ class WaitingRoom(Counting):
         return place
 
     def find(self, id: Hashable, value: Any) -> int | None:
-        """Return the place of the row whose label comes; None if the same label came before.
+        """Return the place of the row of a label; None if the same label has already arrived.
 
         Raises:
-            KeyError: no row of this id waits.
-            ValueError: another label came before.
+            KeyError: no row with this id waits.
+            ValueError: a different label has already arrived.
         """
         if id in self.rows:
             return self.rows[id].place
@@ -116,7 +116,7 @@ class WaitingRoom(Counting):
         return None
 
     def pop(self, id: Hashable, value: Any) -> int | None:
-        """Let a row leave whose label comes, and return its place; errors are those of `find`."""
+        """Remove the row of a label, and return its place; errors as in `find`."""
         place = self.find(id, value)
         if place is not None:
             self._leave(id)
@@ -124,29 +124,29 @@ class WaitingRoom(Counting):
         return place
 
     def remember(self, id: Hashable, value: Any) -> None:
-        """Remember the label of a row, which may come twice."""
+        """Remember the label of a row, because it may arrive twice."""
         self.told[id] = value
         if len(self.told) > self.size:
             self.told.popitem(last=False)
 
     def refuse(self, error: Exception) -> None:
-        """Count a label that is refused, and tell of the first one."""
+        """Count a label that is refused, and report the first one."""
         reason = "unknown ids" if isinstance(error, KeyError) else "other labels"
         self._tell(reason, f"a label was refused: {error.args[0]}")
 
     def drop(self, id: Hashable) -> None:
-        """Let a row leave whose label never comes."""
+        """Remove a row whose label will never arrive."""
         self._leave(id)
         self._forgets(id)
         self.counts["rows dropped"] += 1
 
     def forget(self, member: Hashable) -> None:
-        """Let all rows of a member leave."""
+        """Remove all rows of a member."""
         for id in [*self.of_member(member)]:
             self.drop(id)
 
     def expire(self, before: float) -> None:
-        """Let all rows leave whose time is earlier than this one, oldest rows first."""
+        """Remove all rows whose time is earlier than `before`, oldest rows first."""
         while self.rows:
             id, row = next(iter(self.rows.items()))
             if row.time is None or row.time >= before:
@@ -171,7 +171,7 @@ class WaitingRoom(Counting):
         fits = len(taken) == len(set(taken)) and all(0 <= at < self.size for at in taken)
         check_fits(fits, "places", taken, f"distinct, from 0 to {self.size - 1}")
         check_fits(len(self.told) <= self.size, "told", [*self.told], f"at most {self.size} long")
-        # Which place is taken depends on the rows that wait alone.
+        # The waiting rows alone determine which places are taken.
         self._free = sorted(set(range(self.size)) - set(taken))
         self._of_members: dict[Any, deque[Any]] = {}
         for id, row in self.rows.items():
