@@ -69,7 +69,7 @@ class Gymnasium(AbstractGymnasium):
     """An environment of gymnasium, by its id.
 
     Actions are discrete, or continuous and clipped to their bounds. Observations are flattened.
-    This class needs gymnasium: `pip install 'foretrace[rl]'`.
+    This class needs gymnasium: `pip install '.[rl]'`.
 
     Args:
         id: id of the environment, such as CartPole-v1. The form module:NAME-v0 imports your own

@@ -16,7 +16,7 @@ class Gymnax(SpacedTask):
     """An environment of gymnax, with its default parameters.
 
     Actions are discrete, or continuous and clipped to their bounds. Observations are flattened.
-    This class needs gymnax: `pip install 'foretrace[rl]'`.
+    This class needs gymnax: `pip install '.[rl]'`.
 
     Args:
         name: name of the environment, such as CartPole-v1.

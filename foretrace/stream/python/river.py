@@ -2,7 +2,7 @@
 
 They learn row by row like every other model of river and remember the rows before. They work
 wherever river's models do: in pipelines, with metrics, in `evaluate.progressive_val_score`, with
-drift detectors. They need river: `pip install 'foretrace[river]'`.
+drift detectors. They need river: `pip install '.[river]'`.
 
     model = ft.stream.Classifier(size="small")
     for x, y in stream:
