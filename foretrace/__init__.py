@@ -10,6 +10,7 @@ from foretrace import testing as testing
 from foretrace._cells.abstract import AbstractCell as AbstractCell
 from foretrace._cells.abstract import AbstractDiagonalCell as AbstractDiagonalCell
 from foretrace._cells.abstract import Coefficients as Coefficients
+from foretrace._cells.beside import Beside as Beside
 from foretrace._cells.from_module import FromModule as FromModule
 from foretrace._cells.registry import *  # noqa: F403 - its __all__ is the list of cells
 from foretrace._engine.alignment import Alignment as Alignment

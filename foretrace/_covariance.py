@@ -27,16 +27,27 @@ def products(
 
 def whitened(C: Float[Array, "R R"], V: Float[Array, "... R"]) -> Float[Array, "... R"]:
     """Return `V L^-T` with C = L L^T: its product with its own transpose is `V C^-1 V^T`."""
-    if C.shape[-1] == 1:
-        return V * (1 / jnp.sqrt(C[0, 0]))
+    return V @ inverse_root(C).T
+
+
+def inverse_root(C: Float[Array, "R R"]) -> Float[Array, "R R"]:
+    """Return `L^-1` with C = L L^T, L lower triangular."""
     size = C.shape[-1]
+    if size == 1:
+        return 1 / jnp.sqrt(C)
     # Directions below the rounding of the largest entry count as that large: the root always
     # exists, and no step is larger than C allows.
     floor = 4 * size * jnp.finfo(C.dtype).eps * jnp.diagonal(C).max()
     unit = jnp.eye(size, dtype=C.dtype)
-    root = jnp.linalg.cholesky(C + floor * unit)
-    # V has many rows: for a solution with all of them the library would start its threads.
-    return V @ jax.scipy.linalg.solve_triangular(root, unit, lower=True).T
+    C = C + floor * unit
+    if size > _FEW:
+        return jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(C), unit, lower=True)
+    # Elimination row by row: a call of the library costs more than a matrix as small as this.
+    left, rows = jnp.concatenate([C, unit], axis=1), []
+    for k in range(size):
+        rows.append(left[k] / jnp.sqrt(left[k, k]))
+        left = left - rows[k][:size, None] * rows[k][None]
+    return jnp.stack(rows)[:, size:]
 
 
 def resolved(
@@ -107,7 +118,9 @@ def reduced(
         after = P - Y @ jnp.matrix_transpose(Y)
         after = 0.5 * (after + jnp.matrix_transpose(after))
     else:
-        after = P
+        # A zero that is read from one entry: the compiler may not write over P then while it reads
+        # it, and only such a loop uses the vector units of a CPU.
+        after = P + jnp.where(P.ravel()[0] > 0, 0.0, -0.0).astype(P.dtype)
         for r in range(Y.shape[-1]):
             y = Y[..., r]
             after = after - y[..., :, None] * y[..., None, :]

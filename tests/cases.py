@@ -6,6 +6,12 @@ import pytest
 
 import foretrace as ft
 
+
+def rtu_and_gru(size, *, key):
+    """Return two cells side by side, with as many modules as features."""
+    return ft.Beside.factory(ft.RTU.factory(state_size=size), ft.GRU.factory())(size, key=key)
+
+
 CELLS = {
     "lru": ft.LRU.factory(state_size=3),
     "gru": ft.GRU.factory(),
@@ -23,6 +29,7 @@ CELLS = {
     "setreset": ft.SetReset.factory(),
     "latch": ft.SetReset.factory(products=False),
     "rotation": ft.Rotation.factory(),
+    "rtu+gru": rtu_and_gru,
 }
 
 

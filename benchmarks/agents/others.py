@@ -4,8 +4,8 @@ import dataclasses
 import statistics
 from functools import cached_property
 
-from benchmarks.agents.own import learned
-from foretrace.experiment import GRU, LRU, NetworkConfig
+from benchmarks.agents.own import config_of, learned
+from foretrace.experiment import GRU, LRU, RTU, Beside, NetworkConfig
 from foretrace.rl import AgentConfig, Gymnasium, Gymnax, RepeatFirst, RepeatPrevious
 from foretrace.rl._config import TASKS
 
@@ -13,9 +13,12 @@ UPDATES = {
     "adam": {"optimizer": "adam", "learning_rate": 3e-4},
     "obgd": {"optimizer": "obgd", "learning_rate": 1.0},
 }
+SCALES = {"repeat-first": (-0.5, 1), "repeat-previous": (-0.5, 1), "chain": (0, 1)}
+SCALES |= {"maze": (1.95, 4)}
 VELOCITIES = {"CartPole-v1": [1, 3], "Acrobot-v1": [4, 5]}
 REPEAT = {"repeat-first": RepeatFirst(), "repeat-previous": RepeatPrevious()}
 CELLS = {"LRU": NetworkConfig(2, 32, LRU(32)), "GRU": NetworkConfig(2, 32, GRU())}
+KINDS = {"RTU": RTU(32), "GRU": GRU(), "RTU+GRU": Beside((RTU(32), GRU(32)))}
 
 
 def control(cell):
@@ -31,6 +34,19 @@ def repeat(cell):
     return result(
         "repeat-first", cell, {}, environment=REPEAT[cell["environment"]], network=network
     )
+
+
+def choice(cell):
+    """Return the result of a candidate, and its score: 0 is chance, 1 the best."""
+    network = NetworkConfig(cell["depth"], 32, KINDS[cell["cell"]])
+    if cell["environment"] in REPEAT:
+        config = dataclasses.replace(TASKS[cell["environment"]], steps=cell["steps"])
+    else:
+        config = config_of(cell)
+    agent = dataclasses.replace(config.agent, discount=cell["discount"])
+    found = learned(dataclasses.replace(config, network=network, agent=agent), cell["seeds"])
+    chance, best = SCALES[cell["environment"]]
+    return found | {"score": round((found["mean"] - chance) / (best - chance), 4)}
 
 
 def popgym(cell):

@@ -10,6 +10,7 @@
     python -m benchmarks.agents.run chains --seeds 0               gymnax's memory chain
     python -m benchmarks.agents.run ppo        recurrent PPO, an upper reference
     python -m benchmarks.agents.run squares    values by least squares on untrained modules
+    python -m benchmarks.agents.run choice --seeds 0    one agent for tasks of all kinds
     python -m benchmarks.agents.run sizes      operations, memory and time of a step, by rule
     python -m benchmarks.agents.run memory     memory and live arrays over a million steps
 
@@ -96,6 +97,24 @@ def popgym():
     return grid(**place, cell="GRU", rule="online", **USUAL, steps=300_000)
 
 
+def choice():
+    """Return the cells that choose one agent, written down before the first run.
+
+    The candidate with the largest score, as a mean over tasks and seeds that all candidates have
+    finished, is the one agent. Seeds are run in order, from 0 to 4, all cells of a seed before the
+    next. Everything but the cell is the agent of the part `repeat` with one layer. The discount is
+    1 - 1/k; k is 100, more than the steps between any cue and its use.
+    """
+    tasks = {"repeat-first": (None, 100_000), "repeat-previous": (None, 100_000)}
+    tasks |= {"chain": (64, 100_000), "maze": (10, 60_000)}
+    return [
+        {"task": "choice", "environment": environment, "length": length, "cell": cell}
+        | {"depth": 1, "discount": 0.99, "steps": steps}
+        for environment, (length, steps) in tasks.items()
+        for cell in others.KINDS
+    ]
+
+
 def chains():
     """Return the cells of gymnax's memory chain."""
     place = {"board": "gymnax", "task": "chains", "way": "foretrace", "cell": "LRU"}
@@ -142,6 +161,7 @@ LEARNED = {
     "squares": ("rl_baselines", own.learn, squares()),
     "control": ("rl_tasks", others.control, control()),
     "repeat": ("rl_tasks", others.repeat, repeat()),
+    "choice": ("rl_tasks", others.choice, choice()),
     "popgym": ("boards", others.popgym, popgym()),
     "chains": ("boards", others.chain, chains()),
     "ppo": ("rl_ppo", ppo.learn, ppo_cells()),

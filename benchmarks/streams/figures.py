@@ -17,26 +17,49 @@ from benchmarks.streams import memory, remembering
 from benchmarks.streams.held import SPACING
 
 README_WAYS = {
-    "BPTT, whole sequences": ("BPTT", "tab:gray"),
-    "BPTT, chunks of 64": ("BPTT in chunks of 64", "tab:orange"),
-    "online, row by row": ("online rule, row by row", "tab:blue"),
+    "BPTT, whole sequences": ("BPTT", "tab:gray", (1500, 230)),
+    "BPTT, in segments of 512": ("BPTT, segment=512", "0.25", (9000, 16)),
+    "online, chunks of 64": ("online rule, chunks of 64", "tab:blue", (1000, 6.3)),
+    "BPTT, chunks of 64": ("BPTT in chunks of 64", "tab:orange", (1000, 2.7)),
 }
-"""Label and colour of each line of the first panel of the README's figure."""
+"""Label and colour of each line of the README's first panel, and the place of the label."""
 WINDOW = {"part": "windows", "environment": "chain", "length": 64}
 AGENTS = {
-    "online rule": ("rl", {"task": "chain", "length": 64, "rule": "online"}, "tab:blue", 0.9),
-    "BPTT, 65 steps:\n13 × the operations": ("rl_baselines", WINDOW | {"reach": 65}, "0.4", 0.65),
-    "BPTT, 32 steps:\nequal memory": ("rl_baselines", WINDOW | {"reach": 32}, "tab:orange", 0.18),
+    "online rule": (
+        "rl",
+        {"task": "chain", "length": 64, "rule": "online"},
+        "tab:blue",
+        (108, 1.13),
+    ),
+    "BPTT, 65 steps:\n14 × the operations": (
+        "rl_baselines",
+        WINDOW | {"reach": 65},
+        "0.25",
+        (12, 1.13),
+    ),
+    "BPTT, 32 steps: equal memory": (
+        "rl_baselines",
+        WINDOW | {"reach": 32},
+        "tab:orange",
+        (52, 0.06),
+    ),
 }
-"""Record, cell and colour of each line of its second panel, and the height of its label."""
+"""Record, cell and colour of each line of its second panel, and the place of its label."""
 REACH = {
     "mixture of experts (default)": ("foretrace stream", "tab:orange"),
-    "online": ("network, online rule", "tab:blue"),
-    "online, input gain x 10": ("network, online rule,\ninput gain × 10", "tab:cyan"),
+    "online": ("online rule", "tab:blue"),
+    "online, input gain x 10": ("online rule, input gain × 10", "tab:cyan"),
     "rolling BPTT, the whole reach": ("BPTT, last 1,000 rows", "black"),
     "rolling BPTT, equal memory": ("BPTT, equal memory", "tab:gray"),
 }
 """Label and colour of the learners of a dependency many rows back that are drawn."""
+MEMORY = {
+    "24 modules alone, learned": (10_500, 0.975),
+    "24 modules alone, untrained": (8_300, 0.612),
+    "foretrace stream": (8_200, 0.845),
+    "the same without its memory": (10_300, 0.765),
+}
+"""Place of the label of each line on the made stream."""
 POINTS = {
     "BPTT": "BPTT, whole sequences",
     "BPTT, chunks of 8": "BPTT, chunks of 8",
@@ -49,12 +72,12 @@ POINTS = {
 }
 """Name of each rule that is drawn by loss and memory."""
 LEARNERS = {
-    "rule": ("encoder trained", "tab:orange", 0.86),
-    "default": ("encoder frozen:\nthe default", "tab:blue", 0.97),
-    "front held": ("encoder frozen:\nthe default", "tab:blue", 0.97),
-    "full credit": ("full credit depth", "tab:green", 1.004),
+    "rule": ("encoder trained: forgets", "tab:orange", (105, 0.82)),
+    "default": ("encoder frozen: the default", "tab:blue", (80, 0.965)),
+    "front held": ("encoder frozen: the default", "tab:blue", (80, 0.965)),
+    "full credit": ("encoder trained, full credit depth", "tab:green", (60, 1.025)),
 }
-"""Label and colour of each learner of a long run, and the height of its label."""
+"""Label and colour of each learner of a long run, and the place of its label."""
 
 
 def save(page, path, dpi=80):
@@ -74,24 +97,24 @@ def reach():
     """Draw accuracy over tenths of the labels, at the longest delay."""
     lines = records_of("reach", "delay", seed=0)
     delay = f"{lines[0][0]['delay']:,}"
-    page = Figure(figsize=(11, 3.6), layout="constrained")
-    panels = page.subplots(1, 3, sharey=True, gridspec_kw={"width_ratios": (1, 1, 1.5)})
+    page = Figure(figsize=(11, 4), layout="constrained")
+    panels = page.subplots(1, 3, sharey=True)
     for axes, task in zip(panels, ("copy", "xor", "select"), strict=True):
         found = {cell["way"]: found for cell, found in lines if cell["task"] == task}
         for way, (label, colour) in REACH.items():
-            parts = found[way]["parts"]
             wide = 2.5 if "default" in way else 1.5
-            axes.plot(range(10, 101, 10), parts, color=colour, lw=wide)
-            if task == "select":
-                _label(axes, label, (103, parts[-1] - 0.02 * ("\n" in label)), (0, 0), colour)
+            parts = found[way]["parts"]
+            axes.plot(range(10, 101, 10), parts, color=colour, lw=wide, label=label)
         axes.axhline(0.5, color="0.4", linestyle=":")
+        axes.text(100, 0.49, "chance", color="0.4", ha="right", va="top")
         axes.set(title=task, xlabel="labels seen, per cent", ylim=(0.35, 1.03))
         axes.set_xticks(range(20, 101, 20))
         axes.grid(alpha=0.3)
-    panels[2].set_xlim(5, 165)
-    panels[0].text(98, 0.51, "chance", color="0.4", ha="right", va="bottom")
+    page.legend(*panels[0].get_legend_handles_labels(), loc="outside lower center", ncols=5)
     panels[0].set_ylabel("accuracy of a tenth of the labels")
-    page.suptitle(f"foretrace stream solves all three tasks whose cue is {delay} rows back")
+    page.suptitle(
+        f"foretrace stream solves all three tasks whose cue is {delay} rows back (one seed)"
+    )
     save(page, "docs/streams_compared/reach.png", dpi=100)
 
 
@@ -101,14 +124,15 @@ def forgetting():
     axes = page.subplots()
     for cell, found in records_of("forgetting", "rows", layers=1, rate=1e-3):
         if cell["way"] in LEARNERS:
-            label, colour, height = LEARNERS[cell["way"]]
+            label, colour, place = LEARNERS[cell["way"]]
             parts = found["parts"][0]
             places = [cell["rows"] / 1000 * (i + 1) / len(parts) for i in range(len(parts))]
             axes.plot(places, parts, color=colour)
-            _label(axes, label, (cell["rows"] / 1000 + 3, height), (0, 0), colour)
-    axes.set(title="The online rule forgets if the encoder is trained", xlabel="rows, thousands")
-    axes.set(ylabel="accuracy of 5,000 rows", ylim=(0.75, 1.02), xlim=(0, 290))
+            _label(axes, label, place, (0, 0), colour)
+    axes.set(xlabel="rows, thousands", ylabel="accuracy of 5,000 rows", ylim=(0.75, 1.05))
+    axes.set(xlim=(0, 202), title="The online rule forgets if the encoder is trained")
     axes.set_xticks(range(0, 201, 50))
+    axes.text(2, 0.762, "sign of the input three rows before, one seed; guessing has 0.5")
     axes.grid(alpha=0.3)
     save(page, "docs/streaming/forgetting.png", dpi=100)
 
@@ -142,28 +166,31 @@ def tradeoff():
 
 def readme():
     """Draw memory against the length of a sequence, and returns of agents with a window."""
-    page = Figure(figsize=(8.4, 3.6), layout="constrained")
+    page = Figure(figsize=(8.6, 3.9), layout="constrained")
     memory_axes, returns = page.subplots(1, 2)
     rows = {row["way"]: row for row in found_rows("steps", part="memory")}
-    for way, (label, colour) in README_WAYS.items():
+    for way, (label, colour, place) in README_WAYS.items():
         sizes = {int(key[2:-4]): value for key, value in rows[way].items() if key.startswith("T=")}
         memory_axes.loglog(sizes.keys(), sizes.values(), "o-", color=colour, base=2)
-        middle, height = list(sizes.items())[1]
-        place = {"BPTT": (-45, 14), "BPTT in chunks of 64": (-40, 8)}.get(label, (-40, -18))
-        _label(memory_axes, label, (middle, height), place, colour)
+        _label(memory_axes, label, place, (0, 0), colour)
     memory_axes.set_yscale("log", base=10)
-    memory_axes.set(xlabel="steps of the sequence", ylabel="a training step, MiB")
+    memory_axes.set(xlabel="steps of the sequence", ylabel="memory of a training step, MiB")
     memory_axes.set_xticks(list(sizes), [f"{size // 1024} k" for size in sizes])
-    memory_axes.set(ylim=(1, 3e3), title="memory: flat online, and in chunks")
-    for label, (record, cell, colour, height) in AGENTS.items():
+    memory_axes.set(
+        ylim=(1.5, 3e3), title="The online rule needs constant memory,\nas BPTT in chunks does"
+    )
+    for label, (record, cell, colour, place) in AGENTS.items():
         (each,) = [found["curves"] for _, found in results(record, **cell)]
         each = np.array(each[:3]).reshape(3, -1, 5).mean(axis=2)
         steps = 15 * (1 + np.arange(each.shape[1]))
         returns.plot(steps, each.mean(axis=0), color=colour)
         returns.fill_between(steps, each.min(axis=0), each.max(axis=0), color=colour, alpha=0.12)
-        _label(returns, label, (158, height), (0, 0), colour)
+        _label(returns, label, place, (0, 0), colour)
     returns.set(xlabel="steps of experience, thousands", ylabel="return; 1 is the best")
-    returns.set(ylim=(-0.1, 1.05), xlim=(10, 280), title="a cue of 64 steps ago is learned")
+    returns.set(ylim=(-0.1, 1.3), xlim=(10, 155))
+    returns.set_title(
+        "The online rule learns a cue of 64 steps ago\n(means and ranges of three seeds)"
+    )
     returns.set_yticks([0, 0.5, 1])
     returns.set_xticks([50, 100, 150])
     for axes in (memory_axes, returns):
@@ -190,28 +217,31 @@ def learned_memory():
     cell = {"stream": "alarm", "rows": 20_000, "seed": 2}
     given = memory.rows_of(cell["stream"], cell["seed"], cell["rows"])
     lines = {
-        f"memory of 24 modules, {name}": memory.network(cell | {"method": how}, *given)[0]
+        f"24 modules alone, {name}": memory.network(cell | {"method": how}, *given)[0]
         for name, how in (("learned", "learned"), ("untrained", "frozen"))
     }
     with jax.enable_x64(False):
         _, mixture = remembering.errors(cell)
     lines["foretrace stream"] = mixture["with"]
     lines["the same without its memory"] = mixture["without"]
-    page = Figure(figsize=(6, 4), layout="constrained")
+    page = Figure(figsize=(7, 4), layout="constrained")
     axes = page.subplots()
     for (label, right), dash in zip(lines.items(), ("-", "--", "-", "--"), strict=True):
-        blocks = right[: len(right) // 400 * 400].reshape(-1, 400).mean(axis=1) / 100
-        rows = SPACING[cell["stream"]] * 400 * (1 + np.arange(len(blocks)))
+        blocks = right[len(right) % 400 :].reshape(-1, 400).mean(axis=1) / 100
+        step = SPACING[cell["stream"]] * 400  # the last block ends at the last row
+        rows = cell["rows"] - step * np.arange(len(blocks))[::-1]
         colour = "tab:blue" if "modules" in label else "tab:orange"
-        axes.plot(rows, blocks, dash, color=colour, label=label, lw=2)
+        axes.plot(rows, blocks, dash, color=colour, lw=2)
+        _label(axes, label, MEMORY[label], (0, 0), colour)
     labels = given[1][~np.isnan(given[1])].astype(int)
     chance = np.bincount(labels).max() / len(labels)
-    _chance(axes, chance, "the most frequent label")
-    axes.set(xlabel="row", ylabel="accuracy of 400 labels", ylim=(chance - 0.02, 1.3))
+    axes.axhline(chance, color="0.4", linestyle=":")
+    axes.text(20_000, chance - 0.01, "the most frequent label", color="0.4", ha="right", va="top")
+    axes.set(xlabel="row", ylabel="accuracy of 400 labels", ylim=(chance - 0.06, 1.02))
+    axes.set_title("Trained modules learn the alarm, untrained ones do not")
     axes.set_xticks(range(0, 20_001, 5_000), [f"{row:,}" for row in range(0, 20_001, 5_000)])
     axes.set_yticks([0.6, 0.7, 0.8, 0.9, 1])
     _readable(axes)
-    axes.legend(loc="upper left", fontsize=11)
     save(page, "docs/second_order_1.png", dpi=130)
 
 

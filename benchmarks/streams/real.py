@@ -19,6 +19,7 @@ EXPERTS = tuple(name for name in AUTO if name not in ("events", "memory", "dista
 LEAST_SQUARES = ("lags", "waves", "steps")
 MIXTURES = {
     "mixture of experts (default)": {"size": "auto"},
+    "mixture, fast": {"size": "fast"},
     "mixture of experts and network": {"size": "auto", "experts": (*AUTO, "network")},
     "learned memory and the row": {"size": "auto", "experts": ("row", "memory")},
 }

@@ -182,6 +182,23 @@ def read_by_coefficients(cell: AbstractCell) -> list[bool]:
     return [v in read for v in jaxpr.invars]
 
 
+def marked(cell: Any, kind: str) -> set[str]:
+    """Return the paths of the parameters that a cell, and the cells in it, name as of a kind.
+
+    Args:
+        cell: the cell; anything else names nothing.
+        kind: `slow_parameters` or `module_readout`.
+    """
+    found = {f".{name}" for name in getattr(cell, kind, ())}
+    parts = jax.tree.leaves_with_path(
+        cell, is_leaf=lambda node: node is not cell and isinstance(node, AbstractCell)
+    )
+    for path, part in parts:
+        if isinstance(part, AbstractCell):
+            found |= {jax.tree_util.keystr(path) + name for name in marked(part, kind)}
+    return found
+
+
 def _readout(cell: AbstractCell) -> Array:
     return cell.readout(cell.init_state(), jnp.zeros(cell.input_size))
 

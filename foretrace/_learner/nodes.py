@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from foretrace._cells.abstract import AbstractCell, read_by_coefficients
+from foretrace._cells.abstract import AbstractCell, marked, read_by_coefficients
 from foretrace._types import Array, Float, PyTree
 
 
@@ -97,7 +97,7 @@ def module_fields(cell: AbstractCell) -> set[str]:
     paths = [path for path, _ in jax.tree.leaves_with_path(cell)]
     read = read_by_coefficients(cell)
     own = {jax.tree_util.keystr(path) for path, hit in zip(paths, read, strict=True) if hit}
-    return own | {f".{name}" for name in cell.module_readout}
+    return own | marked(cell, "module_readout")
 
 
 def _first(cell: AbstractCell) -> AbstractCell:

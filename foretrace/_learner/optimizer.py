@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from foretrace._cells.abstract import AbstractCell
+from foretrace._cells.abstract import AbstractCell, marked
 from foretrace._cells.parts import check_numbers
 from foretrace._learner.packing import Packing
 from foretrace._network import AbstractNetwork
@@ -168,9 +168,9 @@ def is_slow(params: AbstractNetwork, wanted: bool = True) -> PyTree[bool]:
     """
 
     def of_cell(cell: Any) -> PyTree[bool]:
-        slow = getattr(cell, "slow_parameters", ())
+        slow, name = marked(cell, "slow_parameters"), jax.tree_util.keystr
         return jax.tree.map_with_path(
-            lambda path, _: (bool(path) and path[0].name in slow) == wanted, cell
+            lambda path, _: slow.isdisjoint({name(path[:1]), name(path)}) != wanted, cell
         )
 
     return jax.tree.map(of_cell, params, is_leaf=lambda node: isinstance(node, AbstractCell))

@@ -4,7 +4,7 @@ import dataclasses
 import inspect
 import re
 import typing
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, ClassVar
 
 import tyro
 from tyro.constructors import (
@@ -15,6 +15,7 @@ from tyro.constructors import (
 )
 
 from foretrace._cells.abstract import AbstractCell
+from foretrace._cells.beside import Beside as BesideCell
 from foretrace._cells.registry import CELLS, command_name
 from foretrace._runs.config_json import check_types
 from foretrace._types import PRNGKeyArray
@@ -42,6 +43,16 @@ class AbstractCellConfig:
     def __post_init__(self) -> None:
         check_types(self)
 
+    @property
+    def parts(self) -> "tuple[AbstractCellConfig, ...]":
+        """The cells that stand side by side in a layer: most often one."""
+        return (self,)
+
+    @property
+    def name(self) -> str:
+        """Name of the cell on the command line."""
+        return "+".join(command_name(part.cell) for part in self.parts)
+
     def factory(self) -> MakeCell:
         """Return the function that makes the cell."""
         return self.cell.factory(**vars(self))
@@ -65,6 +76,33 @@ CONFIGS: dict[str, type[AbstractCellConfig]] = {
     name: _config_of(cell) for name, cell in CELLS.items()
 }
 """Options of the recurrent layers by cell name; each class is a name of this module, too."""
+
+if typing.TYPE_CHECKING:
+    OneCell = AbstractCellConfig
+else:
+    OneCell = typing.Union[tuple(CONFIGS.values())]  # noqa: UP007 - of a tuple
+
+
+@dataclasses.dataclass(frozen=True)
+class Beside(AbstractCellConfig):
+    """Options of cells side by side.
+
+    Args:
+        cells: options of each cell.
+    """
+
+    cells: tuple[OneCell, ...]
+    cell = BesideCell
+
+    @property
+    def parts(self) -> tuple[AbstractCellConfig, ...]:
+        """The cells."""
+        return self.cells
+
+    def factory(self) -> MakeCell:
+        """Return the function that makes the layer."""
+        return BesideCell.factory(*(cell.factory() for cell in self.cells))
+
 
 BY_NAME = {command_name(cell): CONFIGS[name] for name, cell in CELLS.items()}
 """The same by the names that the command line gives them."""
@@ -116,13 +154,52 @@ def _described(option: str, present: AbstractCellConfig) -> str:
         found = re.search(rf"^    {option}: (.*?)(?=^    \w|\n\n|\Z)", text, re.M | re.DOTALL)
         said, _, unset = " ".join(found[1].split() if found else ()).partition(" Default: ")
         about = about or said.partition(". ")[0].rstrip(".")
-        value = getattr(present if type(present) is kind else kind(), option)
+        own = [part for part in present.parts if type(part) is kind]
+        value = getattr(own[0] if own else kind(), option)
         words = " ".join(map(str, value)) if isinstance(value, tuple) else str(value)
         words = re.split(r"[.;:,](?= |$)", unset)[0] if value is None else words
         cells_of.setdefault(words, []).append(name)
     several = len(cells_of) > 1
     defaults = (f"{one} for {', '.join(of)}" if several else one for one, of in cells_of.items())
     return f"{about}; for {', '.join(OPTIONS[option][1])}. Default: {'; '.join(defaults)}."
+
+
+def cell_config(
+    name: str, given: dict[str, Any], like: AbstractCellConfig | None = None
+) -> AbstractCellConfig:
+    """Return the options of a cell by its name.
+
+    Args:
+        name: name on the command line; `rtu+gru` are two cells side by side.
+        given: options, each for all the cells that have it.
+        like: options of the same cell with other defaults; not used for another cell.
+
+    Raises:
+        ValueError: there is no such cell, or it has no such option.
+    """
+    words = name.split("+")
+    if not BY_NAME.keys() >= {*words}:
+        raise ValueError(
+            f"cell={name!r} must be one of {', '.join(BY_NAME)}, or several of them with a plus "
+            "between them, such as rtu+gru"
+        )
+    kinds = [BY_NAME[word] for word in words]
+    names = dict.fromkeys(field.name for kind in kinds for field in dataclasses.fields(kind))
+    if foreign := given.keys() - names.keys():
+        raise ValueError(
+            f"{min(foreign)} is no option of the cell {name}, whose options are {', '.join(names)}"
+        )
+    if like and like.name == name:
+        parts = [*like.parts]
+    else:
+        # Side by side, cells have equally many modules.
+        given = {"state_size": STATE_SIZE} | given if len(kinds) > 1 else given
+        parts = [kind() for kind in kinds]
+    found = [
+        dataclasses.replace(part, **{k: v for k, v in given.items() if k in vars(part)})
+        for part in parts
+    ]
+    return found[0] if len(found) == 1 else Beside(tuple(found))
 
 
 @FLAT.struct_rule
@@ -132,24 +209,19 @@ def _as_options(info: Any) -> StructConstructorSpec | None:
 
     def made(cell: str, **options: Any) -> AbstractCellConfig:
         given = {name: value for name, value in options.items() if value is not _ABSENT}
-        kind = BY_NAME[cell]
-        if foreign := given.keys() - kind.__dataclass_fields__.keys():
-            raise ValueError(
-                f"{min(foreign)} is no option of the cell {cell}, whose options are "
-                f"{', '.join(kind.__dataclass_fields__)}"
-            )
         # The options of a default, such as those of a task, are for its own cell.
-        return dataclasses.replace(info.default if kind is type(info.default) else kind(), **given)
+        return cell_config(cell, given, like=info.default)
 
     def field(name: str, kind: Any, default: Any, text: str) -> StructFieldSpec:
         short = f"--{name.replace('_', '-')}"
         kind = Annotated[kind, tyro.conf.arg(aliases=(short,))]
         return StructFieldSpec(name, kind, default, text)
 
+    about = "recurrent layer of a block; rtu+gru are two cells side by side."
     return StructConstructorSpec(
         made,
         (
-            field("cell", CellName, command_name(info.default.cell), "recurrent layer of a block."),
+            field("cell", CellName, info.default.name, about),
             *(
                 field(name, _or_none(kind), _ABSENT, _described(name, info.default))
                 for name, (kind, _) in OPTIONS.items()
@@ -165,9 +237,5 @@ def __getattr__(name: str) -> type[AbstractCellConfig]:
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
-if typing.TYPE_CHECKING:
-    CellConfig = AbstractCellConfig
-    CellName = str
-else:
-    CellConfig = typing.Union[tuple(CONFIGS.values())]  # noqa: UP007 - of a tuple
-    CellName = Literal[tuple(BY_NAME)]
+CellConfig = OneCell | Beside
+CellName = Annotated[str, tyro.conf.arg(metavar=f"{{{','.join(BY_NAME)}}}")]

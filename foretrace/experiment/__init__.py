@@ -1,5 +1,6 @@
 """Experiments: training of a configuration in a run directory, from which it can be resumed."""
 
+from foretrace._options.cells import Beside as Beside
 from foretrace._options.cells import __getattr__ as __getattr__
 from foretrace._options.network import NetworkConfig as NetworkConfig
 from foretrace._runs.directory import Run as Run

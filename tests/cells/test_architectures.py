@@ -153,6 +153,15 @@ EQUATIONS = {
 }
 
 
+def test_cells_side_by_side_are_each_cell_alone_and_a_sum():
+    makers = ft.RTU.factory(state_size=3), ft.LinearRNN.factory(state_size=3)
+    cell = filled(lambda: ft.Beside.factory(*makers)(3, key=KEY))
+    parts = [states_and_outputs(part) for part in cell.cells]
+    _, hs, ys = states_and_outputs(cell)
+    jax.tree.map(np.testing.assert_allclose, hs, tuple(part[1] for part in parts))
+    np.testing.assert_allclose(ys, sum(part[2] for part in parts))
+
+
 @pytest.mark.parametrize("name", list(EQUATIONS))
 def test_states_and_outputs_are_the_equations(name):
     make, step, output = EQUATIONS[name]
@@ -276,6 +285,12 @@ REFUSALS = {
     "a_max=1.0": lambda: ft.RGLRU(3, a_max=1.0, key=KEY),
     "step_min=0.0": lambda: ft.SelectiveSSM(3, step_min=0.0, key=KEY),
     "LIF(threshold=0.0)": lambda: ft.LIF(3, threshold=0.0, key=KEY),
+    "Beside(GRU): expected two cells or more": lambda: ft.Beside(ft.GRU(3, key=KEY)),
+    "not what makes them": lambda: ft.Beside(ft.GRU.factory(), ft.GRU.factory()),
+    "Beside(GRU+LRU): inputs, modules and outputs are [(3, 3, 3), (3, 4, 3)]": lambda: ft.Beside(
+        ft.GRU(3, key=KEY), ft.LRU(3, 4, key=KEY)
+    ),
+    "states mix real and complex": lambda: ft.Beside(ft.GRU(3, key=KEY), ft.LRU(3, 3, key=KEY)),
     "above 1/2": lambda: ft.SetReset(3, 2, timescales=(0.5, 9.0), key=KEY),
 } | {
     f"MinGRU(timescales={wrong}) must be the shortest and the longest": partial(

@@ -14,7 +14,7 @@ from processes import printed
 from safetensors.numpy import load_file
 
 from foretrace._engine.alignment import Alignment
-from foretrace._options.cells import GRU, LRU, S5, LinearRNN, MinGRU
+from foretrace._options.cells import GRU, LRU, RTU, S5, Beside, LinearRNN, MinGRU
 from foretrace._options.network import NetworkConfig
 from foretrace.cli import _help
 from foretrace.cli import _main as cli
@@ -111,6 +111,7 @@ def test_align_runs_the_rules_in_chunks_and_says_so(words, chunk, said):
         ("sweep rl copy", "no task 'copy' of rl; expected one of memory-chain,"),
         ("rl --data a.csv", "Unrecognized options: --data"),
         ("train --cell gru --r-min 0.5", "r_min is no option of the cell gru"),
+        ("train --cell gru+lstm", "several of them with a plus"),
         ("train --cell lru --state-size None", "state_size=None must be a whole number"),
         ("train copy --cell lru --timescales 1", "--timescales"),
         ("train copy --stps 3", "--steps"),
@@ -221,6 +222,8 @@ def parsed(line):
         ("train scifar --cell lru", LRU(128, 0.9, 0.999)),
         ("train scifar --cell linear-rnn", LinearRNN()),  # and are of no other cell
         ("rl t-maze --cell gru --steps 7", GRU()),
+        ("rl t-maze --cell rtu+gru --tanh True", Beside((RTU(64, True), GRU(64)))),
+        ("train copy --state-size 7 --cell gru+gru", Beside((GRU(7), GRU(7)))),
     ],
 )
 def test_a_cell_is_a_name_with_flat_options(line, cell):

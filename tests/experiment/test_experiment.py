@@ -125,6 +125,7 @@ def test_a_line_of_training_is_the_mean_of_the_steps_since_the_one_before(tmp_pa
 
 
 CELLS = [*(kind() for kind in CONFIGS.values()), experiment.S5(timescales=(1, 9.5))]
+CELLS += [experiment.Beside((experiment.RTU(6), experiment.GRU()))]
 
 
 @pytest.mark.parametrize("cell", CELLS, ids=lambda cell: type(cell).__name__)

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tiers import fast
 
 import foretrace as ft
+from foretrace._learner.nodes import module_fields
 from foretrace._learner.optimizer import adam, is_slow, schedule
 
 pytestmark = pytest.mark.usefixtures("standard_promotion")
@@ -40,6 +41,10 @@ def test_groups_follow_the_cell(network):
     assert slow.blocks.cell.nu_log and slow.blocks.cell.gamma_log
     assert not (slow.blocks.cell.B_re or slow.blocks.norm.bias or slow.encoder.weight)
     assert jax.tree.all(jax.tree.map(lambda one, other: one != other, slow, rest))
+    rtu, gru = is_slow(make_network("rtu+gru", depth=1)).blocks.cell.cells
+    assert rtu.nu_log and rtu.theta_log and not (rtu.B_u or gru.W_h)
+    latches = [filled(lambda: ft.SetReset(2, 2, key=jax.random.key(0)))] * 2
+    assert {".cells[1].W_o", ".cells[0].b"} < module_fields(ft.Beside(*latches))
 
 
 def of_optax(network, clip, **options):

@@ -4,7 +4,7 @@ import equinox as eqx
 import pytest
 from tiers import fast
 
-from foretrace._options.cells import BY_NAME
+from foretrace._options.cells import CONFIGS, cell_config
 from foretrace.cli import _main as cli
 from foretrace.stream.experts.shape import Shape
 from foretrace.stream.model.model import _network, resolve
@@ -14,13 +14,16 @@ from foretrace.stream.runs.config import StreamConfig
 SHAPE = Shape(3, (), 2, classes=True, has_network=True, previous=False)
 
 
-@pytest.mark.parametrize("name", fast(BY_NAME, 2))
+NAMES = ["gru", "rtu+gru", *(kind().name for kind in CONFIGS.values())]
+
+
+@pytest.mark.parametrize("name", fast(NAMES, 2))
 def test_the_names_are_those_of_train(name):
     line = ["train", "copy", "--cell", name]
-    assert type(cli._parse(line).config.network.cell) is BY_NAME[name]
+    assert cli._parse(line).config.network.cell == cell_config(name, {})
     config = ModelConfig("small", depth=1, model_size=4, cell=name)
     network = eqx.filter_eval_shape(_network, config, SHAPE)
-    assert type(network.blocks.cell) is BY_NAME[name].cell
+    assert type(network.blocks.cell) is cell_config(name, {}).cell
     assert network.blocks.cell.input_size == 4
 
 

@@ -81,7 +81,7 @@ OPTIONS = [
     (lambda: ModelConfig("small", experts=("row",)), "is a network, which experts=.* leave out"),
     (
         lambda: ModelConfig("small", cell="rglru", state_size=4),
-        "state_size=4: the cell rglru has no such option",
+        "state_size is no option of the cell rglru",
     ),
     (lambda: ModelConfig(experts=("else",)), "must name some of baselines"),
     (lambda: ModelConfig("huge"), "size='huge' must be one of auto, fast, small"),

@@ -1,12 +1,11 @@
 """Options of a stream's model. The docstrings are the help texts of the command."""
 
 import dataclasses
-import inspect
-from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Literal, get_args
 
 import tyro
 
-from foretrace._options.cells import BY_NAME, CellName, MakeCell
+from foretrace._options.cells import CellName, MakeCell, cell_config
 from foretrace._options.rule import RuleText
 from foretrace._rule import rule_text
 from foretrace.stream.experts.by_name import EXPERTS
@@ -82,12 +81,8 @@ class ModelConfig:
     learning_rate: Annotated[float, tyro.conf.arg(aliases=("--lr",))] = 1e-3
 
     def __post_init__(self) -> None:
-        for name, value, names in (
-            ("size", self.size, get_args(Size)),
-            ("cell", self.cell, tuple(BY_NAME)),
-        ):
-            if value not in names:
-                raise ValueError(f"{name}={value!r} must be one of {', '.join(names)}")
+        if self.size not in get_args(Size):
+            raise ValueError(f"size={self.size!r} must be one of {', '.join(get_args(Size))}")
         for name in ("depth", "model_size", "state_size"):
             value = getattr(self, name)
             if value is not None and value < 1:
@@ -102,7 +97,7 @@ class ModelConfig:
         self._check_network()
 
     def _check_network(self) -> None:
-        """Check that options of the network are given only if a network has them."""
+        """Check that options are given only with a network, and a cell, that has them."""
         defaults = {field.name: field.default for field in dataclasses.fields(self)}
         if self.size == "small" and not self.has_network:
             raise ValueError(
@@ -115,11 +110,7 @@ class ModelConfig:
                     f"{name}={getattr(self, name)} is an option of the network, which takes no "
                     "part: choose the size small, or name the network among the experts"
                 )
-        if self.state_size is not None and not self.cell_options():
-            raise ValueError(
-                f"state_size={self.state_size}: the cell {self.cell} has no such option; leave it "
-                "out"
-            )
+        self.cell_factory()
 
     def expert_names(self) -> tuple[str, ...]:
         """Return the names of the used experts and the baselines, in the order of `EXPERTS`."""
@@ -136,15 +127,10 @@ class ModelConfig:
         """Names of the experts other than the network."""
         return tuple(name for name in self.expert_names() if name != "network")
 
-    def cell_options(self) -> dict[str, Any]:
-        """Return the options of the network that the cell's constructor takes."""
-        taken = inspect.signature(BY_NAME[self.cell].cell).parameters
-        if "state_size" not in taken:
-            return {}
-        # A cell with a default size has its state as its output, and knows the size that fits.
-        needs_one = taken["state_size"].default is inspect.Parameter.empty
-        return {"state_size": self.state_size or (self.model_size if needs_one else None)}
-
     def cell_factory(self) -> MakeCell:
         """Return the function that makes a recurrent layer of the network."""
-        return BY_NAME[self.cell].cell.factory(**self.cell_options())
+        plain = cell_config(self.cell, {})
+        # A cell with a default of its own puts out its state, and knows the size that fits.
+        needs_one = any(getattr(part, "state_size", None) for part in plain.parts)
+        size = self.state_size or (self.model_size if needs_one else None)
+        return cell_config(self.cell, {"state_size": size} if size else {}).factory()
