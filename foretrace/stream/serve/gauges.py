@@ -1,4 +1,4 @@
-"""The numbers of a process of a group, for Prometheus."""
+"""The numbers that a process of a group exposes to Prometheus."""
 
 import contextlib
 from collections.abc import Callable, Mapping
@@ -8,11 +8,11 @@ import prometheus_client as prometheus
 from prometheus_client.core import GaugeMetricFamily
 
 Seen = Mapping[int, Mapping[str, float]]
-"""The numbers of each partition, by their names."""
+"""The numbers of each partition, by name."""
 
 
 class Gauges:
-    """Numbers of partitions as gauges with a label.
+    """The numbers of partitions as gauges, labelled with the partition.
 
     Args:
         seen: function that returns the present numbers.
@@ -22,7 +22,7 @@ class Gauges:
         self._seen = seen
 
     def collect(self) -> Any:
-        """Yield each number of all partitions."""
+        """Yield a gauge for each number, with the values of all partitions."""
         seen = self._seen()
         for name in next(iter(seen.values()), {}):
             text = name.replace("_", " ")
@@ -41,7 +41,7 @@ def expose(seen: Callable[[], Seen], address: str, stack: contextlib.ExitStack) 
         stack: resources that are closed at the end.
 
     Raises:
-        ValueError: the address is no port.
+        ValueError: the address has no valid port.
         OSError: the port cannot be used.
     """
     host, _, port = address.rpartition(":")
