@@ -2,14 +2,15 @@
 # # An agent that remembers
 #
 # After this page you can let an agent learn from one stream of experience, see whether it
-# remembers, and look into one of its episodes. It goes from a bandit with a cue to a maze whose
-# sign is out of sight when it counts.
+# remembers, and look into one of its episodes. The first task is a bandit with a cue. The last
+# task is a maze in which the agent no longer sees a sign when it has to use it.
 #
 # ## A bandit with a cue
 #
-# In the memory chain a cue is shown, 1 or -1. After `length` steps a question comes, and the
-# episode ends with the answer: reward 1 if it agrees with the cue, -1 if not. With `length=1` this
-# is a bandit whose arms depend on the cue of one step before.
+# In the memory chain, the agent first sees a cue, 1 or -1. After `length` steps it is asked for
+# the cue, and the episode ends with its answer. The reward is 1 if the answer agrees with the cue,
+# and -1 if not. With `length=1`, this is a bandit whose best arm depends on the cue of one step
+# before.
 
 # %%
 import foretrace as ft
@@ -57,13 +58,13 @@ for key in jax.random.split(jax.random.key(3), 600):
 print("first 50 episodes:", np.mean(rewards[:50]), " last 50:", np.mean(rewards[-50:]))
 
 # %% [markdown]
-# `step` is the whole interface: it learns from the outcome of the last action, and chooses the next
-# one. There is no replay and nothing is unrolled.
+# `step` is the whole interface: it learns from the outcome of the last action, and chooses the
+# next action. No experience is replayed, and no earlier step is computed again.
 #
-# ## A longer wait, and a rule that does not look back
+# ## A longer wait, with and without gradients through time
 #
-# An environment of two pure functions compiles together with the agent. The same loop then runs
-# many times as fast.
+# This environment consists of two pure functions, so JAX can compile it together with the agent.
+# The same loop then runs many times as fast.
 
 
 # %%
@@ -111,24 +112,30 @@ figure, axes = plt.subplots(figsize=(7, 2.8))
 for rule in ("online", "spatial"):
     agent = ft.rl.Agent(make_network(chain, 32, 1), ft.rl.ActorCritic(), rule=rule)
     _, ends, returns = live(chain, agent, 25_000)
-    axes.plot(ends[49:], smooth(returns), label=rule)
+    (line,) = axes.plot(ends[49:], smooth(returns))
+    place = (2_900, 0.75) if rule == "online" else (8_800, 0.6)
+    axes.text(*place, rule, color=line.get_color(), ha="right")
     print(f"{rule}: {returns[-200:].mean():.2f} over the last 200 episodes")
-axes.set(xlabel="step", ylabel="return, mean of 50 episodes")
-axes.legend(title="rule")
+axes.set(
+    title="With gradients through time, the agent learns the cue earlier",
+    xlabel="step",
+    ylabel="return, mean of 50 episodes",
+    xlim=(0, 25_000),
+)
 axes.grid(alpha=0.3)
 
 # %% [markdown]
-# Both agents have the same memory. Under `online`, the writing into it is learned too: the gradient
-# of an answer reaches the cue 16 steps back, through sensitivities that are carried forward in
-# time. Under `spatial`, the memory stays as it was drawn, and only what reads it learns. This is an
-# example with seed 0; [let an agent remember](../agents.md#measured) has five seeds, and longer
-# chains.
+# Both agents begin with the same memory. Under `online`, the agent also learns what to write into
+# this memory: the gradient of an answer reaches the cue of 16 steps ago, through sensitivities
+# that are carried forward in time. Under `spatial`, the memory stays as it was initialised, and
+# the agent only learns to read it. This is an example with one seed; [Let an agent
+# remember](../agents.md#measured) has five seeds and longer chains.
 #
 # ## The T-maze
 #
-# A sign at the start tells whether the goal is in the north or in the south of the junction at the
-# end of a corridor. The agent has to walk there, and to know the sign when it arrives. The best
-# return is 4.
+# A corridor ends at a junction. The goal is north or south of the junction, and a sign at the
+# start says where. The agent has to walk to the junction and remember the sign until it arrives.
+# The best return is 4.
 
 # %%
 maze = ft.rl.TMaze(corridor=6)
@@ -138,21 +145,24 @@ without_memory = (4 - 0.1) / 2
 
 figure, axes = plt.subplots(figsize=(7, 2.8))
 axes.plot(ends[49:], smooth(returns))
-axes.axhline(4, color="0.5", linestyle=":", label="the best possible")
-axes.axhline(
-    without_memory, color="0.5", linestyle="--", label="right half of the time"
+for height, name in ((4, "the best possible"), (without_memory, "without memory")):
+    axes.axhline(height, color="0.5", linestyle="--")
+    axes.text(20_000, height + 0.08, name, color="0.4", ha="right")
+axes.set(
+    title="The agent learns to use the sign",
+    xlabel="step",
+    ylabel="return, mean of 50 episodes",
+    ylim=(0, 4.6),
 )
-axes.set(xlabel="step", ylabel="return, mean of 50 episodes", ylim=(0, 4.3))
-axes.legend(loc="lower right")
 axes.grid(alpha=0.3)
 print(f"{returns[-200:].mean():.2f} over the last 200 episodes")
 
 # %% [markdown]
 # ## One episode of each kind
 #
-# What has it learned? An episode with the goal in the north and one with the goal in the south
-# differ only in their first observation. From then on the agent sees the same corridor, and only
-# its memory can tell them apart.
+# What has the agent learned? An episode with the goal in the north and an episode with the goal in
+# the south differ only in their first observation. After it, the agent sees the same corridor in
+# both episodes, and only its memory can tell the episodes apart.
 
 
 # %%
@@ -184,17 +194,18 @@ for north, colour in ((True, "C0"), (False, "C1")):
     print(f"{name}: {len(found)} steps, last reward {reward:.1f}")
 axes.axhline(0, color="0.5", linestyle=":")
 axes.set(
-    title="At the junction, the memory of the sign decides",
+    title="At the junction, the agent follows its memory of the sign",
     xlabel="place in the corridor",
     ylabel="log-odds, north : south",
     xlim=(-0.2, maze.corridor + 2),
 )
 
 # %% [markdown]
-# Until the junction, the agent sees the same in both episodes and prefers neither turn for long. At
-# the junction, only its memory of the sign tells the two episodes apart.
+# On the way to the junction, the agent sees the same in both episodes and prefers neither turn for
+# long. At the junction, its memory of the sign makes it turn north in one episode and south in the
+# other.
 #
 # Now try a longer corridor, another rule, or another cell: `foretrace rl t-maze
-# --environment.corridor 20` shows progress, keeps a record and a checkpoint, and continues with
-# `foretrace resume`. [Let an agent remember](../agents.md) has all options, tasks of others, your own
-# environments, and results.
+# --environment.corridor 20` shows its progress, and writes a record and a checkpoint, from which
+# `foretrace resume` continues. [Let an agent remember](../agents.md) has all options, other tasks,
+# environments of your own, and results.

@@ -1,12 +1,12 @@
 # %% [markdown]
 # # Forecasting with pandas
 #
-# After this page you can forecast a pandas series, keep the forecaster learning as values arrive,
-# and compare it with simple forecasts.
+# After this page you can forecast a pandas series, let the forecaster learn new values as they
+# arrive, and compare its forecasts with simple ones.
 #
-# The forecaster is an estimator of [sktime](https://www.sktime.net) and learns value by value: `pip
-# install '.[sktime]'`. By default a mixture of cheap models answers, without a network. Put your
-# own series in place of `load`.
+# The forecaster is an estimator of [sktime](https://www.sktime.net), and learns value by value.
+# Install it with `pip install '.[sktime]'`. By default, it is a mixture of cheap models without a
+# recurrent network of the library. Replace `load` by your own series.
 
 # %%
 import foretrace as ft
@@ -24,8 +24,9 @@ print(frame.head(3).round(2))
 # %% [markdown]
 # ## Fit and forecast
 #
-# `horizon` is the number of steps ahead that are learned. Columns that are known in advance
-# go into `X`; each row is learned with its value. The temperature of the coming hours is not used.
+# `horizon` is the number of steps that a forecast has. Other columns go into `X`; each row of `X`
+# is learned together with the value of its hour. The forecast does not use the temperature of
+# future hours.
 
 # %%
 y, X = frame["load"], frame[["temperature"]]
@@ -42,14 +43,17 @@ low, high = interval.to_numpy().T
 axes.plot(range(960, 1024), y[960:1024], label="load")
 axes.plot(range(1000, 1024), forecast, label="forecast")
 axes.fill_between(range(1000, 1024), low, high, alpha=0.2, label="90 % interval")
-axes.set(xlabel="hour")
-axes.legend(fontsize=8)
+axes.set(title="The forecast of a day follows the load", xlabel="hour", ylabel="load")
+axes.set_xlim(960, 1023)
+axes.legend(ncols=3, loc="upper left", fontsize=8)
+axes.set_ylim(None, high.max() + 6)
 
 # %% [markdown]
 # ## Go on learning
 #
-# `update` learns the values that have arrived, each once. `fit(a)` and then `update(b)` equal `fit`
-# of both, bit for bit, and memory does not grow. Here a new forecast is made every 24 hours.
+# `update` learns the values that have arrived, each of them once. `fit(a)` followed by `update(b)`
+# gives the same state, bit for bit, as `fit` with both, and memory does not grow. In this example,
+# a new forecast is made every 24 hours.
 
 # %%
 errors, last_errors, day_errors = [], [], []
@@ -67,13 +71,13 @@ print(f"the same hour before {np.mean(day_errors):.2f}")
 print(f"the last value       {np.mean(last_errors):.2f}")
 
 # %% [markdown]
-# A forecaster is worth its time if it beats both simple forecasts.
+# Use a forecaster only if it beats both simple forecasts.
 #
 # ## Score a whole frame
 #
-# `ft.stream.run` needs no sktime: it predicts each row of a frame, scores the prediction when the
-# label is known, and then learns the row. With `horizon`, the prediction of a row covers the rows that
-# follow it, and `result.forecast` covers the rows after the last one.
+# `ft.stream.run` does not need sktime. It predicts each row of a frame, scores the prediction when
+# the label is known, and then learns the row. With `horizon`, the prediction of a row is a
+# forecast of the rows that follow, and `result.forecast` is the forecast after the last row.
 
 # %%
 rows = []
@@ -102,10 +106,10 @@ print([round(row["load"], 1) for row in result.forecast[:4]])
 # foretrace stream load.csv --target load --horizon 24
 # ```
 #
-# predicts the next 24 values at every row, scores each prediction when its values arrive, and
-# compares the mean absolute error with the last value and the mean. `foretrace predict RUN
-# load.csv` answers for new rows.
+# This command predicts the next 24 values at every row, and scores each prediction when its values
+# arrive. It compares the mean absolute error with the errors of the last value and of the mean.
+# `foretrace predict RUN load.csv` predicts new rows.
 #
-# A series in a river pipeline: [`ft.stream.Forecaster`](../streams.md#in-river). Missing values may
-# be NaN. A gap in the index is not seen, so give the missing values as NaN. Next: [two public
-# boards](../forecasting.md) of online forecasting.
+# In a river pipeline, use [`ft.stream.Forecaster`](../streams.md#in-river). The forecaster does
+# not notice a gap in the index, so give missing values as NaN. Next: [forecasts
+# compared](../forecasting.md) with published ones.

@@ -1,10 +1,10 @@
 # %% [markdown]
 # # Your own cell
 #
-# After this page you can write a recurrent layer of your own as one step of its recurrence, test
-# that its online gradients are right, and train a network of it.
+# After this page you can write a recurrent layer of your own as one step of its recurrence, check
+# that its online gradients are right, and train a network of such layers.
 #
-# You write three methods. Time, batches, chunks, rules and derivatives are done for you.
+# You write three methods. foretrace adds time, batches, chunks, rules and derivatives.
 
 # %%
 import equinox as eqx
@@ -45,9 +45,9 @@ class Leaky(ft.AbstractCell):
 
 
 # %% [markdown]
-# `own` is each unit's own past, `others` the past of the other units. This cell never reads
-# `others`, so its units are independent, and the online gradient of the layer is exact. foretrace
-# detects this:
+# `own` and `others` are both the state of the step before. A unit reads its own past from `own`,
+# and the past of other units from `others`. This cell never reads `others`, so its units are
+# independent, and the online gradient of the layer is exact. foretrace detects this:
 
 # %%
 cell = Leaky(3, key=jax.random.key(0))
@@ -57,7 +57,8 @@ print("independent units:", cell.independent)
 # ## Check it
 #
 # `check_cell` compares values and gradients with their definitions, with finite differences, and
-# with every other way of computing them. A broken law is an error that names it.
+# with every other way to compute them. Each comparison is a *law*. If a law is broken, an error
+# names the law.
 
 # %%
 report = ft.testing.check_cell(cell)
@@ -66,8 +67,8 @@ print(report)
 # %% [markdown]
 # ## Train it
 #
-# A network makes its cells with `Leaky.factory()`. The task is the sum of the last eight inputs; a
-# network without memory stays at a loss near 3.5.
+# A network makes its cells with `Leaky.factory()`. The target is the sum of the last eight inputs.
+# A network without memory stays at a loss near 3.5.
 
 # %%
 network = ft.Network(
@@ -100,5 +101,5 @@ axes.set(title="The new cell learns the sum", xlabel="step", ylabel="loss, mean 
 axes.set_ylim(0, None)
 
 # %% [markdown]
-# Next: [write a cell](../extending.md): dense, linear and complex cells, modules of Equinox and
-# Flax.
+# Next: [Write a cell](../extending.md) explains dense, linear and complex cells, and modules of
+# Equinox and Flax.

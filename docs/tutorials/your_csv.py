@@ -2,17 +2,17 @@
 # # Your own CSV
 #
 # After this page you can let foretrace learn from the rows of a table, see whether it beats simple
-# guesses, and let it answer for new rows. No machine learning is needed, and no settings.
+# guesses, and let it predict new rows. You need no knowledge of machine learning, and no settings.
 #
-# This page writes a small table, so that it runs as it stands. Put the name of your own file in its
-# place. In a terminal, with a file `pump.csv` of your own, the commands of this page are:
+# This page writes a small table `pump.csv` and learns it. Replace it by a file of your own. In a
+# terminal, the commands of this page are:
 #
 # ```bash
 # foretrace stream pump.csv --target fault --run-dir pump-run
 # foretrace predict pump-run pump.csv --out answers.csv
 # ```
 #
-# Below, the lines that begin with `run(` are such commands, run from Python.
+# Below, the lines that begin with `run(` run such commands from Python.
 
 # %%
 import csv
@@ -33,8 +33,8 @@ def run(command):
 # %% [markdown]
 # ## The table
 #
-# A pump: its load and temperature every minute. A `fault` comes five minutes after the load was
-# high while it was hot.
+# The table has the load and the temperature of a pump at every minute. A `fault` occurs five
+# minutes after a minute in which the pump was hot and its load was high.
 
 # %%
 random = np.random.default_rng(0)
@@ -57,20 +57,21 @@ print(Path("pump.csv").read_text()[:90])
 # ## Learn from it
 #
 # Only `--target`, the column to predict, is needed. Every row is predicted first, then scored, and
-# only then learned, so the scores belong to rows that the model had not seen.
+# only then learned. The scores are therefore those of rows that the model had not seen.
 
 # %%
 run("foretrace stream pump.csv --target fault --run-dir pump-run")
 
 # %% [markdown]
-# The last lines are what to look at. *This run* must be better than *the last one known*
-# and *the most frequent class*; if it is not, the rows say nothing about the target, or [something
-# is wrong](../troubleshooting.md). The time of a row was measured here on two cores shared with much
-# other work; [How fast is it?](../streams_compared.md#how-fast-is-it) has longer runs.
+# Look at the first table. *This run* must be better than *the last one known* and *the most
+# frequent class*. If it is not, the rows contain no information about the target, or [something is
+# wrong](../troubleshooting.md). The time of a row was measured on two cores shared with other
+# work; [How fast is it?](../streams_compared.md#how-fast-is-it) has longer runs.
 #
 # ## See when it has learned
 #
-# The run directory holds the scores of every thousand rows as JSON lines; `foretrace report pump-run` draws them.
+# The run directory holds the scores of every thousand rows as JSON lines. `foretrace report
+# pump-run` draws them:
 
 # %%
 lines = [
@@ -83,19 +84,27 @@ print(
 )
 
 figure, axes = plt.subplots(figsize=(7, 2.6))
-rows = [line["step"] for line in lines if "total" in line]
-axes.plot(rows, [s["accuracy"] for s in scores], "o-", label="this run")
-axes.plot(
-    rows, [s["majority_accuracy"] for s in scores], "o--", label="most frequent class"
+lines = [line for line in lines if "total" in line]
+rows = [line["step"] for line in lines]
+for key, name in (
+    ("accuracy", "this run"),
+    ("majority_accuracy", "most frequent class"),
+):
+    scores = [line[key] for line in lines]
+    axes.plot(rows, scores, "o-")
+    axes.annotate(name, (rows[-1], scores[-1] + 0.03), ha="right")
+axes.set(
+    title="After 1,000 rows, the run has learned the fault",
+    xlabel="row",
+    ylabel="accuracy since the last point",
+    ylim=(0.7, 1.05),
 )
-axes.set(xlabel="row", ylabel="accuracy so far")
-axes.legend()
 
 # %% [markdown]
 # ## Answer for new rows
 #
-# `foretrace predict` continues from the end of the run and writes one line for each row of another
-# file. The column `fault` may be missing there. (Here the same file is used again.)
+# `foretrace predict` continues from the end of the run, and writes one line for each row of
+# another file. This file need not have the column `fault`. (The example uses the same file again.)
 
 # %%
 run("foretrace predict pump-run pump.csv --rows 5 --out answers.csv")
@@ -104,8 +113,8 @@ print(Path("answers.csv").read_text())
 # %% [markdown]
 # ## Go on later
 #
-# Stop a run with Ctrl-C at any moment. `foretrace resume` continues at the right row;
-# when the file has grown, at the new rows.
+# You can stop a run with Ctrl-C at any moment. `foretrace resume` continues the run at the right
+# row. When the file has grown, it continues with the new rows.
 #
-# Next: [all that a stream can do](../streams.md): labels that come late, forecasts, many sensors in
-# one file, pipes.
+# Next: [Learn from a file or a pipe](../streams.md) explains late labels, forecasts, many sensors
+# in one file, and pipes.

@@ -1,11 +1,12 @@
 # %% [markdown]
 # # Sequences of your own
 #
-# After this page you can train a network on an array of sequences with a label for each, hold some
-# out and stop early, in Python and from the command line.
+# After this page you can train a network on an array of sequences, each with a label. You can hold
+# out sequences for validation and stop early, in Python and from the command line.
 #
-# The data: `xs` has the shape `(N, T, F)` (sequences, steps, features), and `ys` one class for each
-# sequence. Here they are made up: two sensors of a wheel, with much noise; the class is its speed.
+# The array `xs` has the shape `(N, T, F)`: sequences, steps, features. `ys` has one class for each
+# sequence. The data of this page are synthetic: two noisy sensors of a wheel. The class is the
+# speed of the wheel.
 
 # %%
 import shlex
@@ -33,11 +34,11 @@ axes.legend(loc="center left", bbox_to_anchor=(1, 0.5))
 # %% [markdown]
 # ## In Python
 #
-# `ft.fit` shuffles, makes batches, holds a tenth out and keeps the network of the best epoch. It
-# learns whole sequences by backpropagation through time; `rule=` [chooses another
-# rule](../rules.md). The labels need not be repeated for every step: the output of the last step is
-# compared with them. Sequences of different lengths are padded, and `mask` says which steps are
-# there.
+# `ft.fit` shuffles the sequences, makes batches, holds out a tenth for validation, and returns the
+# network of the best epoch. It learns whole sequences by backpropagation through time; `rule=`
+# [chooses another rule](../rules.md). Each sequence has one label, which is compared with the
+# output of the last step. Pad sequences of different lengths; `mask` says which steps are not
+# padding.
 
 # %%
 cell = ft.LRU.factory(state_size=32, r_min=0.8, r_max=0.99)
@@ -61,18 +62,21 @@ print(
 )
 
 figure, axes = plt.subplots(figsize=(7, 2.6))
-axes.plot(found.losses, label="training")
-axes.plot(found.validation_losses, label="validation")
-axes.set(xlabel="epoch", ylabel="loss")
-axes.legend()
+epochs = np.arange(1, len(found.losses) + 1)
+axes.plot(epochs, found.losses, "C0")
+axes.plot(epochs, found.validation_losses, "C1")
+axes.text(2.1, found.losses[1], "training", color="C0")
+axes.text(1.9, found.validation_losses[1] - 0.1, "validation", color="C1", ha="right")
+axes.set(title="Both losses fall", xlabel="epoch", ylabel="loss", ylim=(0, None))
 
 # %% [markdown]
 # ## From the command line
 #
-# Write the arrays into one file; `foretrace train --data` does the rest: validation, checkpoints,
-# resume after Ctrl-C, a table and a plot. `ys` may also hold a class for every step, or real
-# numbers; parquet works too. [`OwnSequences`](../api/training.md#foretrace.tasks.own.OwnSequences)
-# lists the forms.
+# Write the arrays into one file. `foretrace train --data` then trains and validates a network,
+# writes checkpoints, can be resumed after Ctrl-C, and prints a table. `ys` may also hold a class
+# for every step, or real numbers. The file may also be parquet.
+# [`OwnSequences`](../api/training.md#foretrace.tasks.own.OwnSequences) lists the forms of the
+# data.
 
 # %%
 np.savez("wheels.npz", xs=xs, ys=ys)
@@ -80,8 +84,9 @@ command = "train --data wheels.npz --steps 150 --model-size 32 --run-dir wheels-
 main(shlex.split(command))
 
 # %% [markdown]
-# In a terminal: `foretrace train --data wheels.npz --steps 150`. A class is then the target at
-# every step, and predicted by the mean of the outputs.
+# In a terminal, the command is `foretrace train --data wheels.npz --steps 150`. The command uses
+# the class of a sequence as the target of every step, and predicts the class by the mean of the
+# outputs.
 #
 # Next: [choose a rule](../rules.md), [search settings](../scale.md#compare-many-runs), [load the
 # checkpoint](../howto/save.md#load-what-a-command-has-trained).

@@ -32,6 +32,15 @@ def test_a_run_from_python_is_that_of_the_command(files, tmp_path, monkeypatch):
         stream.run(config, resume=True)
 
 
+def test_a_run_without_a_score_says_so_in_a_table_of_full_width(tmp_path, capsys):
+    (tmp_path / "a.csv").write_text("id,a,y\na1,1.5,\na2,2,\na2,,3.4\na1,,3.1\n")
+    few = ["--experts", "baselines", "row", "--run-dir", str(tmp_path / "run")]
+    words = ["--target", "y", "--task", "regression", "--id", "id", "--waiting", "9", *few]
+    assert cli.main(["stream", str(tmp_path / "a.csv"), *words]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert any(line.strip().startswith("No row could be scored yet: a score") for line in lines)
+
+
 def test_scores_of_a_line_lose_nothing_to_larger_ones_before(tmp_path):
     ys = 1e9 + np.random.default_rng(0).normal(size=300)
     ys[0] = 0.0

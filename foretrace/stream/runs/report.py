@@ -21,6 +21,9 @@ OWN_NAME = "this run"
 _HEAVIEST = 5
 """Number of experts whose weights are shown, those with the largest weights."""
 
+_WIDE = 72
+"""Characters of a table without scores."""
+
 
 def _table(config: StreamConfig, records: list[dict[str, Any]]) -> Any:
     """Return the table of a run, with mean scores over all rows that have a label."""
@@ -34,7 +37,8 @@ def _table(config: StreamConfig, records: list[dict[str, Any]]) -> Any:
     columns = (
         SCORES[name].title.replace(" ", "\n") if narrow else SCORES[name].title for name in names
     )
-    grid = Table("", *columns, title=for_rich(title(config)))
+    least = 0 if names else _WIDE  # the caption is as wide as the columns
+    grid = Table("", *columns, title=for_rich(title(config)), min_width=least)
     grid.add_row(OWN_NAME, *(SCORES[name].text(total[name]) for name in names))
     simple = simple_answers(last)
     for what, scores in simple.items():
@@ -46,13 +50,19 @@ def _table(config: StreamConfig, records: list[dict[str, Any]]) -> Any:
     grid.caption = (
         f"{_not_better(last, total) or _gain(total, simple)}"
         f"{_of_group(last)}"
-        f"Each of {last['scored']} rows was predicted before its label was used. "
-        f"{_weights(last)}{intervals}"
+        f"{_scored(last)}{_weights(last)}{intervals}"
         f"Missing, masked or clipped: {counts}; steps refused: "
         f"{last['refused']}. {_members(last)}{_changes(last)}{reach}{last['seconds']:.0f} s. "
         f"{_parts(records)}"
     )
     return grid
+
+
+def _scored(last: dict[str, Any]) -> str:
+    """Return how many rows the scores are of."""
+    if not last["scored"]:
+        return "No row could be scored yet: a score needs a prediction and, later, its label. "
+    return f"Each of {last['scored']} rows was predicted before its label was used. "
 
 
 def records_in(run_dir: str | os.PathLike[str]) -> tuple[StreamConfig, list[dict[str, Any]]]:
