@@ -53,6 +53,11 @@ class AbstractCellConfig:
         """Name of the cell on the command line."""
         return "+".join(command_name(part.cell) for part in self.parts)
 
+    @property
+    def title(self) -> str:
+        """Name of the cell in a report."""
+        return "+".join(type(part).__name__ for part in self.parts)
+
     def factory(self) -> MakeCell:
         """Return the function that makes the cell."""
         return self.cell.factory(**vars(self))
