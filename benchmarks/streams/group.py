@@ -10,6 +10,7 @@ be equal bit for bit. *Rows* are learned by one or two processes, after all prog
 broker and reader are on the same cores. *Members* is one process without a broker.
 """
 
+import dataclasses
 import os
 import random
 import sys
@@ -21,7 +22,10 @@ import numpy as np
 from safetensors.numpy import load_file
 
 from benchmarks import ledger
-from benchmarks.streams.followed import follow, write
+from benchmarks.streams.followed import write
+from foretrace._runs import follow as course
+from foretrace._runs.metrics import read_metrics
+from foretrace.stream import ModelConfig, StreamConfig, run
 
 sys.path.append(str(ledger.ROOT / "tests" / "serve"))
 from groups import IDS, LEAVES, RETURNS, Judge, Worker, broker, make, rows, send, until
@@ -193,20 +197,44 @@ def labelled(count):
 
 
 def of_members(folder, *, size, members, count):
-    """Return CPU time of a row, memory and size of the checkpoint of a stream of members."""
-    draw = np.random.default_rng(0)
+    """Return CPU time of a row, of a checkpoint and of reading it; memory, size of the checkpoint.
+
+    Memory is the process's, so each cell needs a process of its own.
+    """
+    draw, saves = np.random.default_rng(0), []
     x = draw.normal(size=(2, count)).round(4)
     who, y = draw.integers(members, size=count), (2 * x[0] - x[1]).round(4)
-    path = write(folder / "rows.csv", who=who, a=x[0], b=x[1], y=y)
-    model = {"size": "fast"} if size == "fast" else {}
-    options = {"source": path, "target": "y", "member": "who", "members": members}
-    options |= {"task": "regression", "log_every": count // 4, "checkpoint_every": 10 * count}
-    found = follow(model, warm=400, **options)
+    config = StreamConfig(
+        write(folder / "rows.csv", who=who, a=x[0], b=x[1], y=y),
+        target="y",
+        member="who",
+        members=members,
+        task="regression",
+        log_every=count // 4,
+        checkpoint_every=10 * count,
+        model=ModelConfig(size="fast") if size == "fast" else ModelConfig(),
+    )
+
+    def timed(does, *args, **options):
+        began = time.process_time()
+        return does(*args, **options), time.process_time() - began
+
+    def save(*args, **options):
+        saves.append(timed(saved, *args, **options)[1])
+
+    warm = dataclasses.replace(config, log_every=200)  # a line of the record is a program
+    run(warm, folder / "warm", rows=400)
+    saved, course.save = course.save, save
+    result, seconds = timed(run, config, folder / "run")
+    _, read_again = timed(run, config, folder / "run", resume=True)
+    lines = read_metrics(result.run.metrics)
     return {
-        "cpu_us_per_row": round(1e6 * found.seconds / count, 1),
-        "resident_mib": max(line.get("resident_mib", 0) for line in found.lines),
-        "checkpoint_mib": round(found.state_kib / 2**10, 2),
-        "mae": found.lines[-1]["mae"],
+        "cpu_us_per_row": round(1e6 * (seconds - sum(saves)) / count, 1),
+        "resident_mib": max(line.get("resident_mib", 0) for line in lines),
+        "checkpoint_mib": round(result.run.checkpoint.stat().st_size / 2**20, 2),
+        "save_cpu_seconds": [round(one, 2) for one in saves],
+        "read_cpu_seconds": round(read_again, 2),
+        "mae": lines[-1]["mae"],
     }
 
 
