@@ -1,18 +1,20 @@
-"""A consumer group on the broker of the tests: kills, rows a second, cost by members.
+"""A consumer group on the broker of the tests: kills, rows a second, cost by parts and members.
 
-    python -m benchmarks.streams.group [--kinds kills rows members] [--kills 100] [--seed 0]
+    python -m benchmarks.streams.group [--kinds kills rows parts members] [--kills 100] [--seed 0]
 
 *Kills* ends a random process by `kill -9` at a random moment, 100 times, and starts another one:
 with three processes, then two, then four, on eight partitions of one topic. *free* processes have
 no place of their own, so others take their partitions over; a *kept* one starts again in its place.
 In the end one process reads the same topic: all predictions, and the state of each partition, must
 be equal bit for bit. *Rows* are learned by one or two processes, after all programs are compiled;
-broker and reader are on the same cores. *Members* is one process without a broker.
+broker and reader are on the same cores. *Parts* are all of one process, begun and then restored.
+*Members* is one process without a broker.
 """
 
 import dataclasses
 import os
 import random
+import re
 import sys
 import tempfile
 import time
@@ -41,12 +43,13 @@ MEMBERS = (10, 100, 1_000, 10_000, 100_000)
 
 
 def cells(
-    kinds=("kills", "rows", "members"),
+    kinds=("kills", "rows", "parts", "members"),
     places=PLACES,
     kills=100,
     seed=0,
     sizes=SIZES,
     workers=(1, 2),
+    parts=(8, 64),
     members=MEMBERS,
     count=20_000,
 ):
@@ -58,12 +61,14 @@ def cells(
         seed: what chooses processes and moments.
         sizes: options of the model.
         workers: numbers of processes.
+        parts: numbers of partitions.
         members: numbers of members.
         count: number of rows.
     """
     of_kind = {
         "kills": {"place": places, "kills": kills, "seed": seed},
         "rows": {"size": sizes, "workers": workers, "count": count},
+        "parts": {"size": sizes, "parts": parts},
         "members": {"size": sizes, "members": members, "count": count},
     }
     return [cell for kind in kinds for cell in ledger.grid(kind=kind, **of_kind[kind])]
@@ -71,9 +76,9 @@ def cells(
 
 def measure(cell):
     """Return counts, or times."""
-    does = {"kills": killed, "rows": learned, "members": of_members}[cell["kind"]]
+    kinds = {"kills": killed, "rows": learned, "parts": of_parts, "members": of_members}
     with tempfile.TemporaryDirectory() as folder:
-        return does(Path(folder), **{k: v for k, v in cell.items() if k != "kind"})
+        return kinds[cell["kind"]](Path(folder), **{k: v for k, v in cell.items() if k != "kind"})
 
 
 class Crowd:
@@ -194,6 +199,23 @@ def labelled(count):
         row = {"id": f"r{i}", "who": f"m{who}", "a": a, "c": "uv"[i % 2], "y": 0.5 * a + i % 3}
         found.append((who % PARTS, row))
     return found
+
+
+def of_parts(folder, *, size, parts):
+    """Return CPU time until all partitions answer, begun and then restored, and memory."""
+    row, found = {"id": "r", "who": "m", "a": 1, "c": "u", "y": 2.5}, []
+    with broker() as address:
+        make(address, parts, "rows", "many")
+        judge, options = Judge(address, "many"), SIZES[size].split()
+        for turn in (1, 2):
+            one = Worker(address, folder / "many", *options, experts=None, properties=LEAVES)
+            send(address, [(part, row) for part in range(parts)])
+            judge.wait(turn * parts, one)
+            status = Path(f"/proc/{one.process.pid}/status").read_text()
+            found += [spent(one), int(re.search(r"VmRSS:\s+(\d+)", status)[1]) // 1024]
+            assert one.end() in STOPPED
+    names = "begin_cpu_seconds", "begun_mib", "restore_cpu_seconds", "restored_mib"
+    return dict(zip(names, found, strict=True))
 
 
 def of_members(folder, *, size, members, count):
