@@ -21,6 +21,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from foretrace.stream.serve.desk import Refusal, Request, checked_id, parsed
+from foretrace.stream.serve.gauges import Gauges
 from foretrace.stream.serve.openapi import description
 from foretrace.stream.serve.service import Serving
 
@@ -61,7 +62,8 @@ class App:
         self.answers = prometheus.Counter(
             "foretrace_answers", "Answers by route and code", ["route", "code"], registry=registry
         )
-        self.gauges: dict[str, prometheus.Gauge] = {}
+        self.values: dict[str, float] = {}
+        registry.register(Gauges(lambda: {(): self.values}))
 
     def routes(self) -> Starlette:
         """Return the application with all routes."""
@@ -226,12 +228,7 @@ class App:
         for one in found["records"][-1:]:
             numbers = {k: v for k, v in one.items() if isinstance(v, int | float)}
             values |= {k: v for k, v in numbers.items() if k not in ("time", "row")}
-        for name, value in values.items():
-            if name not in self.gauges:
-                text = name.replace("_", " ")
-                gauge = prometheus.Gauge(f"foretrace_{name}", text, registry=self.registry)
-                self.gauges[name] = gauge
-            self.gauges[name].set(value)
+        self.values = values
         exposed = prometheus.generate_latest(self.registry)
         return Response(exposed, media_type=prometheus.CONTENT_TYPE_LATEST)
 

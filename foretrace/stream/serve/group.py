@@ -68,7 +68,7 @@ class Group:
         run = shared.joined(KIND, config, run_dir, partial(_begun, config, run_dir))
         self.plan = from_json(Plan, read_begun(run, "plan"))
         self.path, self.parts, self.rows = run_dir, dict[int, Partition](), 0
-        self.seen: dict[int, dict[str, float]] = {}
+        self.seen: dict[tuple[int, ...], dict[str, float]] = {}
         self._said: set[str] = set()
         self._looked = 0.0
         all_options: dict[str, Any] = {
@@ -202,19 +202,20 @@ class Group:
         """Store the present numbers of each partition, and show their sums."""
         from confluent_kafka import TopicPartition
 
-        self._looked, now, seen = time.monotonic(), time.monotonic(), {}
+        now = self._looked = time.monotonic()
+        seen: dict[tuple[int, ...], dict[str, float]] = {}
         for number, part in self.parts.items():
             place = TopicPartition(self.topic.name, number)
             _, end = self.consumer.get_watermark_offsets(place, cached=True)
             position = part.part.position
-            seen[number] = {
+            seen[number,] = {
                 "rows": position.row,
                 "bad_rows": position.bad,
                 "waiting": len(part.intake.room),
                 "lag": max(0, end - position.offset),
                 "checkpoint_age_seconds": now - part.saved_at,
             }
-        self.seen = seen
+        self.seen = seen  # at once: another thread reads it
         lag = sum(one["lag"] for one in seen.values())
         self.show.reach(
             self.rows, f"{self.rows} rows of {len(seen)} partitions; {lag:.0f} messages to read"

@@ -60,6 +60,7 @@ class Partition(Learning):
     """
 
     save_seconds = 10.0
+    alone = False  # a stopped process would keep the lock
 
     def __init__(
         self,
