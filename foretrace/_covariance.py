@@ -8,14 +8,14 @@ from jax import lax
 from foretrace._types import Array, Bool, Float
 
 _FEW = 8
-"""Number of vectors up to which sums over them are one loop over the matrix, without a product."""
+"""Number of vectors up to which their sums are one loop over the matrix, instead of a product."""
 
 
 _ROUNDING = 16
-"""Number of rounding errors, for each entry of a row, by which a step raises a diagonal."""
+"""Number of rounding errors, for each entry of a row, by which a step increases a diagonal."""
 
 _NONE = 1e-12
-"""Rounding that needs no raise: it adds up to less than any label says."""
+"""Rounding error that needs no increase, because it adds up to less than any label's effect."""
 
 
 def products(
@@ -35,14 +35,14 @@ def inverse_root(C: Float[Array, "R R"]) -> Float[Array, "R R"]:
     size = C.shape[-1]
     if size == 1:
         return 1 / jnp.sqrt(C)
-    # Directions below the rounding of the largest entry count as that large: the root always
-    # exists, and no step is larger than C allows.
+    # Directions below the rounding error of the largest entry count as equal to this error, so that
+    # the root always exists, and no step is larger than C allows.
     floor = 4 * size * jnp.finfo(C.dtype).eps * jnp.diagonal(C).max()
     unit = jnp.eye(size, dtype=C.dtype)
     C = C + floor * unit
     if size > _FEW:
         return jax.scipy.linalg.solve_triangular(jnp.linalg.cholesky(C), unit, lower=True)
-    # Elimination row by row: a call of the library costs more than a matrix as small as this.
+    # Elimination row by row, because a library call costs more than this for such a small matrix.
     left, rows = jnp.concatenate([C, unit], axis=1), []
     for k in range(size):
         rows.append(left[k] / jnp.sqrt(left[k, k]))
@@ -53,15 +53,15 @@ def inverse_root(C: Float[Array, "R R"]) -> Float[Array, "R R"]:
 def resolved(
     weights: Float[Array, "B"], variances: Float[Array, "B"], size: int
 ) -> Float[Array, "B"]:
-    """Return row weights, small enough that rounding does not hide the remaining variance.
+    """Return row weights that are small enough for rounding not to hide the remaining variance.
 
-    A row of weight w and variance g = f P f^T leaves at least 1 / (1 + w g) of each variance. Were
-    that less than the rounding of P, the difference P - Y Y^T could be negative. Where g itself is
-    negative by rounding there is nothing to learn from the row.
+    A row of weight w and variance g = f P f^T leaves at least 1 / (1 + w g) of each variance. If
+    this were less than the rounding error of P, the difference P - Y Y^T could be negative. If
+    rounding has made g itself negative, the row is not learned.
 
     Args:
         weights: weight of each row.
-        variances: its variance g.
+        variances: variance g of each row.
         size: size of P.
     """
     kind = jnp.finfo(weights.dtype)
@@ -75,13 +75,13 @@ def is_lost(
 ) -> Bool[Array, ""]:
     """Return whether rounding has made a variance negative, so that P is no covariance.
 
-    By Cauchy and Schwarz `(P f)_i^2 <= P_ii f^T P f`. P may be off by some rounding errors of
-    sqrt(P_ii P_jj) in each entry.
+    By Cauchy and Schwarz, `(P f)_i^2 <= P_ii f^T P f`. Each entry of P may be wrong by some
+    rounding errors of sqrt(P_ii P_jj).
 
     Args:
         P: covariance.
         rows: vectors f.
-        V: their products `P f`, as columns.
+        V: products `P f`, as columns.
     """
     sizes = jnp.sqrt(jnp.maximum(jnp.diagonal(P), 0.0))
     variances = jnp.maximum(jnp.sum(rows * V.T, axis=1), 0.0)
@@ -98,28 +98,29 @@ def reduced(
     least: Float[Array, "... n"] | float | None = None,
     known: Bool[Array, ""] | bool = True,
 ) -> Float[Array, "... n n"]:
-    """Return `P - Y Y^T`, exactly symmetric, with its diagonal raised to absorb rounding.
+    """Return `P - Y Y^T`, exactly symmetric, with a diagonal that is increased to absorb rounding.
 
-    Rounding changes an entry by a share of sqrt(P_ii P_jj). These errors add up label by label, and
-    could make a small variance negative; so a little is added to the diagonal.
+    Rounding changes an entry by a fraction of sqrt(P_ii P_jj). These errors add up over the labels
+    and could make a small variance negative, so a small number is added to the diagonal.
 
     Args:
         P: covariance.
         Y: factor of the subtracted matrix; zero if nothing is known.
-        more: further variance added to the diagonal. Default: none; in float64 the diagonal is then
-            not raised at all, which suffices while vectors are bounded.
-        largest: upper limit up to which variances are raised, one number or one for each
+        more: further variance that is added to the diagonal. Default: none. In float64 the diagonal
+            is then not increased, which suffices while vectors are bounded.
+        largest: upper limit to which variances are increased: one number, or one for each
             coefficient.
-        least: smallest variance, one number or one for each coefficient. Only the diagonal is
-            raised to it: a factor for row and column would also multiply entries that are right.
-        known: whether there is a label; if not, P is returned bit for bit.
+        least: smallest variance: one number, or one for each coefficient. Only the diagonal is
+            increased, because a factor for row and column would also multiply entries that are
+            correct.
+        known: whether there is a label. If not, P is returned bit for bit.
     """
     if Y.shape[-1] > _FEW:
         after = P - Y @ jnp.matrix_transpose(Y)
         after = 0.5 * (after + jnp.matrix_transpose(after))
     else:
-        # A zero that is read from one entry: the compiler may not write over P then while it reads
-        # it, and only such a loop uses the vector units of a CPU.
+        # A zero that is read from an entry of P. The compiler may then not write over P while it
+        # reads P, and only such a loop uses the vector units of a CPU.
         after = P + jnp.where(P.ravel()[0] > 0, 0.0, -0.0).astype(P.dtype)
         for r in range(Y.shape[-1]):
             y = Y[..., r]
@@ -152,15 +153,16 @@ def forgotten(
     """Return the covariance after a label, with forgetting: `S (P - Y Y^T) S`.
 
     S is the diagonal matrix that multiplies each variance by `growth`, up to `largest`. No variance
-    falls below `largest * eps**2`: a smaller one would round to zero and could not grow again.
+    falls below `largest * eps**2`, because a smaller one would round to zero and could not grow
+    again.
 
     Args:
         P: covariance.
         Y: factor of the subtracted matrix.
         growth: factor by which variances grow.
-        largest: upper limit of the variances, one number or one for each coefficient.
-        known: whether there is a label; if not, P is returned bit for bit.
-        more: variance that is added to the diagonal; see `reduced`.
+        largest: upper limit of the variances: one number, or one for each coefficient.
+        known: whether there is a label. If not, P is returned bit for bit.
+        more: variance that is added to the diagonal, as in `reduced`.
     """
     kind = jnp.finfo(P.dtype)
 
@@ -169,8 +171,8 @@ def forgotten(
         scale = jnp.sqrt(jnp.minimum(growth, largest / jnp.maximum(left, kind.tiny)))
         return scale, Y * scale[..., None]
 
-    # A branch, because the compiler would compute these vectors again for each entry of P, with all
-    # that they depend on.
+    # A branch, because the compiler would otherwise compute these vectors, and everything on which
+    # they depend, again for each entry of P.
     scale, Y = lax.cond(known, factors, lambda: (jnp.ones_like(Y[..., 0]), jnp.zeros_like(Y)))
     P = P * (scale[..., :, None] * scale[..., None, :])
     least = largest * float(kind.eps) ** 2

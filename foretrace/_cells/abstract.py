@@ -183,10 +183,10 @@ def read_by_coefficients(cell: AbstractCell) -> list[bool]:
 
 
 def marked(cell: Any, kind: str) -> set[str]:
-    """Return the paths of the parameters that a cell, and the cells in it, name as of a kind.
+    """Return the paths of a cell's parameters that are of a kind, including those of cells in it.
 
     Args:
-        cell: the cell; anything else names nothing.
+        cell: the cell. Any other object has no such parameters.
         kind: `slow_parameters` or `module_readout`.
     """
     found = {f".{name}" for name in getattr(cell, kind, ())}

@@ -20,27 +20,28 @@ def _make(cell: Callable[..., Any], makers: Any, input_size: int, *, key: PRNGKe
 
 
 class Beside(AbstractCell):
-    r"""Cells side by side: they get the same input, and their outputs are added.
+    r"""Cells side by side in one layer, which read the same input and whose outputs are added.
 
         h' = (step_1(theta_1, h_1, x), step_2(theta_2, h_2, x), ...)
         y = readout_1(h_1, x) + readout_2(h_2, x) + ...
 
-    Kinds of modules that keep different things serve one layer: modules that keep inputs in their
-    order, such as those of `RTU`, and gated units that choose an input and keep it, such as those
+    A layer can thus have modules with different kinds of memory: modules that keep inputs in their
+    order, such as those of `RTU`, and gated units that select an input and keep it, such as those
     of `GRU`. Module n consists of module n of every cell. Each of its state dimensions has a
-    sensitivity to the coefficients of all cells, which is zero for those of another cell: twice as
-    many elements as the cells have alone, or more.
+    sensitivity to the coefficients of all cells, which is zero for the coefficients of another
+    cell. The sensitivities therefore have at least twice as many elements as those of the separate
+    cells.
 
-    The modules are independent if those of every cell are. The layer runs through a chunk one step
-    after the other, also where its cells are linear.
+    The modules are independent if the modules of every cell are. The layer runs through a chunk
+    step by step, even if its cells are linear.
 
     Args:
-        cells: two or more cells with equal numbers of inputs, modules and outputs. Their states
-            are all real or all complex; `RTU` is the real form of `LRU`.
+        cells: two or more cells with equal numbers of inputs, modules and outputs. Their states are
+            either all real or all complex; `RTU` is the real form of `LRU`.
 
     Raises:
         ValueError: there are fewer than two cells, or they do not fit together.
-        TypeError: `factory` got a function that does not make a cell.
+        TypeError: `factory` received a function that does not make a cell.
 
     >>> import foretrace as ft, jax
     >>> make = ft.Beside.factory(ft.RTU.factory(state_size=4), ft.GRU.factory(state_size=4))
@@ -74,7 +75,7 @@ class Beside(AbstractCell):
         return partial(_make, partial(cls, **options), cells)
 
     def coefficients(self) -> Coefficients:
-        """Return the coefficients of all cells, each name after the number of its cell."""
+        """Return the coefficients of all cells. The number of its cell precedes each name."""
         found = Coefficients({}, {})
         for i, cell in enumerate(self.cells):
             for group, own in zip(found, cell.coefficients(), strict=True):
@@ -97,7 +98,7 @@ class Beside(AbstractCell):
 
 
 def _of(theta: Coefficients, prefix: str) -> Coefficients:
-    """Return the coefficients of one cell."""
+    """Return the coefficients of the cell whose names have this prefix."""
 
     def own(group: dict[str, Array]) -> dict[str, Array]:
         return {name[len(prefix) :]: group[name] for name in group if name.startswith(prefix)}

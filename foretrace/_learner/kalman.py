@@ -1,8 +1,8 @@
 """A second-order step for networks of modules: the node-decoupled extended Kalman filter.
 
-An Optax optimiser gets the gradient of the loss; this optimiser gets the Jacobian of every
-prediction, under the same rule and from the same sensitivities. A node is a module, or a unit
-elsewhere (`foretrace._learner.nodes`).
+An Optax optimiser uses the gradient of the loss. This optimiser uses the Jacobian of every
+prediction, under the same rule and from the same sensitivities. A node is a module, or outside of
+recurrent layers a unit (`foretrace._learner.nodes`).
 
 Source: Puskorius and Feldkamp, Decoupled extended Kalman filter training of feedforward layered
     networks, IJCNN 1991; Neurocontrol of nonlinear dynamical systems with Kalman filter trained
@@ -22,7 +22,7 @@ from foretrace._types import Array, Bool, Float
 
 
 class KalmanState(NamedTuple):
-    """Covariance of the parameters of every node, group by group."""
+    """Covariances of the parameters of every node, one array for each group of nodes."""
 
     covariances: tuple[Float[Array, "M p p"], ...]
 
@@ -39,34 +39,35 @@ class Kalman:
 
     J_i is the Jacobian of all predictions with respect to the parameters of node i. e are the
     errors, clipped at three times the root of their mean square R. rho is the correlation of an
-    error with the previous error. g is the relative variance of the head's own prediction; it is
-    zero for a decoder, whose parameters are nodes. S is the sensitivity of the state to the
-    parameters. All nodes share the errors and A.
+    error with the previous error. g is the relative variance of the head's prediction. Without a
+    head, the parameters of the decoder are nodes, and g is zero. S is the sensitivity of the state
+    to the parameters. All nodes share the errors and A.
 
-    The rule of the learner decides which sensitivities J contains. Under `ONLINE` they are exact in
-    the top layer of independent modules, and layers below get the error of the present step. Every
-    row is a step of its own, so a chunk gives the same result as its rows one by one. Rows of
-    several streams are one step with as many errors.
+    The rule of the learner determines which sensitivities J contains. Under `ONLINE` they are exact
+    in the top layer of independent modules, and the layers below receive the error of the present
+    step. Every row is a separate step, so a chunk gives the same result as its rows one by one. In
+    a batch, the rows of all streams are one step, which has one error for each row.
 
-    For numbers the loss is `squared_error`. For classes it is `softmax_cross_entropy`; the
-    predictions are then the probabilities, or the scores of `ft.heads.least_squares`.
+    For numbers, the loss is `squared_error`. For classes, it is `softmax_cross_entropy`, and the
+    predictions are the probabilities, or the scores of `ft.heads.least_squares`.
 
-    The covariances are exactly symmetric, and no variance exceeds the prior, so they stay bounded
-    for any number of labels.
+    The covariances are exactly symmetric, and no variance exceeds the prior. They therefore stay
+    bounded for any number of labels.
 
     Args:
         prior: variance of every parameter before the first label, and its upper limit later.
-        process_noise: variance that is added with every label, so that learning never stops.
-        measurement_noise: share of the mean square error that counts as noise.
-        state_correction: largest change of a state by new parameters, so that the state agrees
-            with them at once; None for no correction. It needs a rule that carries sensitivities.
+        process_noise: variance that is added at every label, so that learning never stops.
+        measurement_noise: fraction of the mean square error that counts as noise.
+        state_correction: largest change of a state after an update, which makes the state agree
+            with the new parameters at once. It needs a rule that carries sensitivities. None for no
+            correction.
         autocorrelation: whether labels get a smaller weight while successive errors are correlated.
-        delay: number of rows by which labels are late; the errors of these rows overlap.
-        warmup: number of labels before the first label that parameters learn from; until then only
-            a head by least squares learns.
+        delay: number of rows by which labels are late. The errors of these rows overlap.
+        warmup: number of labels before the parameters learn. Until then, only a least-squares head
+            learns.
 
     Raises:
-        ValueError: a number is out of its range.
+        ValueError: a number is out of range.
 
     >>> import foretrace as ft, jax, jax.numpy as jnp
     >>> cells = (ft.SetReset.factory(state_size=4),)
@@ -121,13 +122,13 @@ class Kalman:
 
         Args:
             state: covariances before the step.
-            jacobians: derivative of each prediction, streams times outputs, for each group of
-                nodes; zero for a stream without a label.
+            jacobians: derivative of each prediction (streams times outputs), for each group of
+                nodes. Zero for a stream without a label.
             found: errors of the predictions; zero for a stream without a label.
-            errors: moments of all errors, this step included.
+            errors: moments of all errors, including this step.
             head_variance: relative variance of the head's predictions.
-            known: streams that have a label.
-            late: number of rows by which this label is late, beyond `delay`.
+            known: whether each stream has a label.
+            late: number of rows by which this label is late, in addition to `delay`.
         """
         streams, outputs = found.shape
         active = known.any() & (errors.num_labels > self.warmup)
@@ -137,12 +138,13 @@ class Kalman:
             variance(errors) * v
         )
         A = jnp.kron(noise, jnp.eye(outputs, dtype=found.dtype))
-        # Rows are predictions, columns are all parameters, node by node: few large products.
+        # Rows are predictions, and columns are all parameters, node by node, for few large
+        # products.
         J, moved = _joined(jacobians), []
         for U, own in zip(state.covariances, jacobians, strict=True):
             # U is symmetric, and J U is several times faster than U J^T.
             product = jnp.moveaxis(jnp.moveaxis(own, 0, 1) @ U, 1, 0)
-            # Rounding may leave no positive variance along J: then the node waits for new noise.
+            # Rounding may leave no positive variance along J. The node then waits for new noise.
             sane = ((own * product).sum(axis=2) >= 0).all(axis=0)
             moved.append(product * (sane & active).astype(found.dtype)[None, :, None])
         together = _joined(moved)

@@ -1,8 +1,8 @@
-"""Pack a tree into few arrays: each argument of a compiled program costs about 1 us.
+"""Pack a tree into few arrays, because each argument of a compiled program costs about 1 us.
 
-Small arrays lie one after another in one vector for each dtype. Larger ones stay as they are, so
-that a program changes them in place. PRNG keys stay as they are too. An optimiser packs its moments
-in the same way, which spares dozens of small operations at each step of a small network.
+Small arrays are joined to one vector for each dtype. Larger arrays are kept, so that a program can
+change them in place, and PRNG keys are kept, too. An optimiser packs its moments in the same way,
+which saves dozens of small operations in each step of a small network.
 """
 
 import functools
@@ -18,15 +18,15 @@ from foretrace._cells.parts import is_key
 from foretrace._types import Array
 
 SMALL = 1024
-"""Largest number of elements of an array that is put into a vector with others, unless told."""
+"""Default of the largest number of elements with which an array is joined to a vector."""
 
 
 class Packed(NamedTuple):
-    """A tree of arrays as few arrays.
+    """A tree of arrays, packed into few arrays.
 
     Args:
-        large: arrays of more elements than the others, and PRNG keys.
-        small: a vector of all others for each dtype.
+        large: arrays with many elements, and PRNG keys.
+        small: for each dtype, a vector of all other arrays.
     """
 
     large: tuple[Array, ...]
@@ -38,7 +38,7 @@ class Packing:
 
     Args:
         like: tree of arrays, or of their shapes.
-        most: largest number of elements of an array that is put into a vector with others.
+        most: largest number of elements with which an array is joined to a vector.
 
     >>> packing = Packing({"a": jnp.ones(2), "b": jnp.zeros((1, 3)), "c": jnp.zeros(2000)})
     >>> packed = packing.pack({"a": jnp.ones(2), "b": jnp.zeros((1, 3)), "c": jnp.zeros(2000)})
@@ -56,7 +56,7 @@ class Packing:
         """Return the arrays of a tree as few arrays.
 
         Raises:
-            TypeError: an array has another shape or dtype.
+            TypeError: an array has another shape or dtype than in `like`.
         """
         leaves = jax.tree.leaves(tree)
         for leaf, like in zip(leaves, self._like, strict=True):
@@ -76,10 +76,10 @@ class Packing:
         return [[leaf for leaf, large in pairs if large == wanted] for wanted in (True, False)]
 
     def unpack(self, packed: Any) -> Any:
-        """Return the tree of arrays that `pack` was called on.
+        """Return the tree that was packed.
 
-        Outside of a compiled program small arrays are NumPy's, and show the memory of `packed`; JAX
-        does not write into it while they are held.
+        Outside of a compiled program, small arrays are NumPy arrays that share the memory of
+        `packed`. JAX does not write into this memory while they exist.
         """
         large, ends, leaves = iter(packed.large), dict.fromkeys(self._dtypes, 0), []
         vectors = dict(zip(self._dtypes, packed.small, strict=True))
@@ -93,7 +93,7 @@ class Packing:
         return jax.tree.unflatten(self._tree, leaves)
 
     def taking_packed(self, function: Callable[..., Any]) -> Callable[..., Any]:
-        """Return the function with a first argument that may be a packed tree."""
+        """Return the function with a first argument that may also be packed."""
 
         @functools.wraps(function)
         def taking(tree: Any, *more: Any) -> Any:
@@ -104,12 +104,13 @@ class Packing:
     def keeping_packed(
         self, function: Callable[..., tuple[Any, Any]]
     ) -> Callable[..., tuple[Any, Any]]:
-        """Return the function with a first argument that may be a packed tree.
+        """Return the function with a first argument that may also be packed.
 
-        If it gets the tree packed, it returns the next tree packed.
+        If the argument is packed, the first result is packed, too.
 
         Args:
-            function: function of a tree and more, which returns the next tree and more.
+            function: function of a tree and further arguments. It returns the next tree and another
+                result.
         """
 
         @functools.wraps(function)
@@ -123,7 +124,7 @@ class Packing:
 
 
 def _behind(arrays: list[Array]) -> Array:
-    """Return arrays as one vector; NumPy joins them outside of a compiled program."""
+    """Return arrays as one vector. Outside of a compiled program, NumPy joins them."""
     if any(isinstance(array, jax.core.Tracer) for array in arrays):
         return jnp.concatenate([array.ravel() for array in arrays])
     return _copied(np.concatenate([np.ravel(array) for array in arrays]))
@@ -136,7 +137,7 @@ def _part(vector: Any, first: int, end: int, shape: tuple[int, ...]) -> Any:
 
 
 def _copied(array: np.ndarray) -> Array:
-    # A program may be given the memory of either side, so they share none; float64 stays float64 in
+    # A program may receive the memory of either array, so they share none. float64 stays float64 in
     # any mode.
     with jax.enable_x64(True):
         # `jnp.array` would compile a program for each shape. The first array may be a view of

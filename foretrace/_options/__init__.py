@@ -1,1 +1,1 @@
-"""Options of the command line that several kinds of runs have: rule, cell and network."""
+"""Options on the command line that several kinds of runs have: rule, cell and network."""

@@ -1,4 +1,4 @@
-"""Recurrent layers of the command line, whose options are the constructors' arguments."""
+"""Recurrent layers on the command line, whose options are the constructors' arguments."""
 
 import dataclasses
 import inspect
@@ -25,10 +25,10 @@ STATE_SIZE = 64
 
 
 class MakeCell(typing.Protocol):
-    """What `AbstractCell.factory` returns."""
+    """Type of the functions that `AbstractCell.factory` returns."""
 
     def __call__(self, input_size: int, *, key: PRNGKeyArray) -> AbstractCell:
-        """Return a cell for a network of that model size."""
+        """Return a cell for a network with this model size."""
 
 
 @dataclasses.dataclass(frozen=True, init=False)
@@ -45,13 +45,18 @@ class AbstractCellConfig:
 
     @property
     def parts(self) -> "tuple[AbstractCellConfig, ...]":
-        """The cells that stand side by side in a layer: most often one."""
+        """The cells of a layer, which is most often a single cell."""
         return (self,)
 
     @property
     def name(self) -> str:
         """Name of the cell on the command line."""
         return "+".join(command_name(part.cell) for part in self.parts)
+
+    @property
+    def title(self) -> str:
+        """Name of the cell in a report."""
+        return "+".join(type(part).__name__ for part in self.parts)
 
     def factory(self) -> MakeCell:
         """Return the function that makes the cell."""
@@ -75,7 +80,7 @@ def _config_of(cell: type[AbstractCell]) -> type[AbstractCellConfig]:
 CONFIGS: dict[str, type[AbstractCellConfig]] = {
     name: _config_of(cell) for name, cell in CELLS.items()
 }
-"""Options of the recurrent layers by cell name; each class is a name of this module, too."""
+"""Options of the recurrent layers, by cell name. Each class is also a name of this module."""
 
 if typing.TYPE_CHECKING:
     OneCell = AbstractCellConfig
@@ -85,7 +90,7 @@ else:
 
 @dataclasses.dataclass(frozen=True)
 class Beside(AbstractCellConfig):
-    """Options of cells side by side.
+    """Options of a layer with cells side by side.
 
     Args:
         cells: options of each cell.
@@ -96,7 +101,7 @@ class Beside(AbstractCellConfig):
 
     @property
     def parts(self) -> tuple[AbstractCellConfig, ...]:
-        """The cells."""
+        """The options of each cell."""
         return self.cells
 
     def factory(self) -> MakeCell:
@@ -105,28 +110,28 @@ class Beside(AbstractCellConfig):
 
 
 BY_NAME = {command_name(cell): CONFIGS[name] for name, cell in CELLS.items()}
-"""The same by the names that the command line gives them."""
+"""The same options, by the names on the command line."""
 
 
 OPTIONS: dict[str, tuple[Any, list[str]]] = {}
-"""Options of all cells: type, and the cells that have the option."""
+"""Options of all cells: for each option, its type and the cells that have it."""
 for _name, _config in BY_NAME.items():
     for _field in dataclasses.fields(_config):
         OPTIONS.setdefault(_field.name, (_field.type, []))[1].append(_name)
 
 FLAT = ConstructorRegistry()
-"""Rules of the command line: a cell is its name, followed by the options of all cells."""
+"""Rules for the command line: a cell is its name, followed by the options of all cells."""
 
 
 class _Absent:
-    """Marker of an option that is not given, because None is a value of some options."""
+    """Marker of an option that was not given, because None is a value of some options."""
 
 
 _ABSENT = _Absent()
 
 
 def _or_none(kind: Any) -> Any:
-    """Return a type that tells None from an option that is not given."""
+    """Return a type in which None differs from an option that was not given."""
     members = typing.get_args(_Absent | kind)
     return typing.Union[tuple(member for member in members if member is not type(None))]  # noqa: UP007
 
@@ -146,7 +151,7 @@ def _as_none(info: Any) -> PrimitiveConstructorSpec[Any] | None:
 
 
 def _described(option: str, present: AbstractCellConfig) -> str:
-    """Return what an option does, the cells that have it, and its default for each."""
+    """Return the description of an option, the cells that have it, and its default for each."""
     about, cells_of = "", dict[str, list[str]]()
     for name in OPTIONS[option][1]:
         kind = BY_NAME[name]
@@ -170,12 +175,13 @@ def cell_config(
     """Return the options of a cell by its name.
 
     Args:
-        name: name on the command line; `rtu+gru` are two cells side by side.
-        given: options, each for all the cells that have it.
-        like: options of the same cell with other defaults; not used for another cell.
+        name: name on the command line. `rtu+gru` means two cells side by side.
+        given: options, each of which applies to all cells that have it.
+        like: options of the same cell, whose values are the defaults. It is ignored for another
+            cell.
 
     Raises:
-        ValueError: there is no such cell, or it has no such option.
+        ValueError: there is no such cell, or the cell has no such option.
     """
     words = name.split("+")
     if not BY_NAME.keys() >= {*words}:
@@ -192,7 +198,7 @@ def cell_config(
     if like and like.name == name:
         parts = [*like.parts]
     else:
-        # Side by side, cells have equally many modules.
+        # Cells that are side by side have the same number of modules.
         given = {"state_size": STATE_SIZE} | given if len(kinds) > 1 else given
         parts = [kind() for kind in kinds]
     found = [
@@ -209,7 +215,7 @@ def _as_options(info: Any) -> StructConstructorSpec | None:
 
     def made(cell: str, **options: Any) -> AbstractCellConfig:
         given = {name: value for name, value in options.items() if value is not _ABSENT}
-        # The options of a default, such as those of a task, are for its own cell.
+        # Default options, for example those of a task, apply only to the default cell.
         return cell_config(cell, given, like=info.default)
 
     def field(name: str, kind: Any, default: Any, text: str) -> StructFieldSpec:
@@ -231,7 +237,7 @@ def _as_options(info: Any) -> StructConstructorSpec | None:
 
 
 def __getattr__(name: str) -> type[AbstractCellConfig]:
-    """Return the options of a cell: `_cells.LRU` equal the arguments of `foretrace.LRU`."""
+    """Return the options of a cell: `_cells.LRU` has the same arguments as `foretrace.LRU`."""
     if name in CONFIGS:
         return CONFIGS[name]
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,4 +1,4 @@
-"""The network as options."""
+"""The options of a network."""
 
 import dataclasses
 from typing import Annotated
@@ -21,11 +21,11 @@ class NetworkConfig:
         cell: recurrent layer of every block.
         glu: whether each block has a gated linear unit.
         norm: place of the normalisation in a block.
-        norm_eps: constant that is added to the variance of the features before the root is taken.
+        norm_eps: constant that is added to the variance of the features before its root is taken.
         dropout: probability that a feature is dropped.
         readout_size: number of hidden units of the decoder. Default: a linear decoder.
-        cumulative_mean: decode the mean of the features so far instead of the features of the step,
-            with the gradient of the latter; for whole sequences only.
+        cumulative_mean: decode the mean of the features so far, instead of the features of the
+            step, with the gradient of the latter. Only for whole sequences.
     """
 
     depth: Annotated[int, tyro.conf.arg(aliases=("--depth",))] = 4
@@ -42,7 +42,7 @@ class NetworkConfig:
         check_types(self)
 
     def drawn(self, input_size: int, output_size: int, key: PRNGKeyArray) -> Network:
-        """Draw a network; may be traced."""
+        """Sample a network. The function may be traced."""
         options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         options["cell"] = self.cell.factory()
         return Network(input_size, output_size, **options, key=key)

@@ -127,6 +127,9 @@ class Program(Generic[State]):
     save_seconds = math.inf
     """Seconds after which steps that no checkpoint contains are saved."""
 
+    alone = True
+    """Whether a lock keeps other processes out of the directory."""
+
     tensorboard = False
     """Whether the record is also written for TensorBoard."""
 
@@ -183,17 +186,38 @@ class Program(Generic[State]):
         """Return the result in the form of this kind of run."""
         return result
 
+    def open(self, kind: RunKind[Any]) -> Saved:
+        """Set the state to the checkpoint, or to the beginning of a new run; return the position.
+
+        Raises:
+            CheckpointError: the checkpoint is damaged.
+        """
+        config, _, run, resumed, *_ = self.session
+        saved = read_saved(run, config, self.saved, kind) if resumed else self.saved()
+        self.restore(saved)
+        self.state = self.init() if saved.step < 0 else self.load()
+        self.step, self.refused = max(saved.step, 0), saved.refused
+        return saved
+
     def begin(self, saved: Saved) -> None:
-        """Open the record, and report changes since the run began.
+        """Create the directory of a new run, open the record, and report changes.
 
         Args:
             saved: position from which the run continues. Later lines of the record are removed.
+
+        Raises:
+            RunError: the directory cannot be used.
+            LockedError: another process has the run.
         """
         self._began, self._board = time.monotonic() - saved.seconds, None
         self._saved_step, self._saved_at = self.step, time.monotonic()
-        _, _, run, resumed, writes, _, show, stack = self.session
+        config, _, run, resumed, writes, _, show, stack = self.session
         if not writes:
             return
+        if not resumed:
+            create(run.path, config, **self.recorded())
+            if self.alone:
+                stack.enter_context(locked(run.path))
         if self.tensorboard:
             self._board = stack.enter_context(contextlib.closing(Board(run.path / "tensorboard")))
         resume_at = saved.step if resumed else None
@@ -319,17 +343,13 @@ def follow(
             stack.enter_context(locked(run.path))
         show = stack.enter_context(ProgressBar(show_progress and writes, steps_of(config)))
         work = program(Session(config, before, run, resume, writes, stop, show, stack))
-        saved = read_saved(run, config, work.saved, kind) if resume else work.saved()
-        restore(work, saved)
+        saved = work.open(kind)
         is_done = saved.step == steps_of(config)
         if is_done and (done := find_result(run, work.step)) is not None:
             with restoring(run.metrics):
                 scores = {name: done[name] for name in done if name not in ("kind", "step")}
                 seconds = from_json(dict[str, float], scores).pop("seconds")
             return work.outcome(Result(run, work.step, scores, seconds))
-        if writes and not resume:
-            create(run.path, config, **work.recorded())
-            stack.enter_context(locked(run.path))
         work.begin(saved)
         if resume and writes:
             grown = {name: getattr(config, name) for name in kind.may_grow}
@@ -350,13 +370,6 @@ def follow(
         if found is not None and find_result(run, work.step) is None:
             work.record("result", **found)
         return work.outcome(Result(run, work.step, found, work.seconds))
-
-
-def restore(work: Program[Any], saved: Saved) -> None:
-    """Set a program to the state of its checkpoint, or to the beginning if there is none."""
-    work.restore(saved)
-    work.state = work.init() if saved.step < 0 else work.load()
-    work.step, work.refused = max(saved.step, 0), saved.refused
 
 
 def _save_after_error(work: Program[Any]) -> None:

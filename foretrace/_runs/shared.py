@@ -9,9 +9,9 @@ from typing import Any
 
 from foretrace._runs.directory import Run, TakenError, check_free, create, reopen
 from foretrace._runs.files import LockedError, locked
-from foretrace._runs.follow import Program, Session, restore
+from foretrace._runs.follow import Program, Session
 from foretrace._runs.progress import ProgressBar
-from foretrace._runs.saved import RunKind, read_saved
+from foretrace._runs.saved import RunKind
 from foretrace._runs.signals import Stop
 
 
@@ -81,24 +81,12 @@ def started(
     """
     run = Run(run_dir)
     resume = run.config.exists()
-    session = Session(
-        config=config,
-        before=reopen(run, config, may_change=kind.may_change) if resume else config,
-        run=run,
-        resumed=resume,
-        writes=True,
-        stop=stop,
-        show=show,
-        stack=contextlib.ExitStack(),
-    )
+    before = reopen(run, config, may_change=kind.may_change) if resume else config
+    session = Session(config, before, run, resume, True, stop, show, contextlib.ExitStack())
     with contextlib.ExitStack() as failed:
         failed.callback(session.stack.close)
         work = program(session)
-        saved = read_saved(run, config, work.saved, kind) if resume else work.saved()
-        restore(work, saved)
-        if not resume:
-            create(run.path, config, **work.recorded())
-        work.begin(saved)
+        work.begin(work.open(kind))
         work.begun()
         failed.pop_all()
     return work

@@ -1,4 +1,4 @@
-"""What `foretrace check` does: check whether a run directory is complete."""
+"""The command `foretrace check`, which checks whether a run directory is complete."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,7 +16,7 @@ from foretrace.stream.runs.saved import parts_in
 
 
 def check(command: Check) -> int:
-    """Print a line for each file of a run; return the exit code, 1 if a file is damaged."""
+    """Print a line for each file of a run, and return the exit code, 1 if a file is damaged."""
     damaged = 0
     for path, state, is_whole in _found(command.run_dir):
         damaged += not is_whole
@@ -27,7 +27,7 @@ def check(command: Check) -> int:
 
 
 def findings(folder: Path) -> Iterator[tuple[str, str, bool]]:
-    """Yield the name of each file of a run, the finding, and whether the file is intact.
+    """Yield the name of each file of a run, the result of its check, and whether it is intact.
 
     Raises:
         RunError: there is no run.
@@ -66,7 +66,7 @@ def findings(folder: Path) -> Iterator[tuple[str, str, bool]]:
 
 
 def _found(folder: Path) -> Iterator[tuple[Path, str, bool]]:
-    """Yield the findings on a run, or on the records and the runs of a sweep or an experiment."""
+    """Yield the results for a run, or for the records and runs of a sweep or an experiment."""
     parts, runs = known_in(folder).parts, [folder, *parts_in(folder)]
     if parts is not None:
         records, study = folder / RECORDS_FILE, folder / "study.log"

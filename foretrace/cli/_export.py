@@ -1,4 +1,4 @@
-"""What `foretrace export` does."""
+"""The command `foretrace export`."""
 
 import warnings
 from collections.abc import Callable
@@ -25,8 +25,8 @@ from foretrace.stream.runs.exported import export_run
 
 
 def write_graph(command: Export) -> int:
-    """Write the files, and print their names and sizes."""
-    # A wrong CC is an error before a file is written.
+    """Write the files of an export, and print their names and sizes."""
+    # A wrong CC raises an error before a file is written.
     compiler = find_compiler(required=False) if command.format == "c" else []
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UntrainedParameters)
@@ -39,7 +39,7 @@ def write_graph(command: Export) -> int:
 
 
 def _writer(path: Path) -> Callable[[Export], Exported]:
-    """Return the function for a kind of run."""
+    """Return the function that exports a run of this kind."""
     writers = {Config: _of_training, RLConfig: _of_agent, StreamConfig: _of_stream}
     if (kind := known_in(path).kind.config) not in writers:
         raise RunError(
@@ -50,7 +50,7 @@ def _writer(path: Path) -> Callable[[Export], Exported]:
 
 
 def _of_agent(command: Export) -> Exported:
-    """Write an agent's network, with the moments that normalise observations as constants."""
+    """Write the network of an agent; the moments that normalise observations are constants."""
     if command.learn or command.learning_rate is not None:
         raise ValueError(
             f"{command.run_dir} is a run of `foretrace rl`, whose learning step draws actions, "
@@ -82,8 +82,8 @@ def _of_training(command: Export) -> Exported:
     network = network_in(command.run_dir, config)
     model: Network | Learner = network
     if command.learn:
-        # The run learned from batches on a schedule that ends; the graph learns from one stream
-        # without end.
+        # The run learned from batches with a schedule that ends. The graph learns from one stream
+        # without an end.
         settings = config.optimizer.settings(None) | {"warmup_steps": 0}
         if command.learning_rate is not None:
             settings["learning_rate"] = command.learning_rate

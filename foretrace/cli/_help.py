@@ -1,4 +1,4 @@
-"""The help of a command: the parser's own, in groups, with one default for each option."""
+"""The help of a command: the parser's help, in groups, with one default for each option."""
 
 import contextlib
 import io
@@ -20,7 +20,7 @@ GROUPS = {
     "output": "run-dir predictions forecast tensorboard log-every",
     "running": "rows checkpoint-every kafka-config metrics-port",
 }
-"""Groups of the options of a stream."""
+"""Groups of the options for a stream."""
 
 EXAMPLES = {
     "stream": """
@@ -29,20 +29,20 @@ foretrace stream examples/sensors.csv.gz --target temperature --horizon 24 --for
 zcat examples/sensors.csv.gz | foretrace stream - --format csv --target reject --predictions -
 """
 }
-"""Command lines that end the help of a command."""
+"""Command lines at the end of a command's help."""
 
 _WIDTH = 100
-"""Columns of the parser's help, narrow enough that it has one box beside no other."""
+"""Width of the parser's help, so narrow that boxes are never side by side."""
 
 _BOX = re.compile(r"╭─ (.*?) ─*╮\n(.*?)╰─*╯\n?", re.DOTALL)
 
 
 def helped(name: str, parse: Callable[[], Any]) -> Any:
-    """Print the help that a parser would print, in groups and in lines that break at spaces.
+    """Print the help of a parser, in groups, and in lines that break at spaces.
 
     Args:
         name: name of the command.
-        parse: parser, which prints its help and ends the program.
+        parse: function that prints the parser's help and ends the program.
 
     Raises:
         SystemExit: always, as the parser raises it.
@@ -63,7 +63,7 @@ def helped(name: str, parse: Callable[[], Any]) -> Any:
 
 
 def _page(name: str, text: str, width: int) -> str:
-    """Return the page of a help with boxes."""
+    """Return the page for a parser's help, which consists of boxes."""
     usage, *parts = text.partition("╭")[0].strip().split("\n\n")
     usage = re.sub(r"(train|rl|align) \[-h\]", r"\1 [TASK] [-h]", usage).replace("[-h] ", "")
     usage = _plain(usage.replace("[OPTIONS] [STR]", "FILE [OPTIONS]"))
@@ -92,7 +92,7 @@ def _page(name: str, text: str, width: int) -> str:
 
 
 def _entries(box: str) -> Iterator[tuple[str, str]]:
-    """Yield the names and the description of each option of a box."""
+    """Yield the names and the description of each option in a box."""
     names = said = ""
     for line in box.splitlines():
         name, _, beside = line.partition("  ")
@@ -105,7 +105,7 @@ def _entries(box: str) -> Iterator[tuple[str, str]]:
 
 
 def _option(names: str, said: str, width: int) -> tuple[str, str]:
-    """Return the first name of an option, and the option with a description and one default."""
+    """Return the first name of an option, and its text with a description and a default."""
     first, *others = re.split(r", (?=--)", re.sub(r", (?=[^{}]*\})", ",", names.strip()))
     flag, _, values = first.replace("[STR]", "FILE").partition(" ")
     flags = [flag, *(one.split()[0] for one in others)]
@@ -126,6 +126,6 @@ def _option(names: str, said: str, width: int) -> tuple[str, str]:
 
 
 def _plain(values: str) -> str:
-    """Return the text of an option's values, without `None`, which stands for "not given"."""
+    """Return the text of an option's values without `None`, which means "not given"."""
     values = re.sub(r"\{None\}\||(?<=\{)None,", "", values)
     return re.sub(r"\[+(\w+) \[\1 \.\.\.\]+", r"\1 ...", values)

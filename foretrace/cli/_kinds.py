@@ -1,4 +1,4 @@
-"""The kinds of run: how each is resumed, reported and checked.
+"""The kinds of runs: how each is resumed, reported and checked.
 
 Every command that takes a run directory uses this table.
 """
@@ -27,13 +27,13 @@ from foretrace.sweep._config import Sweep as SweepConfig
 
 
 class Known(NamedTuple):
-    """A kind of run; its functions take the run directory.
+    """A kind of run. Its functions take the run directory.
 
     Args:
-        command: class of the command that begins and resumes it.
-        kind: class of its configuration, and settings that a resumed run may change.
-        report: function that prints a report and, if asked to, draws its figures.
-        parts: folder of the runs that it is made of; None for a single run.
+        command: class of the command that begins and resumes the run.
+        kind: class of the configuration, and the settings that a resumed run may change.
+        report: function that prints a report and, if requested, draws the figures.
+        parts: folder of the runs of which it consists; None for a single run.
     """
 
     command: Callable[..., Any]
@@ -45,11 +45,11 @@ class Known(NamedTuple):
 def _of_run(
     table: Callable[[Path], Any], figure: Callable[[Path], Any]
 ) -> Callable[[Path, bool], None]:
-    """Return the function that reports a run: table, figure and files."""
+    """Return the function that reports a run by its table, its figure and its files."""
 
     def report(folder: Path, draws: bool) -> None:
         show(table(folder))
-        if draws or Run(folder).figure.exists():  # one that is there shows the whole run
+        if draws or Run(folder).figure.exists():  # an existing figure shows the whole run
             figure(folder)
         print(files(folder))
         if not Run(folder).figure.exists():
@@ -90,7 +90,7 @@ def known_in(path: Path) -> Known:
     """Return the kind of the run in a directory.
 
     Raises:
-        RunError: there is no run, or one of a command that this version does not have.
+        RunError: there is no run, or this version does not have its command.
     """
     name = read_type(path)
     for known in KINDS:
@@ -104,7 +104,7 @@ def again(folder: Path, **given: Any) -> str:
 
     Args:
         folder: directory of the run.
-        **given: options that the directory does not hold; None, False and () are left out.
+        **given: options that the directory does not record. None, False and () are left out.
     """
     words = ["foretrace", "resume", str(folder)]
     for name, value in given.items():
@@ -121,7 +121,7 @@ def stopped(place: str, line: str) -> int:
 
 
 def show(table: Any) -> None:
-    """Print a table by `print`; rich would end the process on a closed pipe."""
+    """Print a table with `print`, because rich would end the process on a closed pipe."""
     from rich.console import Console
 
     console = Console()
@@ -131,11 +131,11 @@ def show(table: Any) -> None:
 
 
 def report(path: Path, *, draws: bool = True) -> int:
-    """Print the report of a run and draw its figures; return the exit code.
+    """Print the report of a run, draw its figures, and return the exit code.
 
     Args:
         path: directory of the run.
-        draws: whether a figure that is not there is drawn, which takes longer than the rest.
+        draws: whether to draw a figure that does not exist yet, which takes longer than all else.
 
     Raises:
         RunError: there is no run, or nothing to report yet.

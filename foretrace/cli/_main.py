@@ -1,4 +1,4 @@
-"""The `foretrace` command: what each of `_commands` does."""
+"""The `foretrace` command, which runs the commands in `_commands`."""
 
 import contextlib
 import functools
@@ -41,7 +41,7 @@ Train recurrent networks online, in memory that does not grow with the stream.
 `foretrace COMMAND --help` explains a command; `foretrace --version` prints the version."""
 
 _READER_LEFT = 141
-"""Exit code of a program whose reader left, as shells count SIGPIPE."""
+"""Exit code after the reader of the output has left, as shells report SIGPIPE."""
 
 
 def run() -> NoReturn:
@@ -54,16 +54,17 @@ def run() -> NoReturn:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run a command line within a Python program; return the exit code.
+    """Run a command line inside a Python program, and return the exit code.
 
-    0 done, 1 failed on the way, 2 bad input, 130 stopped by Ctrl-C or SIGTERM, 141 the reader of
-    standard output left, as `head` does; FORETRACE_DEBUG=1 shows tracebacks.
+    The exit code is 0 after success, 1 after a failure during the work, 2 after bad input, 130
+    after a stop by Ctrl-C or SIGTERM, and 141 if the reader of standard output has left, as `head`
+    does. FORETRACE_DEBUG=1 shows tracebacks.
     """
     return _main(sys.argv[1:] if arguments is None else list(arguments)).code
 
 
 class _End(NamedTuple):
-    """How a command ended.
+    """How a command has ended.
 
     Args:
         code: exit code.
@@ -76,42 +77,42 @@ class _End(NamedTuple):
 
 
 def _main(arguments: list[str]) -> _End:
-    # What takes long before anything else is shown, such as decoding images.
+    # Messages before long operations that print nothing, such as decoding images.
     logging.basicConfig(
         level=logging.WARNING, format="foretrace: %(message)s", stream=sys.stderr, force=True
     )
     logging.getLogger("foretrace").setLevel(logging.INFO)
-    # Optax notes on every schedule without a warm-up that it has none.
+    # For every schedule without a warm-up, Optax reports that it has none.
     logging.getLogger("absl").setLevel(logging.ERROR)
     try:
         code = _done(arguments)
-        sys.stdout.flush()  # not at the end of the process, where nothing could be said any more
+        sys.stdout.flush()  # not at the end, where errors cannot be reported
         return _End(code)
-    except SystemExit as end:  # the parser's own errors, and its help
+    except SystemExit as end:  # the parser's errors, and its help
         return _End(int(end.code or 0))
     except BrokenPipeError:
-        # Nothing may be written at the end of the process either.
+        # Nothing may be written at the end of the process, either.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _End(_READER_LEFT)
     except KeyboardInterrupt:
         print("foretrace: stopped", file=sys.stderr)
-        # After an interrupted compilation, JAX's own way out may crash.
+        # After an interrupted compilation, JAX may crash when the process ends.
         return _End(STOPPED, at_once=True)
     except LostProcessError as error:
-        # JAX's own way out waits for the process that is gone.
+        # JAX would wait for the lost process when this process ends.
         return _End(_explain(error), at_once=True)
     except Exception as error:
         return _End(_explain(error))
 
 
 def _done(arguments: list[str]) -> int:
-    """Show help or version, or run the command; return the exit code.
+    """Show help or version, or run the command, and return the exit code.
 
     Raises:
-        ValueError: there is no such command, or no standard output.
+        ValueError: the command does not exist, or there is no standard output.
     """
     if sys.stdout is None:
-        # The next file that is opened would take its place, and get what libraries print.
+        # The next file that is opened would get its number, and all output of libraries.
         raise ValueError("standard output is closed; send it to a file, or to /dev/null")
     if arguments == ["--version"]:
         print(f"foretrace {importlib.metadata.version('foretrace')}")
@@ -131,7 +132,7 @@ def _done(arguments: list[str]) -> int:
 def _exit_at_once(code: int) -> NoReturn:
     """End the process without the clean-up of the interpreter and of JAX."""
     for output in (sys.stdout, sys.stderr):
-        # A pipe that nobody reads any more, or a closed file.
+        # The reader of a pipe has left, or the file is closed.
         with contextlib.suppress(OSError, ValueError):
             output.flush()
     os._exit(code)
@@ -150,7 +151,7 @@ _DOES: dict[str, Callable[[Any], int]] = {
     "check": check,
     "export": write_graph,
 }
-"""What each command does; `resume` becomes the command of the run."""
+"""The function of each command. `resume` becomes the command of the run."""
 
 
 def _run(command: Any) -> int:
@@ -158,10 +159,10 @@ def _run(command: Any) -> int:
 
 
 def _parse(arguments: list[str]) -> Any:
-    """Parse a command line, with the defaults of the named task, run or checkpoint.
+    """Parse a command line, with the defaults of the task, run or checkpoint that it names.
 
     Raises:
-        ValueError: there is no such command, task, run or checkpoint.
+        ValueError: the command, task, run or checkpoint does not exist.
     """
     name, *words = arguments
     if name not in COMMANDS:
@@ -185,9 +186,9 @@ def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
 
 
 def _remove_unread(warning: str) -> str:
-    """Remove a compiled program that JAX cannot read, and never overwrites; report it.
+    """Remove and report a compiled program that JAX cannot read and would never overwrite.
 
-    The warning of JAX names the program but not its file: others of this name are removed, too.
+    The warning of JAX names the program, but not its file. All files of this name are removed.
     """
     found = re.match("Error reading persistent compilation cache entry for '(.*?)'", warning)
     if not found or not (folder := os.environ.get("JAX_COMPILATION_CACHE_DIR")):
@@ -201,7 +202,7 @@ def _remove_unread(warning: str) -> str:
 
 
 def _explain(error: Exception) -> int:
-    """Print an error as one line; return the exit code."""
+    """Print an error as one line, and return the exit code."""
     if os.environ.get("FORETRACE_DEBUG", "0") not in ("", "0"):
         traceback.print_exception(error)
     text = " ".join(str(error).split())

@@ -1,6 +1,6 @@
-"""The commands of `foretrace` and their options; the docstrings are their help.
+"""The commands of `foretrace` and their options. The docstrings are the help texts.
 
-A command that begins runs has three fields in common: `config`, `run_dir` and `resume`.
+The commands that begin runs have three fields in common: `config`, `run_dir` and `resume`.
 """
 
 import dataclasses
@@ -33,9 +33,11 @@ class Train:
     Args:
         config: configuration of the run.
         run_dir: folder for the records of the run. Default: runs/<task>-<time>.
-        resume: whether the run is there already.
-        devices: number of devices that share each batch. Default: as many as divide it evenly.
-        cluster: join the other processes that Slurm or Open MPI started, which share --run-dir.
+        resume: whether the run exists already.
+        devices: number of devices that share each batch. Default: the largest number that divides
+            it.
+        cluster: connect to the other processes that Slurm or Open MPI has started, which share
+            --run-dir.
     """
 
     config: Annotated[Config, tyro.conf.arg(name="")] = Config()
@@ -65,7 +67,7 @@ class Sweep:
     Args:
         config: configuration of the trials, and the searched options.
         run_dir: folder for the trials and their study. Default: runs/sweep-<time>.
-        resume: whether the sweep is there already.
+        resume: whether the sweep exists already.
         workers: number of processes on this machine, each with one trial at a time.
     """
 
@@ -87,7 +89,7 @@ class RL:
     Args:
         config: configuration of the run.
         run_dir: folder for the records of the run. Default: runs/<task>-<time>.
-        resume: whether the run is there already.
+        resume: whether the run exists already.
     """
 
     config: Annotated[RLConfig, tyro.conf.arg(name="")] = RLConfig()
@@ -107,12 +109,12 @@ class Stream:
     Args:
         config: configuration of the stream and of its model.
         run_dir: folder for the records of the run. Default: runs/stream-<time>.
-        resume: whether the run is there already.
+        resume: whether the run exists already.
         rows: number of rows after which to stop. Default: none, the stream decides.
         tensorboard: also write the metrics for TensorBoard into the run directory.
-        forecast: print the --horizon values that follow the last row, with intervals, as CSV; the
-            report then goes to standard error.
-        kafka_config: file with properties of the clients of Kafka, NAME=VALUE in each line, such as
+        forecast: print the --horizon values after the last row, with intervals, as CSV. The report
+            is then printed on standard error.
+        kafka_config: file with properties of the Kafka clients, NAME=VALUE in each line, such as
             sasl.password.
         metrics_port: port of this machine, or HOST:PORT, at which the numbers of a topic's
             partitions are served for Prometheus. Default: none.
@@ -145,12 +147,12 @@ class Stream:
 
 
 WAITING = 10_000
-"""Number of rows of a service that may wait for their labels, unless it is given."""
+"""Default of the maximum number of rows that wait for their labels in a service."""
 
 
 @dataclasses.dataclass(frozen=True)
 class ServeConfig(StreamConfig):
-    """A stream without a source: a service writes its rows and labels into a journal itself."""
+    """A stream without a source, because a service writes rows and labels into its own journal."""
 
     source: Suppress[str] = "events.jsonl"
     journal: Suppress[str | None] = None
@@ -159,7 +161,7 @@ class ServeConfig(StreamConfig):
     waiting: int = WAITING
 
     def __post_init__(self) -> None:
-        if self.horizon and self.waiting == WAITING:  # numbers come with their rows
+        if self.horizon and self.waiting == WAITING:  # labels arrive with their rows
             object.__setattr__(self, "waiting", 0)
         super().__post_init__()
 
@@ -168,18 +170,19 @@ class ServeConfig(StreamConfig):
 class Serve:
     """Serve a run by HTTP: rows now, labels later by id; an answer means on disk.
 
-    The first call begins the run: --like FILE has the columns, --target names the one to predict.
-    Later calls need only the run. `GET /` is a page, `GET /openapi.json` describes the routes. With
-    FORETRACE_TOKEN in the environment, clients must send it.
+    The first call begins the run: --like FILE has the columns, and --target names the column to
+    predict. Later calls need only the run. `GET /` is a page, and `GET /openapi.json` describes the
+    routes. If the environment variable FORETRACE_TOKEN is set, clients must send its value.
 
     Args:
         run: run directory, with the journal of all rows and labels, events.jsonl.
         config: configuration of a new run.
-        host: address to listen at; 0.0.0.0 for all networks.
-        port: port to listen at; 0 for a free one, which is printed.
+        host: address at which to listen; 0.0.0.0 for all networks.
+        port: port at which to listen; 0 for a free port, which is printed.
         checkpoints: number of checkpoints that are kept, for --back-to.
-        freeze: predict, and learn nothing.
-        back_to: row of an older checkpoint to go on from; later events leave the journal.
+        freeze: only predict, and learn nothing.
+        back_to: row of an older checkpoint from which to continue. Later events are removed from
+            the journal.
     """
 
     run: Positional[Path]
@@ -199,22 +202,22 @@ class Serve:
 class Predict:
     """Predict more rows with what `foretrace stream` has learned, without learning.
 
-    The model continues from its checkpoint and remembers the rows that it sees. If the rows have
-    the target, the target of a row is an input of the next row, as in the stream.
+    The model continues from its checkpoint and remembers the rows that it reads. If the rows
+    contain the target, the target of a row is an input of the next row, as in the stream.
 
     Args:
         run_dir: run directory of `foretrace stream`.
         source: file, or - for standard input.
-        format: format of the source; auto takes it from the name.
+        format: format of the source. auto determines it by the name.
         delimiter: character between the fields of a CSV file. Default: the run's.
         encoding: encoding of the text. Default: the run's.
-        bad_rows: fate of a row that cannot be read: predictions stop, or the row is skipped and
+        bad_rows: action for a row that cannot be read: predictions stop, or the row is skipped and
             counted. Default: as in the run.
         rows: number of rows after which to stop. Default: all; 1,000 for the importance.
-        importance: write, in place of predictions, how much the predictions change when the values
-            of each column are shuffled.
-        out: file NAME.csv or NAME.jsonl to write, which appears when complete. Default: CSV on
-            standard output.
+        importance: instead of predictions, write how much the predictions change when the values of
+            each column are shuffled.
+        out: file NAME.csv or NAME.jsonl to write, which appears when it is complete. Default: CSV
+            on standard output.
     """
 
     run_dir: Positional[Path]
@@ -245,7 +248,7 @@ class Align:
         network: network whose gradients are compared.
         rule: learning rule whose gradient is shown for each parameter.
         batch_size: number of sequences.
-        chunk: number of steps of the chunks that the rules run in. On whole sequences (None),
+        chunk: number of steps in the chunks in which the rules run. On whole sequences (None),
             HYBRID and BPTT are exact. Default: 8.
         seed: seed of the initialisation and the data.
         run_dir: run with the network to use. Default: a new network.
@@ -262,16 +265,16 @@ class Align:
 
 @dataclasses.dataclass(frozen=True)
 class Reproduce:
-    """Run an experiment of the paper; stop it at any time, and begin it again.
+    """Run an experiment of the paper. It can be stopped at any time, and started again.
 
     Runs that are recorded in the folder are not repeated. `timeout 9m foretrace reproduce …` stops
     after nine minutes.
 
     Args:
-        config: experiment, and the runs that it is made of.
+        config: experiment, with the options of its runs.
         run_dir: folder for the records and the run directories. Default:
             results/<experiment>-<scale>.
-        resume: whether the folder is there already.
+        resume: whether the folder exists already.
     """
 
     config: Annotated[Reproduction, tyro.conf.arg(name="")]
@@ -281,7 +284,7 @@ class Reproduce:
 
 @dataclasses.dataclass(frozen=True)
 class Resume:
-    """Go on with a run of `foretrace train`, `rl`, `stream`, `sweep` or `reproduce`.
+    """Continue a run of `foretrace train`, `rl`, `stream`, `sweep` or `reproduce`.
 
     The run keeps its options. More --steps extend a run of train or rl, more --trials a sweep. To
     see the options that may be given, use `foretrace resume DIR --help`.
@@ -298,7 +301,7 @@ class Report:
     """Print a run's table and draw its curves, or make one page of the paper's records.
 
     Args:
-        paths: run directory of a training run, an agent, a stream or a sweep; or folders of
+        paths: run directory of a training run, an agent, a stream or a sweep, or folders of
             `foretrace reproduce`.
         out: folder for report.md and the figures of experiments. Default: the first of the paths.
     """
@@ -328,8 +331,8 @@ class Export:
         out: file of the graph; the state (.state.safetensors) and the header (.header.json) are
             written beside it.
         format: format of the graph; onnx needs the extra `export`.
-        learn: write the learning step of one stream, which learns from every row with Adam, instead
-            of the inference step; for runs of `foretrace train`.
+        learn: write the learning step for one stream, which learns from every row with Adam,
+            instead of the inference step. Only for runs of `foretrace train`.
         learning_rate: constant learning rate of the learning step. Default: the run's.
     """
 
@@ -342,4 +345,4 @@ class Export:
 
 _ALL = (Train, Sweep, RL, Stream, Predict, Serve, Align, Reproduce, Resume, Report, Check, Export)
 COMMANDS: dict[str, type] = {kind.__name__.lower(): kind for kind in _ALL}
-"""Every command by its name."""
+"""Every command, by name."""

@@ -1,7 +1,7 @@
 """The defaults of a command line, from the task or run that its first word names.
 
-An option that is given is laid over them, and a run that is resumed says itself whether it may
-differ from the recorded one.
+Options that are given replace the defaults. When a run is resumed, the run itself checks whether
+they may differ from the recorded options.
 """
 
 import dataclasses
@@ -36,10 +36,10 @@ _TASKS: dict[str, Mapping[Any, Any]] = {"train": TASKS, "rl": RL_TASKS}
 
 
 def default_for(command: str, words: list[str]) -> tuple[Any, list[str]]:
-    """Return the defaults of a command, or None, and its option words.
+    """Return the defaults of a command, or None, and the words of its options.
 
     Raises:
-        ValueError: there is no such task, or a run that cannot be read.
+        ValueError: the task does not exist, or the run cannot be read.
     """
     named = words[:1] if words and not words[0].startswith("-") else []
     if command == "resume" and named:
@@ -67,16 +67,16 @@ def default_for(command: str, words: list[str]) -> tuple[Any, list[str]]:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a hint for an unknown word."""
+    """Return a hint with a known word that resembles an unknown one."""
     known = list(known)
     near = difflib.get_close_matches(word, known, 1)
     return f"did you mean {near[0]}?" if near else f"expected one of {', '.join(known)}"
 
 
 def _begun(command: str, words: list[str]) -> tuple[Any, list[str]]:
-    """Return the initial configuration of a run, and the words after its task."""
+    """Return the initial configuration of a run, and the words after the task."""
     if command == "stream":
-        # An example of a source lets the help be shown without one.
+        # With an example as the source, the help can be shown without a source.
         return StreamConfig("FILE" if HELP & set(words) else tyro.MISSING_NONPROP), words
     tasks = _TASKS[command]
     if words and not words[0].startswith("-"):
@@ -93,7 +93,7 @@ def check_network(words: list[str], command: Any) -> None:
     """Check that no network option is given to an agent without a network.
 
     Raises:
-        ValueError: there is one.
+        ValueError: a network option is given.
     """
     config = getattr(command, "config", None)
     config = getattr(config, "config", config)
@@ -111,16 +111,16 @@ def check_network(words: list[str], command: Any) -> None:
 
 
 def network_in(run_dir: Path, config: Config) -> Network:
-    """Return the network of a run of `foretrace train`, checked before allocation.
+    """Return the network of a run of `foretrace train`, checked before memory is allocated.
 
     Raises:
         CheckpointError: the arrays do not fit the configuration.
-        RunError: the configuration was changed since the checkpoint was written.
-        DataError: the data of its task are missing, which is no fault of the checkpoint.
+        RunError: the configuration has changed since the checkpoint was written.
+        DataError: the data of the task are missing, which is not a fault of the checkpoint.
     """
 
     def described() -> LearnerState:
-        # Traced for its shapes alone: nothing is allocated.
+        # Only traced for its shapes, without an allocation.
         return build(config).learner.init()
 
     checkpoint = Run(run_dir).checkpoint
@@ -137,6 +137,6 @@ def _of_run(path: Path) -> Align:
     config = read_config(path)
     settings = {name: getattr(config, name) for name in ("network", "rule", "batch_size", "seed")}
     if config.chunk is not None:
-        # A run on whole sequences says nothing of the chunks of a stream.
+        # A run on whole sequences does not determine the chunks of a stream.
         settings["chunk"] = config.chunk
     return Align(config.task, **settings, run_dir=path)

@@ -1,4 +1,4 @@
-"""What `foretrace reproduce` and `foretrace report` do."""
+"""The commands `foretrace reproduce` and `foretrace report`."""
 
 from pathlib import Path
 

@@ -1,4 +1,4 @@
-"""The commands about streams: what `foretrace stream` and `foretrace predict` do."""
+"""The commands about streams: `foretrace stream`, `predict` and `serve`."""
 
 import os
 import sys
@@ -26,7 +26,7 @@ _OF_PREDICTIONS = ("format", "delimiter", "encoding", "bad_rows", "rows", "impor
 
 
 def stream(command: Stream) -> int:
-    """Follow a stream; return the exit code."""
+    """Learn from a stream, and return the exit code."""
     if command.config.topic is not None:
         return _stream_topic(command)
     run_dir = command.run_dir or default_path("stream")
@@ -34,7 +34,7 @@ def stream(command: Stream) -> int:
     try:
         result = follow(command.config, run_dir, **options)
         if command.forecast and not result.stopped:
-            # A member whose last row came before a column of times has none.
+            # A member has no times if its last row arrived before the first column of times.
             names = dict.fromkeys(name for row in result.forecast for name in row)
             rows = ({name: _shown(row.get(name)) for name in names} for row in result.forecast)
             _write(rows, LineWriter(sys.stdout, [*names]))
@@ -62,7 +62,7 @@ def _stream_topic(command: Stream) -> int:
 
 
 def _shown(value: Any) -> Any:
-    """Return a number with six significant digits; any other value as it is."""
+    """Return a number with six significant digits; other values are unchanged."""
     return float(f"{value:.6g}") if isinstance(value, float) else value
 
 
@@ -78,12 +78,12 @@ def _again(command: Stream, run_dir: Path) -> str:
 
 
 def predict(command: Predict) -> int:
-    """Write predictions; return the exit code."""
+    """Write predictions, and return the exit code."""
     if command.out is not None and os.path.lexists(command.out):
         raise FileExistsError(f"{command.out} exists already; choose another file for --out")
     options = {name: getattr(command, name) for name in _OF_PREDICTIONS}
     names, rows = predictions(command.run_dir, command.source, **options)
-    # Up to the first row anything may be wrong with run and source; a file is made only then.
+    # Until the first row, run or source may be wrong, so a file is created only then.
     rows = chain(list(islice(rows, 1)), rows)
     if command.out is None:
         _write(rows, LineWriter(sys.stdout, names))
@@ -94,7 +94,7 @@ def predict(command: Predict) -> int:
 
 
 def serve(command: Serve) -> int:
-    """Serve a run; return the exit code."""
+    """Serve a run, and return the exit code."""
     options = {name: getattr(command, name) for name in _OF_SERVICE}
     config = configured(command.run, command.config, ServeConfig())
     serve_run(command.run, config, **options)

@@ -1,4 +1,4 @@
-"""The command about sweeps: what `foretrace sweep` does."""
+"""The command `foretrace sweep`."""
 
 import os
 import warnings
@@ -11,9 +11,9 @@ from foretrace.sweep import _run as sweeps
 
 
 def sweep(command: Sweep) -> int:
-    """Run a sweep; return the exit code."""
+    """Run a sweep, and return the exit code."""
     folder = command.run_dir or default_path("sweep")
-    # Workers share the accelerators: nobody takes all memory at once.
+    # Workers share the accelerators, so no worker may allocate all memory at once.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     warnings.simplefilter("default", UntrainedParameters)  # once, not for every trial
     study = sweeps.run(command.config, folder, workers=command.workers, resume=command.resume)

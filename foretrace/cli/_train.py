@@ -1,4 +1,4 @@
-"""What `foretrace train`, `rl` and `align` do."""
+"""The commands `foretrace train`, `rl` and `align`."""
 
 import dataclasses
 import sys
@@ -45,7 +45,7 @@ def _rl(command: RL) -> int:
 
 
 def _ended(command: Train | RL, result: Result, **given: Any) -> int:
-    """Print the report of a run, or how to go on with it; return the exit code."""
+    """Print the report of a run, or the command that continues it, and return the exit code."""
     run_dir = result.run.path
     if result.scores is not None:
         return report(run_dir, draws=False)
@@ -55,11 +55,11 @@ def _ended(command: Train | RL, result: Result, **given: Any) -> int:
 
 def _align(command: Align) -> int:
     settings = {name: getattr(command, name) for name in ("network", "rule", "batch_size", "seed")}
-    # A network that decodes a mean over time has no chunks.
+    # A network that decodes a mean over time cannot run in chunks.
     chunk = None if command.network.cumulative_mean else command.chunk
     config = _pinned(Config(task=command.data, chunk=chunk, **settings))
     with warnings.catch_warnings():
-        # Parameters that a rule leaves untrained are in the table.
+        # The table shows the parameters that a rule leaves untrained.
         warnings.simplefilter("ignore", UntrainedParameters)
         if command.run_dir is None:
             network = experiment.build(config).learner.network
@@ -90,6 +90,6 @@ def _network_in(run_dir: Path, asked: Config) -> Network:
 
 
 def _pinned(config: Config) -> Config:
-    """Return a configuration that names its data file by full path and digest."""
+    """Return a configuration with the full path and the digest of its data file."""
     own = config.task
     return dataclasses.replace(config, task=own.pinned() if isinstance(own, OwnSequences) else own)

@@ -62,7 +62,7 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
 
 
 def _title(config: Config) -> str:
-    cell = type(config.network.cell).__name__
+    cell = config.network.cell.title
     return f"{type(config.task).__name__}, rule {config.rule}, {cell} x {config.network.depth}"
 
 

@@ -68,7 +68,7 @@ def score_of(config: RLConfig) -> str:
 
 
 def _title(config: RLConfig) -> str:
-    layers = f"{type(config.network.cell).__name__} x {config.network.depth}"
+    layers = f"{config.network.cell.title} x {config.network.depth}"
     if config.agent.optimizer == "lstd":
         layers = "LSTD on untrained modules"
     hidden = f" (without elements {', '.join(map(str, config.hide))})" if config.hide else ""

@@ -16,7 +16,7 @@ from safetensors.numpy import load_file
 from tiers import fast
 
 import foretrace as ft
-from foretrace._options.cells import LRU
+from foretrace._options.cells import GRU, LRU, RTU, Beside
 from foretrace._options.network import NetworkConfig
 from foretrace._runs.directory import Run
 from foretrace._runs.follow import DivergenceError
@@ -36,6 +36,7 @@ SMALL = partial(
 )
 SCALED = {"normalize_observations": True, "scale_rewards": True}
 STATE = "agent.state.safetensors"
+BOTH = Beside((RTU(4), GRU(4)))
 LEAST = {"network": None, "rule": "reservoir"}
 
 
@@ -45,7 +46,9 @@ KINDS = {
         TMaze(3), agent=AgentConfig("q-learning", optimizer="obgd", **SCALED), checkpoint_every=25
     ),
     "policy": SMALL(MemoryChain(2)),
-    "prediction": SMALL(TraceConditioning(3), agent=AgentConfig("prediction")),
+    "prediction": SMALL(
+        TraceConditioning(3), agent=AgentConfig("prediction"), network=NetworkConfig(1, 4, BOTH)
+    ),
     "squares": SMALL(TMaze(3), agent=AgentConfig("sarsa", optimizer="lstd"), **LEAST),
     "gymnasium": SMALL(
         Gymnasium("Pendulum-v1", limit=7),
@@ -56,6 +59,7 @@ KINDS = {
 }
 TITLES = {
     "policy": "MemoryChain, actor-critic, rule online, LRU x 1",
+    "prediction": "TraceConditioning, prediction, rule online, RTU+GRU x 1",
     "squares": "TMaze, sarsa, rule reservoir, LSTD on untrained modules",
     "gymnasium": "Pendulum-v1 (without elements 1), actor-critic, rule online, LRU x 1",
 }

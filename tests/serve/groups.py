@@ -14,8 +14,14 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 from services import sample
 
-SECONDS = 200
-OPTIONS = "--target y --member who --experts lags --checkpoint-every 40".split()
+SECONDS = 1800
+OPTIONS = "--target y --member who --checkpoint-every 40".split()
+IDS = "--id id --waiting 50".split()
+RETURNS = "consumer.session.timeout.ms = 60000"
+"""A process that is killed starts again within its session, on a busy machine, too."""
+
+LEAVES = "consumer.group.instance.id ="
+"""The broker never lets go of a process with a place of its own; Kafka does, after its session."""
 
 
 @contextlib.contextmanager
@@ -84,11 +90,12 @@ def rows(count, parts, begin=0):
 class Worker:
     """A process of a group."""
 
-    def __init__(self, address, run, *options, properties=""):
+    def __init__(self, address, run, *options, properties="", experts="lags"):
         run, answers = Path(run), Path(run).name
         path = run.parent / f"{answers}.properties"
         path.write_text(f"consumer.session.timeout.ms = 6000\n{properties}\n")
         options = ["--like", sample(run.parent), *OPTIONS, "--kafka-config", path, *options]
+        options += ["--experts", experts] if experts else []
         options += ["--run-dir", run, "--predictions", f"kafka://{address}/{answers}"]
         command = [sys.executable, "-m", "foretrace", "stream", f"kafka://{address}/rows"]
         self.log = run.parent / f"{run.name}-{time.monotonic_ns()}.log"

@@ -5,16 +5,9 @@ import signal
 import urllib.request
 
 import pytest
-from groups import Judge, Worker, broker, make, rows, send, until, workers
+from groups import IDS, LEAVES, RETURNS, Judge, Worker, broker, make, rows, send, until, workers
 
 from foretrace.stream.runs.report import records_in
-
-IDS = "--id id --waiting 50".split()
-RETURNS = "consumer.session.timeout.ms = 60000"
-"""A process that is killed starts again within its session, on a busy machine, too."""
-
-LEAVES = "consumer.group.instance.id ="
-"""The broker never lets go of a process with a place of its own; Kafka does, after its session."""
 
 
 @pytest.mark.program

@@ -142,6 +142,52 @@ def test_who_has_a_partition_repeats_what_another_process_said_bit_for_bit(join,
     assert read_extra(two.path / "part-0" / "checkpoint.safetensors")["position"][2] == 90
 
 
+def test_a_topic_that_grows_has_new_parts_and_the_others_go_on(join):
+    whole, answers = {}, {}
+    alone = join(whole, "alone")
+    alone.consumer.assigned(0, 1, 2)
+    for number in range(3):
+        give(alone, number, 0, 60)
+    one, two = join(answers), join(answers)
+    one.consumer.assigned(0, 1)
+    give(one, 0, 0, 30)
+    give(one, 1, 0, 60)
+    one.consumer.revoked(0, 1)
+    one.consumer.assigned(0, 2)  # it has messages since before the group learned of it
+    two.consumer.assigned(1)
+    assert one.consumer.at == {0: 30, 2: 0} and two.consumer.at == {1: 60}
+    give(one, 2, 0, 60)
+    give(one, 0, 30, 60)
+    assert answers == whole and len(whole) == 180
+
+
+def test_the_clients_of_kafka_read_answer_and_go_on(tmp_path):
+    mock, quiet = confluent_kafka.Producer({"test.mock.num.brokers": 1}), {"log_level": 0}
+    (broker,) = mock.list_topics().brokers.values()
+    source, read = f"kafka://{broker.host}:{broker.port}/rows", []
+    options = {"target": "y", "member": "who", "model": ModelConfig(experts=("lags",))}
+    options |= {"like": str(sample(tmp_path)), "predictions": source.replace("rows", "answers")}
+    for begin in (0, 60):
+        for i in range(begin, begin + 60):
+            mock.produce("rows", json.dumps(ROWS[i % 90]), partition=i % 2)
+        assert not mock.flush(30)
+        with Stop() as stop, contextlib.ExitStack() as stack:
+            config = StreamConfig(source, **options)
+            show, clients = ProgressBar(False), (quiet, quiet)
+            group = Group(config, tmp_path / "run", clients, stop, show, stack)
+            while group.rows < 60:  # the second time it begins at the first one's checkpoints
+                group.turn()
+    reader = confluent_kafka.Consumer(
+        {"bootstrap.servers": f"{broker.host}:{broker.port}", "group.id": "reader"}
+    )
+    reader.assign([TopicPartition("answers", one, 0) for one in range(4)])
+    while len(read) < 120:
+        read += [json.loads(one.value()) for one in reader.consume(120, 1) if not one.error()]
+    reader.close()
+    places = {(one["partition"], one["offset"]) for one in read}
+    assert places == {(part, offset) for part in (0, 1) for offset in range(60)}
+
+
 BAD = [b"no JSON", b"[1]", b"", b'{"who": "m1", "z": 1}', b'{"a": 1}', b'{"who": "m1", "a": "x"}']
 BAD += [b'{"who": "m1", "a": [1]}', b'{"who": "m1", "a": NaN}', b"\xff", b"[" * 10**5, b" " * 2**21]
 

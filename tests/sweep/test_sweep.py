@@ -5,14 +5,18 @@ import dataclasses
 import io
 import math
 import os
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
-from functools import cache
+from functools import cache, partial
+from pathlib import Path
 
 import pytest
+from processes import printed, rows_of_table
 from rich.console import Console
 from trained import TRAINED
 
@@ -97,13 +101,13 @@ def test_a_killed_process_and_a_stopped_sweep_change_nothing(whole, tmp_path):
     folder = tmp_path / "sweep"
     line = ["sweep", "copy", "--run-dir", str(folder), *GRID, *TINY]
     with subprocess.Popen([sys.executable, "-m", "foretrace", *line]) as process:
-        wait_for_checkpoint(folder, after=0)
+        wait_for_file(folder)
         process.kill()
     assert process.returncode == -signal.SIGKILL
     began = {path: path.read_bytes() for path in folder.glob("trials/*/config.json")}
 
     def stop():
-        wait_for_checkpoint(folder, after=time.time_ns())
+        wait_for_file(folder, after=time.time_ns())
         os.kill(os.getpid(), signal.SIGINT)
 
     (meddler := threading.Thread(target=stop)).start()
@@ -119,10 +123,50 @@ def test_a_killed_process_and_a_stopped_sweep_change_nothing(whole, tmp_path):
     assert all(path.read_bytes() == text for path, text in began.items()) and len(began) == 1
 
 
-def wait_for_checkpoint(folder, after):
+@pytest.fixture
+def postgres():
+    """Yield the address of a database of PostgreSQL, which runs until the test ends."""
+    pytest.importorskip("psycopg", reason="pip install 'psycopg[binary]'")
+    found = sorted(Path("/usr/lib/postgresql").glob("*/bin"))
+    if not found:
+        pytest.skip("apt install postgresql")
+    with tempfile.TemporaryDirectory() as name:
+        own = ["runuser", "-u", "postgres", "--"] if os.geteuid() == 0 else []
+        if own:  # it refuses to be run by root
+            shutil.chown(name, "postgres")
+        data = f"{name}/data"
+        call = partial(subprocess.run, cwd=name, check=True, stdout=subprocess.DEVNULL)
+        call([*own, found[-1] / "initdb", "-A", "trust", "-U", "me", data])
+        control = [*own, found[-1] / "pg_ctl", "-D", data, "-l", f"{data}/log", "-w"]
+        call([*control, "-o", f"-F -k {name} -c listen_addresses=", "start"])
+        try:
+            yield f"postgresql+psycopg://me@/postgres?host={name}"
+        finally:
+            call([*control, "-m", "immediate", "stop"])
+
+
+@pytest.mark.program
+def test_workers_share_a_study_in_postgresql_and_one_is_killed(
+    whole, tmp_path, postgres, monkeypatch
+):
+    monkeypatch.setenv(STORAGE, postgres)
+    folder = tmp_path / "sweep"
+    line = [sys.executable, "-m", "foretrace", "sweep", "copy", "--run-dir", str(folder)]
+    with subprocess.Popen([*line, *GRID, *TINY]) as first:
+        wait_for_file(folder, "config.json")
+        second = subprocess.Popen([*line[:3], "resume", str(folder)])
+        wait_for_file(folder, "trials/*/checkpoint.safetensors", count=2)  # one of each process
+        first.kill()
+    assert second.wait(300) == 0 and first.returncode == -signal.SIGKILL
+    found = rows_of_table(printed(*line[:3], "report", folder))
+    monkeypatch.delenv(STORAGE)
+    assert found == rows_of_table(said("report", whole[0])[1]) and len(found) == 2
+    assert records(folder) == records(whole[0]) and not (folder / "study.log").exists()
+
+
+def wait_for_file(folder, name="trials/*/checkpoint.safetensors", after=0, count=1):
     for _ in range(4800):
-        files = folder.glob("trials/*/checkpoint.safetensors")
-        if any(file.stat().st_mtime_ns > after for file in files):
+        if sum(file.stat().st_mtime_ns > after for file in folder.glob(name)) >= count:
             return
         time.sleep(0.025)
     raise AssertionError("the sweep did not get on")

@@ -60,10 +60,10 @@ class ModelConfig:
         state_size: number of recurrent units in each layer. Default: the number of features, or
             the number that a cell needs to put out so many.
         rule: learning rule, which determines the gradients through time, such as online, rtrl or
-            "online(depth=2)". With one row at a time, hybrid equals online. Default: hybrid. If the
-            network is small, credit also passes through all layers, which gives the exact gradient.
-            A network is small if it carries at most a million elements for a stream and 256 MiB for
-            all. The run prints the rule.
+            "online(depth=2)". With one row at a time, hybrid equals online. Credit through all
+            layers gives the exact gradient, and is affordable if a network carries at most a
+            million elements for a stream and 256 MiB for all. The run prints the rule. Default:
+            hybrid, with credit through all layers if affordable.
         learning_rate: learning rate of AdamW. With single rows, 3e-3 learned faster at first, but
             lost accuracy after some thousand rows.
 

@@ -9,11 +9,11 @@ Row = Mapping[Any, Any]
 
 
 def array_rows(X: Any) -> list[dict[Any, Any]]:
-    """Return the rows of an array; features are named by their column.
+    """Return the rows of an array. Features are named by the numbers of their columns.
 
     Raises:
-        ValueError: it is no array of rows and columns.
-        TypeError: it is a sparse matrix.
+        ValueError: the argument is not an array of rows and columns.
+        TypeError: the argument is a sparse matrix.
     """
     _check_dense("X", X)
     if np.ndim(X) != 2:
@@ -24,20 +24,20 @@ def array_rows(X: Any) -> list[dict[Any, Any]]:
 
 
 def frame_rows(X: Any) -> list[dict[Any, Any]]:
-    """Return the rows of a frame by the names of its columns, or of an array.
+    """Return the rows of a frame, with features named by its columns, or the rows of an array.
 
     Raises:
-        ValueError: it is neither a frame nor an array of rows and columns.
+        ValueError: the argument is neither a frame nor an array of rows and columns.
     """
     return X.to_dict("records") if hasattr(X, "to_dict") and np.ndim(X) == 2 else array_rows(X)
 
 
 def targets_of(y: Any) -> list[Any]:
-    """Return targets one by one, from a list, an array, a series, or a single column.
+    """Return the targets in a list, an array, a series or a single column, as a list.
 
     Raises:
         ValueError: there is more than one column.
-        TypeError: it is a sparse matrix.
+        TypeError: the argument is a sparse matrix.
     """
     _check_dense("y", y)
     if isinstance(y, str) or not hasattr(y, "__iter__"):
@@ -68,14 +68,14 @@ def _check_dense(name: str, values: Any) -> None:
 
 
 def _elements(values: Any) -> list[Any]:
-    """Return the elements of an array as Python's own; masked ones are None."""
+    """Return the elements of an array as Python's own types; masked elements are None."""
     array = values if isinstance(values, np.ma.MaskedArray) else np.asarray(values)
-    # Dates of nanoseconds would become whole numbers.
+    # Dates in nanoseconds would become whole numbers.
     return list(array) if array.dtype.kind in "mM" else array.tolist()
 
 
 def check_lengths(rows: Sequence[Any], targets: Sequence[Any]) -> None:
-    """Raise an error if there is not one target for each row.
+    """Raise an error if the numbers of rows and targets differ.
 
     Raises:
         ValueError: the numbers differ.

@@ -1,4 +1,4 @@
-"""Common part of river's estimators, without river."""
+"""Common part of the river estimators, which does not need river."""
 
 import copy
 import warnings
@@ -30,38 +30,38 @@ from foretrace.stream.runs.ignored import NO_MEMBERS, idle_experts
 from foretrace.stream.runs.saved import copy_state
 
 MIN_FEATURES = 64
-"""Default minimum number of inputs, with room for features that appear later."""
+"""Default minimum number of inputs, so that features that appear later find room."""
 
 _LEAST = {"features": 0, "classes": 2, "members": 1, "horizon": 1, "delay": 0, "words": 0}
 _LEAST["waiting"] = 0
-"""Least value of each option that is a number of something."""
+"""Minimum value of each option that is a number."""
 
 
 class OnlineEstimator:
-    """Learn row by row, from one or many streams; the first row creates the model.
+    """Estimator that learns row by row, from one or many streams.
 
-    A row or target that is refused changes nothing. Several threads may share an estimator: each
-    call is done as a whole, so that the result equals the calls in some order.
+    The first row creates the model. A row or target that is refused changes nothing. Several
+    threads may share an estimator: calls do not overlap, so the result equals that of the calls in
+    some order.
 
     Args:
-        size: size of the model; None for `model`'s size.
-        model: options of the model; None for the size's options.
-        features: number of inputs without words; None for as many as the first row needs, and some
-            for later features.
+        size: size of the model. Default: the size in `model`.
+        model: options of the model. Default: the options of the size.
+        features: number of inputs without words. Default: as many as the first row needs, and some
+            for features that appear later.
         previous: whether the last known target is an input.
-        member: feature that names the member of a row; None if all rows belong to one stream.
+        member: feature that names the member of a row. Default: all rows belong to one stream.
         members: maximum number of members.
-        delay: number of rows after which a label arrives. Without, `learn_one` takes a row with its
-            label. With a delay, a row is added by asking for its prediction, and
-            `learn_one` gives the oldest row that was taken its label, or the row of an id.
-        waiting: maximum number of rows that wait for their labels by an id: such a row is taken by
-            the prediction that is asked for it. 0 if there are no ids.
-        experts: experts of a user's own by their names, in addition to the experts of the model.
-        words: number of inputs of each feature that is a text in the first row; 0 takes it for a
-            category.
+        delay: number of rows after which a label arrives. If it is 0, `learn_one` takes a row with
+            its label. Otherwise asking for the prediction of a row adds the row, and `learn_one`
+            gives the label of the oldest such row, or of the row with a given id.
+        waiting: maximum number of rows that wait for their labels by an id. Asking for the
+            prediction of a row with an id adds the row. 0 if there are no ids.
+        experts: the user's experts, by name, in addition to the experts of the model.
+        words: number of inputs for each feature that is a text in the first row. With 0, such a
+            feature is a category.
         at_least: lower bound of predicted numbers and of the ends of their intervals.
-
-    Options that have no effect are warned of.
+    Options without effect cause a warning.
 
     Raises:
         ValueError: an option is out of range, or both size and model are given.
@@ -84,7 +84,8 @@ class OnlineEstimator:
         experts: Mapping[str, type[AbstractExpert]] | None = None,
     ) -> None:
         self._lock = Lock()
-        # River clones an estimator by its signature: each argument has an attribute of its name.
+        # River clones an estimator by its signature, so each argument has an attribute of the same
+        # name.
         self.size = size
         self.model = model
         self._config = _config_of(size, model)
@@ -99,7 +100,7 @@ class OnlineEstimator:
         self.experts = experts
         self._own = own_experts(experts)
         self._check_options()
-        # The line of the caller, also where a class has an initialiser of its own.
+        # The warning points at the line of the caller, also if a subclass has its own initialiser.
         level = 2 + (type(self).__init__ is not OnlineEstimator.__init__)
         for line in self._ignored():
             warnings.warn(f"{type(self).__name__}: {line}", stacklevel=level)
@@ -118,7 +119,7 @@ class OnlineEstimator:
 
     @property
     def _unlagged(self) -> Collection[Hashable]:
-        """Features that hold values of the next rows."""
+        """Features that contain values of the next rows."""
         return ()
 
     def _check_options(self) -> None:
@@ -129,7 +130,7 @@ class OnlineEstimator:
                 raise ValueError(f"{name}={value!r}, expected a whole number, at least {least}")
 
     def _ignored(self) -> list[str]:
-        """Return a line for each option that was given and has no effect."""
+        """Return a line for each option that was given but has no effect."""
         lines = idle_experts(self._config, self._predicts_classes)
         if self.member is None and self.members != StreamConfig.members:
             lines.append(f"members has no effect: {NO_MEMBERS}")
@@ -137,19 +138,19 @@ class OnlineEstimator:
 
     @locked
     def leave(self, name: Hashable) -> None:
-        """Forget a member and free its slot; if it returns, it is a new member.
+        """Forget a member and free its slot. If the member returns, it counts as new.
 
         Raises:
-            KeyError: there is no member of this name.
+            KeyError: there is no member with this name.
         """
         self._members(name).streams.table.leave(name)
 
     @locked
     def reset(self, name: Hashable) -> None:
-        """Restart a member with its next row, as if it had just joined.
+        """Let a member start anew with its next row, as if it had just joined.
 
         Raises:
-            KeyError: there is no member of this name.
+            KeyError: there is no member with this name.
         """
         self._members(name).streams.table.reset(name)
 
@@ -157,7 +158,7 @@ class OnlineEstimator:
         """Return a new target.
 
         Args:
-            labels: labels that are known to come.
+            labels: labels that are known in advance.
         """
         raise NotImplementedError
 
@@ -168,7 +169,7 @@ class OnlineEstimator:
         self._state: State | None = None
 
     def _begun(self, x: Row, labels: Sequence[Any]) -> tuple[Intake, State]:
-        """Return intake and state, which the first row creates."""
+        """Return intake and state; the first row creates them."""
         if self._intake is not None and self._state is not None:
             return self._intake, self._state
         intake = self._new_intake(x, labels)
@@ -184,7 +185,7 @@ class OnlineEstimator:
         width += self.words * len(texts)
         names: dict[str, Any] = {"ignore": ignore, "unlagged": self._unlagged}
         encoder = Encoder(texts, width=width, hashed=self.words, adopt=True, **names)
-        # Earlier values of the numbers of the first row are features of the experts.
+        # For the numbers of the first row, earlier values are features of the experts.
         encoder.look_at(x)
         target = self._new_target(known)
         shape = shape_of(
@@ -203,14 +204,14 @@ class OnlineEstimator:
         return Intake(streams, *resolve(self._config, shape), **options)
 
     def _width(self, columns: Sequence[Column]) -> int:
-        """Return the number of inputs of a stream whose first row has these columns."""
+        """Return the number of inputs for a stream whose first row has these columns."""
         if self.features is not None:
             return self.features
         needed = room(columns)
         return MIN_FEATURES if needed <= MIN_FEATURES else needed + SPARE_FEATURES
 
     def _check(self, rows: Sequence[Row], targets: Sequence[Any]) -> None:
-        """Raise an error if a row or its target is refused; nothing has changed then."""
+        """Raise an error if a row or its target is refused. Nothing has changed then."""
         check_lengths(rows, targets)
         target = self._new_target(()) if self._intake is None else self._intake.target
         for i, (x, y) in enumerate(zip(rows, targets, strict=True)):
@@ -220,14 +221,14 @@ class OnlineEstimator:
             target.check(y, "y" if len(rows) == 1 else f"y[{i}]")
 
     def _learn(self, x: Row, y: Any, labels: Sequence[Any] = ()) -> Mixed:
-        """Learn from a checked row; return its prediction. Ctrl-C waits until it is learned.
+        """Learn from a checked row, and return its prediction. Ctrl-C waits until this is done.
 
         Args:
             x: features of the row.
-            y: its target.
-            labels: labels that are known to come.
+            y: target of the row.
+            labels: labels that are known in advance.
         """
-        # The old state is donated: without the new one in its place the model would be lost.
+        # The old state is donated. If the new state did not replace it, the model would be lost.
         with Uninterrupted():
             intake, state = self._begun(x, labels)
             self._state, mixed = intake.learn(state, [(x, y)])
@@ -235,10 +236,10 @@ class OnlineEstimator:
         return mixed.first
 
     def _take(self, x: Row, id: Hashable) -> Mixed:
-        """Take the next row, unless it waits already, and return its prediction."""
+        """Take the next row unless it already waits, and return its prediction."""
         name = self._name(x)
-        # Values need not be comparable: those of NumPy and pandas are not all. Without a delay, the
-        # rows that wait have an id.
+        # Some values of NumPy and pandas cannot be compared. Without a delay, waiting rows have an
+        # id.
         about = {"text": repr(dict(x)), "given": x} if self.delay else {}
         if id is not None:
             check_hashable(id, "id")
@@ -257,10 +258,10 @@ class OnlineEstimator:
             intake, state = self._begun(x, ())
             self._intake = intake
             while len(waits := intake.room.of_member(name)) > self.delay > 0:
-                # Its label has not come in time, which is what a missing one is.
+                # The label has not arrived in time, which counts as a missing label.
                 state = intake.drop(state, waits[0])
             self._num_taken += 1
-            # A row without an id has one that no caller gives.
+            # A row without an id gets an id that no caller can give.
             key = ("row", self._num_taken) if id is None else id
             self._state, answer = intake.take(state, x, key, **about)
         return answer
@@ -269,13 +270,16 @@ class OnlineEstimator:
         return None if self.member is None else member_name(x, self.member)
 
     def _label(self, x: Row | None, y: Any, id: Hashable) -> None:
-        """Give a row that was taken its label, which is learned: that of the id, or the oldest.
+        """Learn the label of a row that waits: of the row with this id, or of the oldest row.
+
+        The values in `x` are ignored, because a pipeline may have changed them with newer
+        statistics.
 
         Its values do not count: a pipeline has changed them by newer statistics.
 
         Raises:
-            KeyError: no row of the id waits for its label.
-            ValueError: the row of the id has another label, or no row waits.
+            KeyError: no row with this id waits for its label.
+            ValueError: the row with this id has another label, or no row waits.
         """
         room = None if self._intake is None else self._intake.room
         if id is not None:
@@ -311,12 +315,12 @@ class OnlineEstimator:
     def _learn_all(
         self, rows: Sequence[Row], targets: Sequence[Any], labels: Sequence[Any] = ()
     ) -> None:
-        """Learn from rows in order; if one is refused, learn from none.
+        """Learn from rows in order. If a row is refused, learn from none of them.
 
         Args:
             rows: features of the rows.
-            targets: their targets.
-            labels: further labels that are known to occur.
+            targets: targets of the rows.
+            labels: further labels that are known in advance.
         """
         self._check(rows, targets)
         known = [*targets, *labels]
@@ -325,7 +329,7 @@ class OnlineEstimator:
         self._say_news()
 
     def _learn_row(self, x: Row | None, y: Any, id: Hashable) -> None:
-        """Learn from the next row and its label, or give a row that was taken its label."""
+        """Learn from the next row and its label, or learn the label of a row that waits."""
         by_id = id is not None and self._places > 0
         if x is None and not by_id:
             raise ValueError(
@@ -344,15 +348,15 @@ class OnlineEstimator:
         self._say_news()
 
     def _say_news(self, stacklevel: int = 5) -> None:
-        """Warn once of values that could not be used; their rows are learned."""
+        """Warn once about values that could not be used. Their rows are learned."""
         for news in [] if self._intake is None else self._intake.pop_news():
             warnings.warn(f"{type(self).__name__}: {news}", stacklevel=stacklevel)
 
     def _answer(self, x: Row, id: Hashable) -> Mixed | None:
-        """Return a row's prediction as if it were the next row; None before learning.
+        """Return the prediction of a row as if it were the next one; None before any learning.
 
-        With a delay, or with an id under which the row waits for its label, the row also counts as
-        received.
+        With a delay, or with an id under which the row can wait for its label, the row is also
+        taken.
         """
         check_row(x)
         if self.delay or (self.waiting and id is not None):
@@ -370,12 +374,12 @@ class OnlineEstimator:
 
     @locked
     def __getstate__(self) -> dict[str, Any]:
-        # A copy: the pickled object must not change meanwhile in another thread.
+        # A copy, because another thread must not change the object while it is pickled.
         state = copy.deepcopy(
             {name: value for name, value in self.__dict__.items() if name != "_state"}
         )
-        # Compiled programs are not pickled; equal models find theirs again. Arrays are pickled as
-        # NumPy's.
+        # Compiled programs are not pickled; equal models find their programs again. Arrays are
+        # pickled as NumPy arrays.
         state["_state"] = None
         if self._intake is not None and self._state is not None:
             leaves = jax.tree.leaves(self._intake.mixture.packing.unpack(self._state))
@@ -412,7 +416,7 @@ def _config_of(size: Size | None, model: ModelConfig | None) -> ModelConfig:
 
 
 def check_row(x: Any) -> None:
-    """Raise a TypeError if x is no dictionary."""
+    """Raise a TypeError if x is not a dictionary."""
     if not isinstance(x, Mapping):
         raise TypeError(
             f"x is a {type(x).__name__}, expected a dictionary from feature to value; rows of an "

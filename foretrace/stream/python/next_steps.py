@@ -1,4 +1,4 @@
-"""Forecasts of a series that is learned value by value, for river and sktime."""
+"""Forecasts of a series that is learned value by value, the base of the two forecasters."""
 
 import copy
 from collections import deque
@@ -25,13 +25,13 @@ class NextSteps(OnlineEstimator):
     The last value is an input.
 
     Args:
-        horizon: number of steps ahead that are learned; no more can be asked for.
-        size, model, features, member, members, at_least, words: as for `OnlineEstimator`.
+        horizon: number of steps ahead that are learned, the maximum for forecasts.
+        size, model, features, member, members, at_least, words: as in `OnlineEstimator`.
         known: features that are known in advance. A value of the series is then learned `horizon`
-            values later, with the features of the values after it.
+            values later, with the features of the following values.
 
     Raises:
-        ValueError: there are both a member and features that are known in advance.
+        ValueError: both a member and features that are known in advance are given.
     """
 
     def __init__(
@@ -61,7 +61,7 @@ class NextSteps(OnlineEstimator):
 
     def _forget(self) -> None:
         super()._forget()
-        self._answers: dict[int, Any] = {}  # newest forecast of the member in a slot
+        self._answers: dict[int, Any] = {}  # newest forecast of the member in each slot
         self._late: deque[tuple[Row, Any]] = deque()  # values that are learned later
         self._ahead_of = Ahead(self.known or (), self.horizon)
 
@@ -78,24 +78,26 @@ class NextSteps(OnlineEstimator):
 
     @locked
     def learn_one(self, y: float, x: Row | None = None) -> None:
-        """Learn the next value of the series (of x's member), with x known at its step.
+        """Learn the next value of a series, with the features of its step.
+
+        If the model has members, x names the member whose series it is.
 
         Raises:
-            TypeError: x is no dictionary.
-            ValueError: y is neither a number nor missing, or x names no member; nothing has
+            TypeError: x is not a dictionary.
+            ValueError: y is neither a number nor missing, or x names no member. Nothing has
                 changed.
         """
         x = {} if x is None else x
         self._check([x], [y])
         self._ahead_of.check(x)
         with Uninterrupted():
-            self._late.append((dict(x), y))  # x is the caller's
+            self._late.append((dict(x), y))  # x belongs to the caller
             if len(self._late) > (self.horizon if self.known else 0):
                 self._learn_oldest()
         self._say_news(4)
 
     def _learn_oldest(self, xs: Sequence[Row] = ()) -> None:
-        """Learn the oldest pending value; `xs` are the features of later steps."""
+        """Learn the oldest pending value. `xs` are the features of later steps."""
         x, y = self._late.popleft()
         later = [*(other for other, _ in self._late), *xs]
         answer = self._learn(self._ahead_of.row(x, later), y)
@@ -104,7 +106,7 @@ class NextSteps(OnlineEstimator):
             self._answers[slot] = answer.newest if is_known else None
 
     def _now(self, xs: Sequence[Row] | None) -> "NextSteps":
-        """Return the model after the last value; a copy if values are pending."""
+        """Return the model after the last value; if values are pending, this is a copy."""
         for x in xs or ():
             check_row(x)
             self._ahead_of.check(x)
@@ -123,17 +125,17 @@ class NextSteps(OnlineEstimator):
         *,
         member: Hashable | None = None,
     ) -> list[float]:
-        """Return the next values; 0 before anything was learned.
+        """Return the next values; before any learning, they are 0.
 
         Args:
-            horizon: number of values, at most as many as are learned.
-            xs: features of the steps ahead, in their order, of which those that are `known` in
-                advance are used.
-            member: name of the member. Default: the one that was learned last.
+            horizon: number of values, at most the learned horizon.
+            xs: features of the steps ahead, in order. Only those that are `known` in advance are
+                used.
+            member: name of the member. Default: the member that was learned last.
 
         Raises:
-            ValueError: fewer than one value or more values than the learned horizon are requested,
-                or a member is named and the model has no members.
+            ValueError: the number of values is below one or above the learned horizon, or a member
+                is named and the model has no members.
         """
         found = self._now(xs)._newest_ahead(horizon, member)
         return [0.0] * horizon if found is None else found[:horizon].tolist()
@@ -147,22 +149,23 @@ class NextSteps(OnlineEstimator):
         *,
         member: Hashable | None = None,
     ) -> list[tuple[float, float]]:
-        """Return the ends of an interval for each of the next values with this probability.
+        """Return an interval for each of the next values, which contains it with this probability.
 
-        The intervals are calibrated by the errors of the forecasts so far, for each step ahead; a
-        member's are as wide as its own errors ask for.
+        For each step ahead, the intervals are calibrated by the errors of the forecasts so far. The
+        width of a member's intervals depends on the errors of this member.
 
         Args:
-            horizon: number of values, at most as many as are learned.
-            coverage: share of the values to hold, at most 0.99.
-            xs: features of the steps ahead, as for `forecast`.
-            member: name of the member. Default: the one that was learned last.
+            horizon: number of values, at most the learned horizon.
+            coverage: fraction of the values that should lie in the intervals, at most 0.99.
+            xs: features of the steps ahead, as in `forecast`.
+            member: name of the member. Default: the member that was learned last.
 
         Returns:
-            Lower and upper end of each; minus and plus infinity before anything was learned.
+            The lower and the upper end of each interval; before any learning, minus and plus
+            infinity.
 
         Raises:
-            ValueError: as for `forecast`, or the coverage is out of range.
+            ValueError: as in `forecast`, or the coverage is out of range.
         """
         check_coverage(coverage)
         model = self._now(xs)
@@ -174,7 +177,7 @@ class NextSteps(OnlineEstimator):
         return list(zip(low[:horizon].tolist(), high[:horizon].tolist(), strict=True))
 
     def _newest_ahead(self, horizon: int, member: Hashable | None) -> np.ndarray | None:
-        """Return a member's newest forecast. None before any learning."""
+        """Return the newest forecast of a member; None before any learning."""
         if not isinstance(horizon, int | np.integer) or not 1 <= horizon <= self.horizon:
             raise ValueError(
                 f"forecast(horizon={horizon!r}): steps 1 to {self.horizon} are learned; choose a "
@@ -186,7 +189,7 @@ class NextSteps(OnlineEstimator):
         return None if slot is None else self._answers[slot]
 
     def _named(self, member: Hashable | None) -> Hashable | None:
-        """Return the name of a member; by default of the one that was learned last."""
+        """Return the name of a member. Default: the member that was learned last."""
         if member is None and self._intake is not None:
             return self._intake.streams.table.latest
         return member

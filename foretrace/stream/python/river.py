@@ -1,19 +1,19 @@
 """River estimators on top of the online learner: `ft.stream.Classifier`, `Regressor`, `Forecaster`.
 
-They learn row by row like every other model of river and remember the rows before. They work
-wherever river's models do: in pipelines, with metrics, in `evaluate.progressive_val_score`, with
-drift detectors. They need river: `pip install '.[river]'`.
+They learn row by row like every other model of river, and remember earlier rows. They work wherever
+river's models do: in pipelines, with metrics, in `evaluate.progressive_val_score`, and with drift
+detectors. They need river: `pip install '.[river]'`.
 
     model = ft.stream.Classifier(size="small")
     for x, y in stream:
         y_hat = model.predict_one(x)
         model.learn_one(x, y)
 
-`learn_one` moves the state of the network on to the next row. `predict_one` returns the answer if
-this row came next, and changes nothing. The first row decides how many inputs there are; features
-that appear later take the inputs that are left (`features`), and a warning names the first one that
-finds none. A feature's first value decides whether it is a number, a date or a category. Refused
-calls change nothing, and threads may share a model.
+`learn_one` updates the memory of the model with the row. `predict_one` returns the prediction as if
+this row came next, and changes nothing. The first row determines the number of inputs. Features
+that appear later use the inputs that are still free (`features`), and a warning names the first
+feature that finds none. The first value of a feature determines whether it is a number, a date or a
+category. Calls that are refused change nothing, and threads may share a model.
 """
 
 import math
@@ -45,11 +45,11 @@ except ImportError as error:
     raise ImportError("foretrace.stream needs river: pip install 'foretrace[river]'") from error
 
 LABELS = "earlier labels"
-"""Name of the earlier labels among the features."""
+"""Name of the earlier labels in the importance of features."""
 
 
 class RowEstimator(OnlineEstimator):
-    """Common part of classifier and regressor, whose rows have a label each."""
+    """Common part of classifier and regressor, in which each row has a label."""
 
     predict_one: Any
 
@@ -63,59 +63,62 @@ class RowEstimator(OnlineEstimator):
         """Learn from the next row and its label, or from a late label of an earlier row.
 
         With an `id`, y is the label of the row that was predicted under this id, and x may be None.
-        With a `delay` and no id, y is the label of the oldest row without one. The label is learned
-        at once. The same label given again changes nothing.
+        With a `delay` and no id, y is the label of the oldest row that has no label yet. The label
+        is learned at once. If the same label is given again, nothing changes.
 
-        A class may be any value, such as " " or "?", but None, NaN and "" are missing. Equal labels
-        (1, 1.0 and True) are one class, predicted in the form that occurred first.
+        Every value except None, NaN and "" can be a class, also " " or "?". The three exceptions
+        are missing labels. Equal labels (1, 1.0 and True) are one class, which is predicted in the
+        form of its first label.
 
         Raises:
-            TypeError: the row is no dictionary, or the label or the id cannot be hashed; nothing
+            TypeError: the row is not a dictionary, or the label or the id cannot be hashed. Nothing
                 has changed.
-            ValueError: a number is neither a number nor missing, the row of the id has another
-                label, or no row waits; nothing has changed.
-            KeyError: no row waits under the id: it was never predicted, or it was dropped.
+            ValueError: the label of a regressor is neither a number nor missing, the row with this
+                id has another label, or no row waits. Nothing has changed.
+            KeyError: no row with this id waits, because it was never predicted or was dropped.
         """
         self._learn_row(x, y, id)
 
     @locked
     def learn_many(self, X: "pd.DataFrame", y: Iterable[Any]) -> None:
-        """Learn from rows in order, as `learn_one` does; if one is refused, learn from none.
+        """Learn from rows in order, like `learn_one`. If a row is refused, learn from none of them.
 
         Raises:
-            ValueError: X and y differ in length, or a value is neither a number nor missing.
+            ValueError: X and y differ in length, or a target of a regressor is neither a number nor
+                missing.
             TypeError: a label cannot be hashed.
         """
         self._learn_all(frame_rows(X), targets_of(y))
 
     @locked
     def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Self:
-        """Learn from the rows of an array, in their order; features are named by their column.
+        """Learn from the rows of an array in order; features are named by their column numbers.
 
         Args:
             X: rows.
-            y: their labels.
-            classes: all classes that may occur later; the first call reserves an output for each.
+            y: labels of the rows.
+            classes: all classes that may occur later. The first call reserves an output for each.
 
         Raises:
-            ValueError, TypeError: as for `learn_many`.
+            ValueError, TypeError: as in `learn_many`.
         """
         self._learn_all(array_rows(X), targets_of(y), () if classes is None else list(classes))
         return self
 
     @locked
     def feature_importance(self, X: "pd.DataFrame", y: Iterable[Any]) -> dict[Hashable, float]:
-        """Return the share of each feature, and of earlier labels, in the predictions.
+        """Return the importance of each feature, and of earlier labels, for the predictions.
 
-        The values of a feature are permuted; its share is its part of the squared changes. Nothing
-        is learned; before the first label there are no shares.
+        The values of one feature are permuted, which changes the predictions. The importance of the
+        feature is its fraction of the squared changes of all features. Nothing is learned. Before
+        the first label, the result is empty.
 
         Args:
-            X: two rows or more that follow the rows learned so far.
-            y: their labels.
+            X: two or more rows, which follow the rows learned so far.
+            y: labels of these rows.
 
         Raises:
-            ValueError, TypeError: as for `learn_many`; or there is only one row.
+            ValueError, TypeError: as in `learn_many`; or there is only one row.
         """
         rows, labels = frame_rows(X), targets_of(y)
         self._check(rows, labels)
@@ -129,38 +132,41 @@ class RowEstimator(OnlineEstimator):
 
     @locked
     def predict(self, X: Any) -> np.ndarray:
-        """Return the prediction for rows of an array, each as if it were next."""
+        """Return the predictions for the rows of an array, each as if it were next."""
         return np.asarray([self.predict_one(x) for x in array_rows(X)])
 
 
 class Classifier(RowEstimator, base.MiniBatchClassifier):
-    """Classifier that learns online and remembers earlier rows: experts, or a network.
+    """Classifier that learns online and remembers earlier rows, as a mixture or as a network.
 
     Args:
-        size: short for `model=ModelConfig(size=size)`, such as "small"; give only one of the two.
+        size: short form of `model=ModelConfig(size=size)`, such as "small". Give only one of the
+            two.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
-        features: number of inputs, not counting `words`: a number takes 2, a category 16, a date 7.
-            A feature that does not fit is left out, with a warning. Default: as many as the first
-            row needs and some for later features, at least 64 in all.
+        features: number of inputs without those for `words`. A number needs 2 inputs, a category
+            16, a date 7. A feature that finds no free inputs is left out, with a warning. Default:
+            as many as the first row needs and some for later features, at least 64 in total.
         classes: maximum number of classes. A warning names the first label beyond it. Default: 16,
-            or twice the number of labels in the first call of `learn_many` or `partial_fit`, if
-            that is more; a later class then doubles the maximum, with a warning.
+            or twice the number of labels in the first call of `learn_many` or `partial_fit` if that
+            is more. With the default, a later class doubles the maximum, with a warning.
         previous: whether the last known label is an input.
         member: feature that names the sensor, user or place of a row. Each member has its own
-            memory; all members share the experts and the network. The feature is no input. None if
-            all rows belong to one stream.
-        members: maximum number of members; when full, the member seen least recently is replaced.
-        delay: number of rows between a row and its label, as --delay of the command. With a delay,
-            `predict_one` marks a row as seen, and `learn_one` assigns its label to the oldest row
-            without one; call it before `predict_one` of the row `delay` + 1 rows later, as
-            `evaluate.progressive_val_score(…, delay=…)` does. Labels that come in another order
-            need an `id`, given with prediction and label.
-        waiting: maximum number of rows that wait for labels which come at any time, in any order:
-            `predict_one(x, id="a1")` takes the row, `learn_one(None, y, id="a1")` gives its label.
-            When full, the oldest row is dropped. 0 for none.
-        experts: experts of your own by their names, in addition to the experts of the model.
-        words: number of inputs of each text. A feature is a text if its value in the first row has
-            eight words or more; with 0, it is a category.
+            memory, and all members share the experts and the network. The feature is not an input.
+            Default: all rows belong to one stream.
+        members: maximum number of members. A further member replaces the member that was seen least
+            recently.
+        delay: number of rows between a row and its label, like --delay of the command. With a
+            delay, `predict_one` adds a row, and `learn_one` gives the label of the oldest row that
+            has none. Call `learn_one` before `predict_one` of the row `delay` + 1 rows later, as
+            `evaluate.progressive_val_score(…, delay=…)` does. If labels arrive in another order,
+            give an `id` with both the prediction and the label.
+        waiting: maximum number of rows that wait for labels, which may arrive at any time and in
+            any order. `predict_one(x, id="a1")` adds the row, and `learn_one(None, y, id="a1")`
+            gives its label. If a further row arrives, the oldest row is dropped. 0 (default) means
+            that rows do not wait.
+        experts: your own experts, by name, in addition to the experts of the model.
+        words: number of inputs for each text. A feature is a text if its value in the first row has
+            eight words or more. With 0, it is a category.
 
     >>> model = Classifier(size="small", features=4, classes=2)
     >>> for i in range(20):
@@ -203,8 +209,8 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
 
         Args:
             x: features of the row.
-            id: identifier of the row, by which `learn_one` finds it later; used only if `waiting`
-                or `delay` is set.
+            id: identifier of the row, by which `learn_one` finds it later. It is used only if
+                `waiting` or `delay` is set.
         """
         answer = self._answer(x, id)
         if answer is None or self._intake is None:
@@ -225,30 +231,33 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
 
 
 class Regressor(RowEstimator, base.MiniBatchRegressor):
-    """Regressor that learns online and remembers earlier rows: experts, or a network.
+    """Regressor that learns online and remembers earlier rows, as a mixture or as a network.
 
     Args:
-        size: short for `model=ModelConfig(size=size)`, such as "small"; give only one of the two.
+        size: short form of `model=ModelConfig(size=size)`, such as "small". Give only one of the
+            two.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
-        features: number of inputs, not counting `words`: a number takes 2, a category 16, a date 7.
-            A feature that does not fit is left out, with a warning. Default: as many as the first
-            row needs and some for later features, at least 64 in all.
+        features: number of inputs without those for `words`. A number needs 2 inputs, a category
+            16, a date 7. A feature that finds no free inputs is left out, with a warning. Default:
+            as many as the first row needs and some for later features, at least 64 in total.
         previous: whether the last known target is an input.
         member: feature that names the sensor, user or place of a row. Each member has its own
-            memory; all members share the experts and the network. The feature is no input. None if
-            all rows belong to one stream.
-        members: maximum number of members; when full, the member seen least recently is replaced.
-        delay: number of rows between a row and its label, as --delay of the command. With a delay,
-            `predict_one` marks a row as seen, and `learn_one` assigns its label to the oldest row
-            without one; call it before `predict_one` of the row `delay` + 1 rows later, as
-            `evaluate.progressive_val_score(…, delay=…)` does. Labels that come in another order
-            need an `id`, given with prediction and label.
-        waiting: maximum number of rows that wait for labels which come at any time, in any order:
-            `predict_one(x, id="a1")` takes the row, `learn_one(None, y, id="a1")` gives its label.
-            When full, the oldest row is dropped. 0 for none.
-        experts: experts of your own by their names, in addition to the experts of the model.
-        words: number of inputs of each text. A feature is a text if its value in the first row has
-            eight words or more; with 0, it is a category.
+            memory, and all members share the experts and the network. The feature is not an input.
+            Default: all rows belong to one stream.
+        members: maximum number of members. A further member replaces the member that was seen least
+            recently.
+        delay: number of rows between a row and its label, like --delay of the command. With a
+            delay, `predict_one` adds a row, and `learn_one` gives the label of the oldest row that
+            has none. Call `learn_one` before `predict_one` of the row `delay` + 1 rows later, as
+            `evaluate.progressive_val_score(…, delay=…)` does. If labels arrive in another order,
+            give an `id` with both the prediction and the label.
+        waiting: maximum number of rows that wait for labels, which may arrive at any time and in
+            any order. `predict_one(x, id="a1")` adds the row, and `learn_one(None, y, id="a1")`
+            gives its label. If a further row arrives, the oldest row is dropped. 0 (default) means
+            that rows do not wait.
+        experts: your own experts, by name, in addition to the experts of the model.
+        words: number of inputs for each text. A feature is a text if its value in the first row has
+            eight words or more. With 0, it is a category.
         at_least: lower bound of predictions and of the ends of their intervals, such as 0 for
             counts. Default: none.
 
@@ -264,12 +273,12 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
 
     @locked
     def predict_one(self, x: Row, id: Hashable = None) -> float:
-        """Return the prediction as if this row were next; 0 before the first label.
+        """Return the prediction as if this row were next; before the first label, 0.
 
         Args:
             x: features of the row.
-            id: identifier of the row, by which `learn_one` finds it later; used only if `waiting`
-                or `delay` is set.
+            id: identifier of the row, by which `learn_one` finds it later. It is used only if
+                `waiting` or `delay` is set.
         """
         answer = self._answer(x, id)
         found = math.nan if answer is None else float(answer.newest[0])
@@ -279,18 +288,18 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
     def predict_interval_one(
         self, x: Row, coverage: float = 0.9, id: Hashable = None
     ) -> tuple[float, float]:
-        """Return the ends of an interval that holds the target with this probability.
+        """Return the ends of an interval that contains the target with this probability.
 
         The intervals are calibrated by the errors of the predictions so far, without any assumption
         on the data.
 
         Args:
             x: features of the row.
-            coverage: share of the targets to hold, at most 0.99.
-            id: name of the row, as for `predict_one`.
+            coverage: fraction of the targets that should lie in the intervals, at most 0.99.
+            id: identifier of the row, as in `predict_one`.
 
         Returns:
-            The lower and the upper end; minus and plus infinity before anything was learned.
+            The lower and the upper end; before any learning, minus and plus infinity.
 
         Raises:
             ValueError: the coverage is out of range.
@@ -299,7 +308,7 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
         answer = self._answer(x, id)
         if answer is None or self._intake is None or self._state is None:
             return -math.inf, math.inf
-        if np.isnan(answer.newest).any():  # rows were learned, and no label
+        if np.isnan(answer.newest).any():  # rows were learned, but no label
             return -math.inf, math.inf
         name = None if self.member is None else x[self.member]
         margins = self._intake.margins(self._state, name, coverage)
@@ -319,28 +328,31 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
 
 
 class Forecaster(NextSteps, RiverForecaster):
-    """Forecaster of a series' next steps, learned online: experts, or a network.
+    """Forecaster of a series' next steps, learned online as a mixture or as a network.
 
-    The last target is an input. `SktimeForecaster` learns one whole series in a call.
+    The last target is an input. `SktimeForecaster` learns a whole series in one call.
 
     Args:
-        horizon: number of steps ahead that are learned; no more can be asked for.
-        size: short for `model=ModelConfig(size=size)`, such as "small"; give only one of the two.
+        horizon: number of steps ahead that are learned, the maximum for forecasts.
+        size: short form of `model=ModelConfig(size=size)`, such as "small". Give only one of the
+            two.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
-        features: number of inputs, not counting `words`: a number takes 2, a category 16, a date 7.
-            A feature that does not fit is left out, with a warning. Default: as many as the first
-            row needs and some for later features, at least 64 in all.
+        features: number of inputs without those for `words`. A number needs 2 inputs, a category
+            16, a date 7. A feature that finds no free inputs is left out, with a warning. Default:
+            as many as the first row needs and some for later features, at least 64 in total.
         member: feature that names the sensor, user or place of a row. Each member has its own
-            memory; all members share the experts and the network. The feature is no input. None if
-            all rows belong to one stream.
-        members: maximum number of members; when full, the member seen least recently is replaced.
+            memory, and all members share the experts and the network. The feature is not an input.
+            Default: all rows belong to one stream.
+        members: maximum number of members. A further member replaces the member that was seen least
+            recently.
         at_least: lower bound of forecasts and of the ends of their intervals, such as 0 for counts.
             Default: none.
-        known: features of numbers that are known in advance, such as a promotion; `forecast` takes
-            their values of the steps ahead as `xs`. A value is then learned `horizon` values later.
-        words: number of inputs of each text. A feature is a text if its value in the first row has
-            eight words or more; with 0, it is a category.
-        experts: experts of your own by their names, in addition to the experts of the model.
+        known: numeric features that are known in advance, such as a promotion. `forecast` takes
+            their values at the steps ahead as `xs`. A value of the series is then learned `horizon`
+            values later.
+        words: number of inputs for each text. A feature is a text if its value in the first row has
+            eight words or more. With 0, it is a category.
+        experts: your own experts, by name, in addition to the experts of the model.
 
     >>> model = Forecaster(horizon=2, size="small", features=4)
     >>> for i in range(20):

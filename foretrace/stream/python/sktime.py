@@ -23,29 +23,31 @@ except ImportError as error:
 
 
 class SktimeForecaster(BaseForecaster):
-    """Forecaster of sktime that learns value by value: experts, or a network.
+    """Forecaster of sktime that learns value by value, as a mixture or as a network.
 
-    `fit(y[:n]).update(y[n:])` equals `fit(y)`, bit for bit. A value is learned once, in the order
-    of the index: `update` skips values up to the last one that was learned, so windows may overlap.
-    It warns if no value is later, or if some are earlier than the first one. The cutoff never moves
-    back. Exogenous variables X are learned with the value of the same index; of their future
-    values, those that are `known` are used. For several columns of y and for hierarchical series,
-    sktime makes a model of each.
+    `fit(y[:n]).update(y[n:])` equals `fit(y)`, bit for bit. Each value is learned once, in the
+    order of the index. `update` skips values up to the last learned value, so windows may overlap.
+    It warns if no value is later than the last learned value, or if some values are earlier than
+    the first one. The cutoff never moves back. Exogenous variables X are learned with the value of
+    the same index. Of their future values, only those of `known` columns are used. If y has several
+    columns or is hierarchical, sktime makes a model for each series.
 
     Args:
         horizon: number of steps ahead that are learned. Default: the largest step of `fh`, which
             `fit` then needs.
-        size: short for `model=ModelConfig(size=size)`, such as "small"; one of the two is given.
+        size: short form of `model=ModelConfig(size=size)`, such as "small". Give only one of the
+            two.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.
-        features: number of inputs for X. Default: as many as the first row needs, and room for
-            later features.
+        features: number of inputs for X. Default: as many as the first row needs, and some for
+            features that appear later.
         at_least: lower bound of forecasts and of the ends of their intervals, such as 0 for counts.
             Default: none.
-        known: columns of X that are known in advance: `predict` takes their future values, without
+        known: columns of X that are known in advance. `predict` takes their future values, without
             gaps from the first step on.
 
     Raises:
-        ValueError: an option is out of range; or, by `fit` and `update`, the index of y repeats.
+        ValueError: an option is out of range; or, in `fit` and `update`, the index of y has
+            repetitions.
 
     >>> import pandas as pd
     >>> from foretrace.stream import ModelConfig, SktimeForecaster
@@ -69,7 +71,7 @@ class SktimeForecaster(BaseForecaster):
         "capability:pred_int:insample": False,
         "capability:update": True,
     }
-    _config = {"remember_data": False}  # the learned state is in the model: memory does not grow
+    _config = {"remember_data": False}  # the model has the learned state
 
     def __init__(
         self,
@@ -86,10 +88,10 @@ class SktimeForecaster(BaseForecaster):
         self.features = features
         self.at_least = at_least
         self.known = known
-        self._X = self._y = None  # where sktime keeps data, should `remember_data` be turned on
+        self._X = self._y = None  # where sktime stores data if `remember_data` is turned on
         super().__init__()
         if horizon is not None:
-            self._new_model(horizon)  # an option that is out of range is an error here
+            self._new_model(horizon)  # raises an error if an option is out of range
             self.set_tags(**{"requires-fh-in-fit": False})
 
     def _new_model(self, horizon: int) -> NextSteps:
@@ -105,7 +107,7 @@ class SktimeForecaster(BaseForecaster):
         return self._update(y, X)
 
     def _set_cutoff_from_y(self, y: Any) -> None:
-        """Move the cutoff to the last value, never backwards."""
+        """Move the cutoff to the last value, but never backwards."""
         before = getattr(self, "_learned_to", self.cutoff)
         super()._set_cutoff_from_y(y)
         if before is not None and self.cutoff[0] < before[0]:
@@ -124,7 +126,7 @@ class SktimeForecaster(BaseForecaster):
             raise ValueError(f"known={self.known}: X has no column {min(lacking)!r}")
         if not y.index.is_unique:
             again = y.index[y.index.duplicated()][0]
-            if self._last is not None:  # sktime has moved it on already
+            if self._last is not None:  # sktime has already moved it
                 self._set_cutoff(self._learned_to)
             raise ValueError(
                 f"the index of y repeats {again}; each value is learned once: leave out what is "
@@ -173,7 +175,7 @@ class SktimeForecaster(BaseForecaster):
         return np.array(self._learner.forecast_interval(horizon, share, xs))
 
     def _next(self, fh: Any, X: "pd.DataFrame | None") -> list[dict[Any, Any]] | None:
-        """Return the known features of the next steps; None if there are none."""
+        """Return the known features of the next steps, or None."""
         if X is None or not self.known:
             return None
         steps = ForecastingHorizon(range(1, self._learner.horizon + 1), freq=fh.freq)
@@ -183,7 +185,7 @@ class SktimeForecaster(BaseForecaster):
         """Return the positions of the requested steps in the forecast, and their index labels.
 
         Raises:
-            ValueError: a requested step lies beyond the learned horizon.
+            ValueError: a requested step is beyond the learned horizon.
         """
         steps = fh.to_relative(self.cutoff).to_numpy()
         last = self._learner.horizon

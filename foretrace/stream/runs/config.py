@@ -1,4 +1,4 @@
-"""Options of a run of `foretrace stream`; the docstring is the help of the command."""
+"""Options of a run of `foretrace stream`. The docstrings are the help texts of the command."""
 
 import dataclasses
 import os
@@ -31,7 +31,7 @@ FAST_CHUNK = 32
 """Number of rows that are learned in one call for the size `fast`."""
 
 LOOK_AHEAD = 200
-"""Number of rows that decide the kinds of the columns and the target before any is learned."""
+"""Number of rows that determine the kinds of columns and target before any row is learned."""
 
 LINE_FORMATS = {".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl"}
 """Format of a file of predictions by its suffix."""
@@ -41,14 +41,14 @@ Task = Literal["auto", "classification", "regression"]
 
 @dataclasses.dataclass(frozen=True)
 class StreamConfig:
-    """A stream, how its rows are read, and the model that learns from it.
+    """A stream, the way its rows are read, and the model that learns from it.
 
     Args:
         source: CSV, TSV, JSON-lines, parquet or text file, gzip or not; - for standard input;
-            kafka://HOST:PORT/TOPIC for a topic of Kafka, shared among all processes of a run.
+            kafka://HOST:PORT/TOPIC for a topic of Kafka, which all processes of a run share.
         target: column to predict. Not needed for a text, whose next character is predicted.
         task: whether the target is a class or a number. Default: a class if the target is text, or
-            if the first rows hold only whole numbers, 2 to 20 different ones.
+            if the first rows have only whole numbers, 2 to 20 different ones; otherwise a number.
         horizon: number of rows ahead whose targets are predicted; 0 predicts the target of the row
             itself.
         known: numeric columns whose future values are known, such as a planned promotion. A
@@ -56,25 +56,27 @@ class StreamConfig:
             target are future rows, read only for these values.
         delay: number of rows after which a label becomes known. A row is learned when its label
             arrives.
-        previous: whether the last known target is an input, of the network and of the experts.
+        previous: whether the last known target is an input of the network and of the experts.
         member: column that names the sensor, user or place of a row. Each member has its own
-            memory, delay, horizon and last known target; all members share the experts and the
-            network. The column is no input.
-        members: maximum number of members; when full, the member seen least recently is replaced.
-        reset: column that is true or 1 on the first row of an episode. The memory (of that member)
-            then starts anew, and its pending labels are dropped. The column is no input.
-        id: column that names a row in the predictions and, with `waiting`, in the line of a label
-            that arrives later. The column is no input.
-        waiting: maximum number of rows that wait for their labels, which arrive in any order: a row
-            with an id and without a target waits, until a later line has this id and the target.
-            When full, the oldest row is dropped. Needs `id`; refused with horizon, delay and
-            outliers stop.
-        keep: longest time that a row waits, by the dates of the first column of dates: a number of
+            memory, delay, horizon and last known target. All members share the experts and the
+            network. The column is not an input.
+        members: maximum number of members. A further member replaces the member that was seen least
+            recently.
+        reset: column that is true or 1 on the first row of an episode. The memory (of the row's
+            member) then starts anew, and its pending labels are dropped. The column is not an
+            input.
+        id: column that names a row, in the predictions and, with `waiting`, in the line of a label
+            that arrives later. The column is not an input.
+        waiting: maximum number of rows that wait for their labels, which may arrive in any order. A
+            row with an id and without a target waits until a later line has this id and the target.
+            If a further row arrives, the oldest row is dropped. Needs `id`; cannot be combined with
+            horizon, delay and outliers stop.
+        keep: longest time that a row waits, measured by the first column of dates: a number of
             seconds, or of minutes, hours or days, as in 90m, 12h or 7d. Default: no limit.
         journal: file to which lines of standard input are written before they are learned. A
-            resumed run goes on from there, and a new run on only the journal gives the same
+            resumed run continues from there. A new run that reads the journal gives the same
             results.
-        like: file with the same columns as the source. Its first rows decide the kinds of the
+        like: file with the same columns as the source. Its first rows determine the kinds of the
             columns and of the target, so that the first row of a live source is learned at once.
         predictions: file NAME.csv or NAME.jsonl for the prediction of each row, which is written
             before the next row is read; - for CSV on standard output; kafka://HOST:PORT/TOPIC if
@@ -86,31 +88,31 @@ class StreamConfig:
         text: columns that hold texts of words. Default: categories whose first values mostly
             differ, and have three words or more (eight, if there are fewer than 20).
         ignore: columns to leave out.
-        format: format of the source. Default: by its name.
+        format: format of the source. Default: the format that its name indicates.
         delimiter: character between the fields of a CSV file. Default: a comma, or a tab for TSV.
         encoding: encoding of the text.
-        bad_rows: fate of a row that cannot be read: the run stops, or the row is skipped and
+        bad_rows: action for a row that cannot be read: the run stops, or the row is skipped and
             counted.
-        outliers: fate of a number more than 10 standard deviations from its mean, in an input or
-            the target: it is moved to that bound (clip), treated as missing (mask), or stops the
-            run (stop). By default it is moved, but a target that repeats such a number exactly, as
-            a mark of missing values does, is missing (auto). An input that is not a finite number
-            is missing, or stops the run.
+        outliers: action for a number more than 10 standard deviations from its mean, in an input or
+            the target. clip: it is moved to that bound. mask: it counts as missing. stop: it stops
+            the run. auto: as clip, but a target that repeats such a number exactly, as a mark of
+            missing values does, counts as missing. An input that is not a finite number counts as
+            missing, or stops the run.
         categories: number of inputs of a categorical column, one of them for missing and unknown
             categories.
-        words: number of inputs of a column of texts: each word, in lower case and without
-            punctuation, belongs to one of them; with 0, texts are categories.
-        classes: maximum number of classes. Default: twice the number in the first rows, at least
-            16, or 256 for a text; a later class doubles the maximum, as far as memory allows.
-        coverage: share of the numbers that prediction intervals are to hold, at most 0.99.
-        alarm: classes, each with the probability from which a row is marked in the predictions, as
-            in "fault=0.2". The scores say which labels this would have caught.
+        words: number of inputs of a column of texts. Each word, in lower case and without
+            punctuation, belongs to one of these inputs. With 0, texts are categories.
+        classes: maximum number of classes. A later class doubles the maximum, as far as memory
+            allows. Default: twice the number in the first rows, at least 16; 256 for a text.
+        coverage: fraction of the numbers that prediction intervals should contain, at most 0.99.
+        alarm: classes, each with a probability above which a row is marked in the predictions, as
+            in "fault=0.2". The scores show which labels these marks would have caught.
         at_least: lower bound of predicted numbers and of the ends of their intervals, such as 0 for
             counts. Default: none.
         model: experts or network that learn. The options after `experts` belong to the recurrent
             network.
         log_every: number of rows between lines of metrics.
-        checkpoint_every: number of rows between checkpoints; unsaved rows are also saved a minute
+        checkpoint_every: number of rows between checkpoints. Unsaved rows are also saved a minute
             after the last checkpoint.
 
     Raises:
@@ -171,7 +173,7 @@ class StreamConfig:
         self._check_predictions()
 
     def _check_source(self) -> None:
-        if self.source is tyro.MISSING_NONPROP:  # the command line still asks for it
+        if self.source is tyro.MISSING_NONPROP:  # the command line will still ask for it
             return
         if not isinstance(self.source, str | os.PathLike):
             raise TypeError(
@@ -189,7 +191,7 @@ class StreamConfig:
             )
 
     def _check_topic(self) -> None:
-        """Check the options of a topic of Kafka, which has no first rows and no end."""
+        """Check the options for a topic of Kafka, which has no first rows and no end."""
         if self.like is None:
             raise ValueError(
                 f"source={self.source!r} needs --like SAMPLE, a file whose rows decide the kinds "
@@ -208,7 +210,7 @@ class StreamConfig:
             if isinstance(value := getattr(self, field), str):
                 raise ValueError(f"{field}={value!r} must be a tuple of names, as ({value!r},)")
             object.__setattr__(self, field, tuple(value))  # JSON has lists
-        _ = self.alarms  # reports wrong ones
+        _ = self.alarms  # raises an error for a wrong alarm
         if self.text and not self.words:
             raise ValueError(f"text={self.text}: words=0 leaves no input for texts; raise --words")
         for name, form in self.time_formats.items():
@@ -227,7 +229,7 @@ class StreamConfig:
             )
 
     def _check_waiting(self) -> None:
-        _ = self.keep_seconds  # reports a wrong one
+        _ = self.keep_seconds  # raises an error for a wrong time
         if not self.waiting:
             if self.keep is not None:
                 raise ValueError(f"keep={self.keep!r} needs --waiting: no row waits for a label")
@@ -258,17 +260,17 @@ class StreamConfig:
 
     @property
     def topic(self) -> Topic | None:
-        """The topic of Kafka that is the source; None for a file."""
+        """The topic of Kafka that is the source; None if the source is a file."""
         return topic_in(self.source, "source") if isinstance(self.source, str) else None
 
     @property
     def chunk(self) -> int:
-        """Number of rows that are learned in one call: faster, with the same predictions."""
+        """Number of rows that are learned in one call. A larger number is faster."""
         return FAST_CHUNK if self.model.size == "fast" and not self.waiting else 1
 
     @property
     def keep_seconds(self) -> float | None:
-        """How long a row waits for its label."""
+        """Longest time that a row waits for its label, in seconds; None for no limit."""
         if self.keep is None:
             return None
         found = re.fullmatch(r"(\d+(?:\.\d+)?)([smhd]?)", self.keep)
@@ -278,17 +280,17 @@ class StreamConfig:
 
     @property
     def has_members(self) -> bool:
-        """Whether rows belong to members; a stream with episodes is one member that starts anew."""
+        """Whether rows belong to members; a stream with episodes has one, which starts anew."""
         return self.member is not None or self.reset is not None
 
     @property
     def roles(self) -> list[str]:
-        """Columns other than the target that are no inputs: member, episode start, and key."""
+        """Columns that are neither inputs nor the target: member, start of an episode, and id."""
         return [name for name in (self.member, self.reset, self.id) if name is not None]
 
     @property
     def alarms(self) -> dict[str, float]:
-        """Probability of each class with an alarm from which a row is marked."""
+        """For each class with an alarm, the probability above which a row is marked."""
         found: dict[str, float] = {}
         for one in self.alarm:
             name, _, least = one.rpartition("=")
@@ -302,13 +304,13 @@ class StreamConfig:
 
     @property
     def columns_of_given_kind(self) -> tuple[str, ...]:
-        """Columns whose kind is given."""
+        """Columns whose kind is given by an option."""
         times = tuple(_named(column)[0] for column in self.time)
         return self.known + self.numeric + self.categorical + times + self.text + self.ignore
 
     @property
     def ahead(self) -> Ahead | None:
-        """Reader of the values that are known in advance; None without such columns."""
+        """Reader of the values that are known in advance; None if there are no such columns."""
         if not self.known:
             return None
         members = 1 if self.member is None else self.members
@@ -317,15 +319,15 @@ class StreamConfig:
 
     @property
     def unlagged(self) -> tuple[str, ...]:
-        """Columns that hold values of the next rows."""
+        """Columns that contain values of the next rows."""
         ahead = self.ahead
         return () if ahead is None else tuple(ahead.places)
 
     @property
     def kinds(self) -> dict[str, Kind | None]:
-        """Kind that the options give to each named column.
+        """Kind of each column that an option names.
 
-        It is None for columns to ignore and for the columns of `member`, `reset` and `id`.
+        The kind is None for columns to ignore and for the columns of `member`, `reset` and `id`.
         """
         times = [_named(column)[0] for column in self.time]
         given: dict[str, Kind | None] = dict.fromkeys((*self.ignore, *self.roles))
@@ -336,7 +338,7 @@ class StreamConfig:
 
     @property
     def time_formats(self) -> dict[str, str]:
-        """Format of each column of times for which one is given."""
+        """Given format of each column of times that has one."""
         named = map(_named, self.time)
         return {name: form for name, form in named if form is not None}
 
@@ -344,7 +346,7 @@ class StreamConfig:
 def _named(column: str) -> tuple[str, str | None]:
     """Return name and format of a column of times, NAME or NAME=FORMAT.
 
-    The name ends at the first "=", since a format may hold more.
+    The name ends at the first "=", because a format may contain further ones.
 
     >>> _named("opened=%d.%m.%Y"), _named("day=d=%d"), _named("a=b")
     (('opened', '%d.%m.%Y'), ('day', 'd=%d'), ('a=b', None))
@@ -354,10 +356,10 @@ def _named(column: str) -> tuple[str, str | None]:
 
 
 def check_lines_of(path: Path, name: str) -> None:
-    """Check that the name of a file of predictions tells its format.
+    """Check that the name of a file of predictions indicates its format.
 
     Raises:
-        ValueError: it does not.
+        ValueError: the name does not indicate a format.
     """
     if path.suffix.lower() not in LINE_FORMATS:
         raise ValueError(

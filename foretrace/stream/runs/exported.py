@@ -26,9 +26,9 @@ from foretrace.stream.runs.saved import opened
 def export_run(run_dir: str | os.PathLike[str], path: str | os.PathLike[str]) -> Exported:
     """Write the model of a run's last checkpoint as C.
 
-    Running means and scales, the experts and their mixture are all part of the program: it takes
-    raw numbers, and predicts and learns as the run would with the next rows. Prediction intervals
-    and scores are not part of it.
+    The program contains the running means and scales, the experts and their mixture. It takes
+    unscaled numbers, and predicts and learns as the run would from the next rows. It does not
+    contain prediction intervals and scores.
 
     Args:
         run_dir: directory of the run.
@@ -50,7 +50,7 @@ def export_run(run_dir: str | os.PathLike[str], path: str | os.PathLike[str]) ->
 
 
 def stream_graphs(intake: Intake, state: State) -> tuple[Graph, Graph]:
-    """Return two graphs: one learns from a row, one predicts it."""
+    """Return two graphs: one learns from a row, and the other predicts it."""
     mixture, shape = intake.mixture, intake.shape
     places = np.asarray([at for _, at in intake.encoder.columns.values()], int)
     is_number = np.zeros(shape.inputs)
@@ -92,7 +92,7 @@ def stream_graphs(intake: Intake, state: State) -> tuple[Graph, Graph]:
 
 
 def _with_key(state: MixtureState, key: Any) -> MixtureState:
-    """Return a state with another PRNG key, which C does not use."""
+    """Return a state with another PRNG key, because the C program uses no key."""
     network = network_in(state)
     return (
         state if network is None else with_network(state, learner=network.learner._replace(key=key))
@@ -115,7 +115,7 @@ def _read(mixed: Mixed) -> Array:
 
 
 def _check(path: Path, config: StreamConfig) -> None:
-    """Raise a ValueError that names the reason why a run cannot become a C program."""
+    """Raise a ValueError with the reason if a run cannot become a C program."""
     reasons = {
         "reads a text symbol by symbol; a C program takes rows of numbers": config.target is None,
         "has members or episodes (--member, --reset), and a C program is one stream; begin a run "

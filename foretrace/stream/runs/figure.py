@@ -12,15 +12,14 @@ from foretrace.stream.runs.report import OWN_NAME, records_in, title
 
 
 def figure(run_dir: str | os.PathLike[str]) -> str:
-    """Draw the scores of a run into its `curves.png`; return the file's path.
+    """Draw the scores of a run into `curves.png`, and return the file's path.
 
     Raises:
-        RunError: there is no run, or it has no measurement yet.
+        RunError: there is no run, or the run has no measurement yet.
         OSError: the file cannot be written.
     """
     config, records = records_in(run_dir)
-    # A stream with fewer rows than --log-every has no line but its result: points instead of
-    # curves.
+    # A stream with fewer rows than --log-every has only its result, which is drawn as points.
     lines = [record for record in records if record["kind"] == "stream"] or records[-1:]
     what, places = _places(lines)
     others = {"": OWN_NAME} | BASELINES
@@ -41,9 +40,9 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
 
 
 def _places(lines: list[dict[str, Any]]) -> tuple[str, list[Any]]:
-    """Return the title of the row axis, and each line's place: a date if rows have one.
+    """Return the title of the row axis, and the place of each line: a date if rows have dates.
 
-    Rows are shown where dates are not in order, such as in a file of one member after another.
+    Rows are shown if dates are not in order, for example if members follow each other in a file.
     """
     dates = [as_time(line.get("date")) for line in lines]
     if None in dates or dates != sorted(dates):  # type: ignore[type-var]

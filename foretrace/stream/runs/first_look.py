@@ -1,4 +1,4 @@
-"""The first rows of a stream: waiting notice, kinds of columns, likely mistakes."""
+"""The first rows of a stream: notice of waiting, kinds of columns, likely mistakes."""
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -17,10 +17,10 @@ from foretrace.stream.runs.config import StreamConfig
 from foretrace.stream.runs.plan import Plan, Rows, time_advice
 
 PATIENCE = 2.0
-"""Seconds of waiting for the first rows of a pipe after which a run says what it waits for."""
+"""Seconds without the first rows of a pipe after which a run reports that it is waiting."""
 
 MIN_ROWS = 20
-"""Number of rows from which classes are said to differ in most."""
+"""Minimum number of rows to report that most classes differ."""
 
 KINDS = {
     "numeric": "numbers",
@@ -29,23 +29,23 @@ KINDS = {
     "text": "texts",
     "undecided": "without a value so far",
 }
-"""Words for the columns of each kind."""
+"""Words for the kinds of columns."""
 
 
 def first_rows(
     count: int, source: Source, stream: Rows, stop: Stop, show: ProgressBar
 ) -> list[tuple[Row, Position]]:
-    """Return the first rows of a stream, fewer at its end.
+    """Return the first rows of a stream; fewer if the stream ends.
 
     Args:
         count: number of rows.
-        source: source of the rows; if it is a pipe that is slow, this is said once.
-        stream: its rows.
+        source: source of the rows. If it is a slow pipe, this is reported once.
+        stream: rows of the source.
         stop: requests to stop, which also end the waiting.
-        show: where it is said.
+        show: progress bar, which prints the report.
 
     Raises:
-        KeyboardInterrupt: a stop was asked for.
+        KeyboardInterrupt: a stop was requested.
         SourceError: the source cannot be read.
     """
     found: list[tuple[Row, Position]] = []
@@ -69,7 +69,7 @@ def _notice(
 ) -> Callable[[], float | None]:
     """Return a function that reports once how many rows are awaited.
 
-    The other arguments are those of `first_rows`.
+    The other arguments are the same as in `first_rows`.
     """
 
     def notices() -> Iterator[float | None]:
@@ -109,9 +109,9 @@ def describe(config: StreamConfig, plan: Plan) -> list[str]:
 
 
 def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a line for each column of the first rows that looks like a mistake.
+    """Return a warning for each column of the first rows that looks like a mistake.
 
-    Numbers and dates may have a format that is not read. Classes that hardly repeat cannot be
+    Numbers and dates may have a format that cannot be read. Classes that hardly repeat cannot be
     learned. A class named "NA" may be a missing label.
     """
     lines = []
@@ -162,7 +162,7 @@ def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]
 
 
 def _unread(config: StreamConfig, column: Column, values: Sequence[str]) -> str | None:
-    """Return a warning if a column holds numbers or dates in an unread format; None otherwise."""
+    """Return a warning if a column has numbers or dates in an unreadable format, or None."""
     name, kind = column
     given = name in config.columns_of_given_kind
     if kind != ("numeric" if given else "categorical"):

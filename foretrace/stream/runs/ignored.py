@@ -1,4 +1,4 @@
-"""Options of a stream that were given and have no effect, each with the reason."""
+"""Options of a stream that were given but have no effect, each with the reason."""
 
 import dataclasses
 from collections.abc import Collection
@@ -16,7 +16,7 @@ _OF_COLUMNS = ("numeric", "categorical", "time", "text", "ignore", "outliers")
 def ignored(
     config: StreamConfig, *, classes: bool, format: str, kinds: Collection[Kind | None]
 ) -> list[str]:
-    """Return a line for each option that was given and has no effect.
+    """Return a line for each option that was given but has no effect.
 
     Args:
         config: configuration of the stream.
@@ -62,10 +62,10 @@ def ignored(
 
 
 def idle_experts(model: ModelConfig, classes: bool) -> list[str]:
-    """Return a line for each named expert that predicts only numbers, or only classes.
+    """Return a line for each chosen expert that predicts only numbers, or only classes.
 
     Args:
-        model: options of what learns.
+        model: options of the model.
         classes: whether classes are predicted.
     """
     idle = ("raw",) if classes else OF_CLASSES

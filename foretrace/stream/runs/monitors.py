@@ -1,4 +1,4 @@
-"""Warnings about scores: intervals hold too few labels, or a level was lost."""
+"""Warnings about scores: intervals with too few labels, or a lost level of the score."""
 
 import math
 from collections.abc import Mapping
@@ -7,26 +7,27 @@ from typing import Any
 from foretrace._learner.forgetting import BLOCK, HELD, LossWatch
 
 LABELS = BLOCK
-"""Least number of labels over which the recent coverage of intervals is measured."""
+"""Minimum number of labels over which the recent coverage of intervals is measured."""
 
 _ERRORS = 10.0
-"""Standard errors, of independent labels, by which this coverage may be too small.
+"""Number of standard errors of independent labels by which the coverage may be too small.
 
-Errors of forecasts follow each other, so a few are common. Too large is no fault: around exact
-predictions, an interval holds every label.
+Errors of forecasts depend on each other, so a few standard errors are common. A coverage that is
+too large causes no warning: around exact predictions, an interval contains every label.
 """
 
 _LEAST_RISE = 0.05
-"""Smallest rise of a lost level: of the log loss, or relative to the last value's error."""
+"""Smallest rise to a lost level: of the log loss, or relative to the last value's error."""
 
 
 class Monitors:
-    """Monitors of interval coverage and of lost score levels.
+    """Monitors of the coverage of intervals, and of lost levels of the score.
 
     Args:
-        coverage: share of labels that intervals are to hold.
+        coverage: fraction of the labels that intervals should contain.
 
-    `recent` has the share of the last labels in their intervals, none before `LABELS`.
+    `recent` has the fraction of the last labels inside their intervals; it is empty before `LABELS`
+    labels.
     """
 
     def __init__(self, coverage: float = 0.9) -> None:
@@ -34,14 +35,14 @@ class Monitors:
         self.is_low = False
         self.watch = LossWatch(_LEAST_RISE)
         self.lost: list[str] = []
-        self.last = [0.0, 0.0]  # labels of the last block, and how many were in their intervals
+        self.last = [0.0, 0.0]  # labels of the last block, and labels inside their intervals
         self.recent: dict[str, float] = {}
 
     def look(self, block: Mapping[str, float]) -> bool:
         """Read the sums of scores since the last block; return whether a block ends here.
 
-        Levels are means over blocks. The recent coverage is that of the present block, with the
-        last one before `LABELS` labels.
+        Levels are means over blocks. The recent coverage is measured over the present block. Until
+        this block has `LABELS` labels, the block before is included.
         """
         is_class = "log_loss" in block
         names = "rows log_loss squared rows" if is_class else "rows mae squared no_change_mae"
@@ -64,7 +65,7 @@ class Monitors:
         return True
 
     def warnings(self) -> list[str]:
-        """Return a line for a coverage that is too small, and for a lost level."""
+        """Return a warning for a coverage that is too small, and for a lost level."""
         lines, self.lost = self.lost, []
         if self.recent:
             was_low, share = self.is_low, self.recent["recent_coverage"]
@@ -77,7 +78,7 @@ class Monitors:
         return lines
 
     def to_json(self) -> list[Any]:
-        """Return the state."""
+        """Return the state as JSON."""
         return [self.is_low, self.watch.to_json(), self.last]
 
     def restore(self, state: list[Any]) -> None:

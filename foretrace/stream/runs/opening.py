@@ -1,4 +1,4 @@
-"""The opening of a run on a stream: plan, rows from the present position, first lines."""
+"""The opening of a run on a stream: plan, rows after the present position, first messages."""
 
 import dataclasses
 from itertools import chain, islice
@@ -20,10 +20,10 @@ from foretrace.stream.runs.saved import StreamSaved
 
 
 def open_rows(run: Session, source: Source, saved: StreamSaved) -> tuple[Plan, Rows, list[str]]:
-    """Return the plan, the rows from the run's position, and warnings.
+    """Return the plan, the rows after the run's position, and warnings.
 
-    The plan comes from a checkpoint; without one, from the configuration of a run that was stopped
-    before its first one; else from the first rows.
+    The plan comes from the checkpoint. A run that was stopped before its first checkpoint has it in
+    its configuration file. Otherwise the first rows determine it.
     """
     config = run.config
     if (plan := saved.plan) is not None:
@@ -43,7 +43,7 @@ def open_rows(run: Session, source: Source, saved: StreamSaved) -> tuple[Plan, R
 
 
 def _planned_like(run: Session, source: Source) -> Plan:
-    """Return the plan of a new run by the first rows of a file like its source."""
+    """Return the plan of a new run, made from the first rows of a file like its source."""
     config = run.config
     if run.resumed and (recorded := read_begun(run.run, "plan")) is not None:
         return from_json(Plan, recorded)
@@ -51,22 +51,22 @@ def _planned_like(run: Session, source: Source) -> Plan:
 
 
 def plan_like(config: StreamConfig, *, grows: bool) -> Plan:
-    """Return the plan of a stream by the first rows of `config.like`.
+    """Return the plan of a stream, made from the first rows of `config.like`.
 
     Args:
         config: configuration of the stream.
-        grows: whether its columns may become more, as those of JSON lines, whatever the format of
-            the sample.
+        grows: whether further columns may appear, as in JSON lines, whatever the format of the
+            file.
 
     Raises:
-        ValueError: the sample cannot be read, or does not fit the configuration.
+        ValueError: the file cannot be read, or does not fit the configuration.
     """
     assert config.like is not None
     changes: dict[str, Any] = {"source": config.like, "journal": None, "predictions": None}
     config = dataclasses.replace(config, **changes, format="auto")
     sample = open_source(config)
     rows = [row for row, _ in islice(sample.rows(), LOOK_AHEAD)]
-    if all(config.id not in row for row in rows):  # rows get their ids when they come
+    if all(config.id not in row for row in rows):  # rows get their ids when they arrive
         config = dataclasses.replace(config, id=None, waiting=0, keep=None)
     plan = make_plan(config, sample, rows)
     return dataclasses.replace(plan, spare=SPARE_FEATURES * grows)
@@ -80,7 +80,7 @@ def _needed(config: StreamConfig, plan: Plan) -> list[str]:
 
 
 def _checked_later(source: Source, rows: Rows, needed: list[str]) -> Rows:
-    """Check a pipe's first row when it arrives, which may take long."""
+    """Check the first row of a pipe when it arrives, which may take long."""
     yield from check_columns(source, rows, needed)
 
 

@@ -1,4 +1,4 @@
-"""A part of a stream: its model at a position. A run and a service are loops around one."""
+"""A part of a stream: the model at a position. A run and a service are loops around a part."""
 
 from collections.abc import Sequence
 from typing import Any, cast
@@ -18,18 +18,18 @@ from foretrace.stream.runs.saved import StreamSaved, copy_state, to_save
 
 
 class Part:
-    """Intake, packed state and position of the rows and labels that were learned.
+    """Intake, packed state, and position after the rows and labels that were learned.
 
-    The state at a position is a function of the events before it: whoever takes the same events
-    again gets the same predictions and the same state, bit for bit.
+    The state at a position is a function of the events before it. If the same events are taken
+    again, predictions and state are the same, bit for bit.
 
     Args:
         config: configuration of the stream.
-        plan: decisions of its first rows.
-        own: experts of a user's own.
+        plan: decisions from the first rows.
+        own: the user's experts.
 
     Raises:
-        ValueError: as for `build`.
+        ValueError: as in `build`.
     """
 
     state: State
@@ -44,11 +44,11 @@ class Part:
 
     @property
     def mixture(self) -> Mixture:
-        """The mixture that predicts and learns; replaced when the number of classes grows."""
+        """The mixture that predicts and learns. It is replaced when the number of classes grows."""
         return self.intake.mixture
 
     def restore(self, saved: StreamSaved) -> None:
-        """Restore position and intake from a checkpoint; `begin` gets its arrays.
+        """Restore position and intake from a checkpoint. `begin` gets the checkpoint's arrays.
 
         Raises:
             ValueError: a value does not fit the configuration.
@@ -57,28 +57,29 @@ class Part:
         self.position = saved.position
 
     def begin(self, state: Any) -> None:
-        """Set the state, which is copied. Programs take and return a packed one in less time."""
+        """Set the state to a packed copy, which programs take and return in less time."""
         self.state = self.mixture.packing.pack(copy_state(state))
 
     def to_save(self) -> MixtureState:
-        """Return a copy of the state for a checkpoint: the next `take` may be donated the state."""
+        """Return a copy of the state for a checkpoint, because `take` may donate the state."""
         return to_save(self.intake, self.state)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the values of a checkpoint beside the arrays."""
+        """Return the values of a checkpoint in addition to the arrays."""
         return {"position": self.position, "intake": self.intake.to_json()}
 
     def take(self, events: Sequence[tuple[Row, Position]]) -> Mixed | None:
-        """Learn from events; return the predictions of rows, None for a label alone.
+        """Learn from events; return the predictions of rows, or None for a label without a row.
 
-        An event is a row, a row with its label, or a label alone, with the position after it.
+        An event is a row, a row with its label, or a label without a row, with the position after
+        it.
 
         Args:
-            events: at most a chunk of the intake. Where rows wait for labels, one.
+            events: at most a chunk of the intake. If rows wait for labels, only one event.
 
         Raises:
-            ValueError: an event is refused; the state is as before. After any other error it may
-                be one between two events.
+            ValueError: an event is refused, and the state is not changed. After any other error,
+                the state may be between two events.
         """
         rows = [(row, row.get(self.target)) for row, _ in events]
         mixed = self._event(*rows[0]) if self.config.waiting else self._learn_or_undo(rows)
@@ -100,8 +101,8 @@ class Part:
         return None if mixed is None else jax.tree.map(lambda part: part[None], mixed)
 
     def _learn_or_undo(self, rows: list[tuple[Row, Any]]) -> Mixed:
-        """Learn from rows; if one is refused, restore the intake before them."""
-        # Names and flags are refused before anything changes; each of these errors is a ValueError.
+        """Learn from rows. If a row is refused, restore the intake to its state before them."""
+        # Names and flags are refused before anything changes. Each of these errors is a ValueError.
         before = self.intake.to_json() if self.config.outliers == "stop" else None
         try:
             self.state, mixed = self.intake.learn(self.state, rows)

@@ -31,23 +31,24 @@ MAX_INPUTS = 2**16
 """Maximum number of inputs for categories, and for words."""
 
 MIN_GAPS = 20
-"""Number of gaps between the first rows that say whether a column of times is irregular."""
+"""Minimum number of gaps between first rows that show whether a column of times is irregular."""
 
 REGULAR = 0.01
-"""Standard deviation of the logarithm of the gaps up to which a column of times is regular."""
+"""Largest standard deviation of the gaps' logarithm for which a column of times is regular."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """Decisions from the first rows, made once and stored in the checkpoint.
+    """Decisions from the first rows of a stream, made once and stored in the checkpoint.
 
     Args:
         columns: input columns and their kinds.
         names: names of all columns, or the characters of a text.
         classes: maximum number of classes; 0 if numbers are predicted.
-        gaps: time column of each column that holds the time since the row before.
-        spare: number of inputs for columns that appear later, as rows of JSON may have.
-        own: names of the experts of a user's own.
+        gaps: columns that are added for the time since the previous row, each with the column of
+            times from which it is computed.
+        spare: number of inputs for columns that appear later, as in rows of JSON.
+        own: names of the user's experts.
 
     Raises:
         ValueError: there are more columns or classes than a stream may have.
@@ -84,8 +85,8 @@ def open_source(config: StreamConfig, frame: Any = None, feed: Feed | None = Non
 
     Args:
         config: configuration of the stream.
-        frame: frame of pandas whose rows are read. Default: the configuration's source.
-        feed: feed of the source if it is a journal. Default: standard input.
+        frame: pandas frame whose rows are read. Default: the configuration's source.
+        feed: feed of the journal, if the source is a journal. Default: standard input.
 
     Raises:
         SourceError: the format is not known.
@@ -131,16 +132,16 @@ def open_source(config: StreamConfig, frame: Any = None, feed: Feed | None = Non
 
 
 class OtherColumnsError(SourceError):
-    """A source whose columns differ from the run's."""
+    """The columns of a source differ from the columns of the run."""
 
 
 def check_columns(source: Source, rows: Rows, needed: Sequence[str]) -> Rows:
-    """Return the rows after checking that the first one has the learned columns.
+    """Return the rows, after a check that the first row has the learned columns.
 
     Args:
         source: source of the rows.
-        rows: rows to come.
-        needed: columns that must be there. A row of JSON may leave out some, but not all of them.
+        rows: rows of the source.
+        needed: columns that must exist. A row of JSON may lack some of them, but not all.
 
     Raises:
         OtherColumnsError: the first row has other columns.
@@ -162,7 +163,7 @@ def check_columns(source: Source, rows: Rows, needed: Sequence[str]) -> Rows:
 
 
 def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, Any]]) -> Plan:
-    """Decide the kinds of the columns and of the target from the first rows.
+    """Determine the kinds of the columns and of the target from the first rows.
 
     Raises:
         ValueError: there are no rows, no inputs, or a named column does not exist.
@@ -202,7 +203,7 @@ def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, 
 
 
 def _check_times(config: StreamConfig, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Raise an error if a column given as times holds no readable time."""
+    """Raise an error if a column that was given as times has no readable time."""
     for name, kind in config.kinds.items():
         values = [row[name] for row in rows if not is_missing(row.get(name))]
         if kind == "time" and values and all(as_time(value) is None for value in values):
@@ -216,7 +217,7 @@ def _check_times(config: StreamConfig, rows: Sequence[Mapping[str, Any]]) -> Non
 
 
 def time_advice(name: str, forms: Sequence[str]) -> str:
-    """Return how to give the format of a column of times."""
+    """Return advice on how to give the format of a column of times."""
     shown = " or ".join(f'--time "{name}={form}"' for form in forms or ("%d.%m.%Y %H:%M",))
     return f"give the format, {'' if forms else 'as in '}{shown}"
 
@@ -227,7 +228,7 @@ def _gaps(
     names: Sequence[str],
     rows: Sequence[Mapping[str, Any]],
 ) -> dict[str, str]:
-    """Return the name of the time since the last row, for each irregular column of times."""
+    """Return the name of the added column for each irregular column of times."""
     found = {}
     for column in columns:
         name = f"time since the last {column.name}"
@@ -283,16 +284,16 @@ def _check_numbers(config: StreamConfig, values: list[Any]) -> None:
 
 
 def build(config: StreamConfig, plan: Plan, own: Own = ()) -> Intake:
-    """Return what turns rows into learning steps.
+    """Return the intake, which turns rows into learning steps.
 
     Args:
         config: configuration of the run.
-        plan: decisions of its first rows.
-        own: experts of a user's own.
+        plan: decisions from the first rows.
+        own: the user's experts.
 
     Raises:
-        ValueError: the run has other experts of a user's own.
-        ValueError: the inputs, or the rows that wait for their labels, would need too much memory.
+        ValueError: the user's experts differ from those of the run; or the inputs, or the waiting
+            rows, would need too much memory.
     """
     _check_sizes(config, plan)
     if (names := tuple(name for name, _ in own)) != plan.own:

@@ -1,13 +1,15 @@
-"""Predictions for more rows without learning, and which columns they depend on.
+"""Predictions for further rows without learning, and the columns on which they depend.
 
-The share of a column is its share of the squared changes of the predictions when the values of the
-column are shuffled:
+The importance of a column is computed from the squared changes of the predictions when the values
+of the column are shuffled. It is the column's fraction of the sum over all columns:
 
-    share of j ~ sum over rows (f(x) - f(x with the x_j of another row))^2
+   importance of j ~ sum over rows (f(x) - f(x with the x_j of another row))^2
 
-The rows are predicted in their order, so that every expert, lag and memory takes part. For a linear
-function of independent columns, it is the share of the variance that the column makes. Source:
-Jansen, Computer Physics Communications 117, 1999 (total effects).
+The rows are predicted in their order, so the result includes every expert, lag and memory. For a
+linear function of independent columns, the importance is the fraction of the variance that the
+column causes.
+
+Source: Jansen, Computer Physics Communications 117, 1999 (total effects).
 """
 
 import copy
@@ -47,24 +49,23 @@ def predictions(
     rows: int | None = None,
     importance: bool = False,
 ) -> tuple[list[str], Iterator[dict[str, Any]]]:
-    """Return the columns of a table of predictions, or of the importance of columns, and its rows.
+    """Return the columns and rows of a table of predictions, or of the importance of columns.
 
     Args:
-        run_dir: directory of a run of `foretrace stream`; its checkpoint stays as it is.
+        run_dir: directory of a run of `foretrace stream`. Its checkpoint is not changed.
         source: path of a file, or "-" for standard input.
-        format: format of the source; "auto" goes by its name.
-        delimiter: character between the fields of a CSV file. Default: the run's.
-        encoding: encoding of the text. Default: the run's.
-        bad_rows: fate of a row that cannot be read, as for `Source`. Default: the run's.
-        rows: number of rows after which to stop.
-        importance: whether the table has the share of each column in place of predictions, by
-            default of 1,000 rows.
+        format: format of the source. "auto" is determined by the name.
+        delimiter: character between the fields of a CSV file. Default: the run's delimiter.
+        encoding: encoding of the text. Default: the run's encoding.
+        bad_rows: action for a row that cannot be read, as in `Source`. Default: the run's action.
+        rows: number of rows after which to stop. Default: all; 1,000 for the importance.
+        importance: whether the table has the importance of each column, instead of predictions.
 
     Raises:
         ValueError: `rows` is negative, or less than 2 for the importance.
-        RunError: there is no run, or it has no checkpoint or one of another run.
+        RunError: there is no run, it has no checkpoint, or the checkpoint belongs to another run.
         CheckpointError: the checkpoint is damaged.
-        SourceError: the source cannot be read, or has other columns than the run.
+        SourceError: the source cannot be read, or its columns differ from the run's columns.
     """
     check_row_count(rows)
     run = opened(run_dir)
@@ -94,9 +95,9 @@ def predictions(
 
 
 def _from_label(config: StreamConfig, intake: Intake, run: Run, stream: Rows, source: str) -> Rows:
-    """Yield rows; report the label that the first prediction uses if its row has none.
+    """Yield rows; if the first has no last label, report the label that its prediction uses.
 
-    With columns that are known in advance, the last rows of a run are in no checkpoint.
+    If columns are known in advance, no checkpoint contains the last rows of a run.
     """
     target = str(config.target)
     for row, position in islice(stream, 1):
@@ -139,20 +140,21 @@ def _tell_bad(source: str, count: int) -> None:
 def shares_of(
     intake: Intake, state: State, rows: Sequence[Row], names: Iterable[Hashable], target: Hashable
 ) -> dict[Hashable, float]:
-    """Return the importance of each column; the state is unchanged.
+    """Return the importance of each column. The state is not changed.
 
-    The importance is the column's share of the squared changes of the predictions when its values
-    are shuffled. All are 0 if shuffling changes no prediction.
+    The importance is the column's fraction of the squared changes of the predictions when its
+    values are shuffled. All are 0 if shuffling changes no prediction.
 
     Args:
-        intake: what turns rows into numbers.
-        state: state of its mixture.
-        rows: rows to come.
+        intake: converter from rows to numbers.
+        state: state of the intake's mixture.
+        rows: further rows.
         names: columns.
-        target: column of the targets, which may be one of them: earlier labels are features.
+        target: column of the targets. It may be one of the columns, because earlier labels are
+            features.
 
     Raises:
-        ValueError: there is only one row, or none.
+        ValueError: there are fewer than two rows.
     """
     if len(rows) < 2:
         raise ValueError(f"the importance of columns needs 2 rows or more, not {len(rows)}")
@@ -167,7 +169,7 @@ def shares_of(
 
 
 def _predicted(intake: Intake, state: State, rows: Sequence[Row], target: Hashable) -> np.ndarray:
-    """Return predicted numbers, or probabilities of the known classes, for future rows."""
+    """Return predicted numbers, or probabilities of the known classes, for further rows."""
     reader, now, found = copy.deepcopy(intake), copy_state(state), []
     for row in rows:
         features = {name: value for name, value in row.items() if name != target}

@@ -1,4 +1,4 @@
-"""Predictions as rows of a table, written to a file, standard output or a function."""
+"""Predictions as rows of a table, for a file, standard output or a function."""
 
 import csv
 import io
@@ -24,26 +24,26 @@ from foretrace.stream.read.values import as_label
 from foretrace.stream.runs.config import LINE_FORMATS, STDOUT, StreamConfig
 
 OnPrediction = Callable[[dict[str, Any]], Any]
-"""A function that is called with a row of the table of predictions."""
+"""A function that is called with each row of the table of predictions."""
 
 
 class Table:
-    """Turn outputs for rows into rows of a table.
+    """Conversion of the model's outputs into rows of a table.
 
-    A row has the number of the stream's row, its member and key if columns name them, and the
-    prediction, which was made before the row's label was known. A number comes with the ends of its
-    interval, a class with its probability, 1 or 0 for each alarm and, under `probabilities`, all
-    classes' probabilities.
-    With a horizon, the predictions belong to the rows after it.
+    A row has the number of the stream's row, the member and the id if columns name them, and the
+    prediction, which was made before the label was known. For a number, the row also has the ends
+    of the interval. For a class, it has the probability, 1 or 0 for each alarm, and the
+    probabilities of all classes under `probabilities`. With a horizon, the predictions are for the
+    following rows.
 
     Args:
         config: configuration of the stream.
         target: predicted quantity.
 
-    `names` are the columns of a table of CSV, which has no `probabilities`.
+    `names` are the columns of the table as CSV, which does not have `probabilities`.
 
     Raises:
-        ValueError: two columns would have one name.
+        ValueError: two columns would have the same name.
     """
 
     def __init__(self, config: StreamConfig, target: Target):
@@ -69,9 +69,9 @@ class Table:
         """Return a row of the table.
 
         Args:
-            number: number of the row in the stream, from 1.
+            number: number of the row in the stream, counted from 1.
             row: the row.
-            output: output for it.
+            output: output of the model for the row.
             told: number of classes that were known at the prediction, or the margins of the
                 numbers.
         """
@@ -93,9 +93,10 @@ class Table:
 
 
 def forecast(config: StreamConfig, intake: Intake, state: State) -> list[dict[str, Any]]:
-    """Return the forecast of each member as rows of a table; none without a horizon.
+    """Return the forecast of each member as rows of a table; an empty list without a horizon.
 
-    A row has the member, and the number and times of its last row, which the values follow.
+    A row has the member, and the number and times of the member's last row, which is followed by
+    the predicted values.
     """
     if config.target is None or not config.horizon:
         return []
@@ -111,20 +112,20 @@ def forecast(config: StreamConfig, intake: Intake, state: State) -> list[dict[st
 
 
 class LineWriter:
-    """Write rows of a table, one a line, flushed for readers of a pipe.
+    """Writer of rows of a table, one per line, flushed for readers of a pipe.
 
     Args:
-        file: where to write, by `write` and `flush`.
-        names: columns of CSV.
-        is_csv: whether the lines are CSV, rather than JSON, which has all that a row has.
-        header: whether the names are the first line of CSV.
+        file: file with the methods `write` and `flush`.
+        names: columns of the CSV.
+        is_csv: whether the lines are CSV. If not, they are JSON and contain all values of a row.
+        header: whether the first line of the CSV has the names.
     """
 
     def __init__(
         self, file: Any, names: Sequence[str], *, is_csv: bool = True, header: bool = True
     ):
         self._file, self._names = file, names
-        # With Windows' line ending, every version of Python quotes \r and \n alone, too.
+        # With Windows' line ending, every version of Python also quotes a single \r or \n.
         line = SimpleNamespace(write=lambda text: file.write(text.removesuffix("\r\n") + "\n"))
         self._write = csv.writer(line, lineterminator="\r\n").writerow
         is_terminal = getattr(file, "isatty", lambda: False)()
@@ -142,31 +143,32 @@ class LineWriter:
             self._file.flush()
 
     def _line(self, values: Sequence[Any]) -> None:
-        """Write a line; control characters are removed on a terminal."""
+        """Write a line. On a terminal, control characters are removed."""
         self._write([self._shown(one) if isinstance(one, str) else one for one in values])
         self._file.flush()
 
 
 def is_csv(path: str | os.PathLike[str]) -> bool:
-    """Return whether a file of predictions is CSV by its name; otherwise JSON lines."""
+    """Return whether the name of a file of predictions means CSV; otherwise it is JSON lines."""
     return LINE_FORMATS.get(Path(path).suffix.lower()) != "jsonl"
 
 
 class Outlet:
-    """Destination of a run's predictions; nothing is written before `open`.
+    """Destination of a run's predictions. Nothing is written before `open`.
 
     Args:
         config: configuration of the run.
         target: predicted quantity.
         also: function that is called with each row of the table.
         run: files of the run.
-        mark: state of the file at the checkpoint from which the run continues; None without one.
+        mark: size and digest of the file at the checkpoint from which the run continues; None
+            without a checkpoint.
 
     Raises:
         FileExistsError: the file exists, and the run has no checkpoint.
-        RunError: the file does not begin as it did at the checkpoint.
-        ValueError: the folder of the file cannot be used; or two columns of the table would have
-            one name.
+        RunError: the beginning of the file has changed since the checkpoint.
+        ValueError: the folder of the file cannot be used, or two columns of the table would have
+            the same name.
     """
 
     def __init__(
@@ -206,7 +208,7 @@ class Outlet:
         return path.is_file() and header.getvalue().encode().startswith(path.read_bytes())
 
     def open(self) -> None:
-        """Open the file, and cut the rows written after the checkpoint."""
+        """Open the file, and remove the rows that were written after the checkpoint."""
         names = self._table.names
         if self._target == STDOUT:
             self._sinks.append(LineWriter(sys.stdout, names))
@@ -223,13 +225,13 @@ class Outlet:
     def __call__(
         self, number: int, row: Mapping[str, Any], output: np.ndarray, told: np.ndarray
     ) -> None:
-        """Write the prediction for a row; the arguments are as for `Table.row`."""
+        """Write the prediction for a row; arguments as in `Table.row`."""
         found = self._table.row(number, row, output, told)
         for sink in self._sinks:
             sink(found)
 
     def mark(self) -> FileMark | None:
-        """Return size and digest of the file on the disk, for a checkpoint."""
+        """Return size and digest of the file on the disk for a checkpoint."""
         if self._file is None:
             return None
         self._file.sync()
@@ -242,7 +244,7 @@ class Outlet:
 
 
 def _check_place(path: Path, run: Run) -> None:
-    """Check that a file of predictions has a folder, which is not the run directory."""
+    """Check that the folder of a file of predictions exists and is outside the run directory."""
     if path.resolve().is_relative_to(run.path.resolve()):
         raise ValueError(
             f"predictions={str(path)!r} is in the run directory {run.path}, whose files the run "

@@ -1,4 +1,4 @@
-"""Final table of a run on a stream: scores of run, experts and baselines."""
+"""Final tables of a run on a stream: scores of the run, its experts and the baselines."""
 
 import contextlib
 import os
@@ -16,23 +16,23 @@ from foretrace.stream.runs.config import StreamConfig
 from foretrace.stream.runs.saved import parts_in
 
 OWN_NAME = "this run"
-"""Title of what a run predicts."""
+"""Title of the run's own predictions."""
 
 _HEAVIEST = 5
-"""Number of experts whose weights are shown."""
+"""Number of experts whose weights are shown, those with the largest weights."""
 
 _WIDE = 72
 """Characters of a table without scores."""
 
 
 def _table(config: StreamConfig, records: list[dict[str, Any]]) -> Any:
-    """Return the table of a run: mean scores over all rows that have a label."""
+    """Return the table of a run, with mean scores over all rows that have a label."""
     from rich.table import Table
 
     last = records[-1]
     total = last.get("total", last)
     names = [name for name in SCORES if name in total]
-    # Words of the titles one below the other leave room for the names of experts.
+    # If the words of the titles are below each other, there is room for the names of experts.
     narrow = len(names) > 3
     columns = (
         SCORES[name].title.replace(" ", "\n") if narrow else SCORES[name].title for name in names
@@ -66,14 +66,14 @@ def _scored(last: dict[str, Any]) -> str:
 
 
 def records_in(run_dir: str | os.PathLike[str]) -> tuple[StreamConfig, list[dict[str, Any]]]:
-    """Return the configuration and the record of a run; of a group, one line for all its parts.
+    """Return the configuration and the record of a run; the parts of a group are one line.
 
     Raises:
-        RunError: there is no run, or it has no measurement yet.
+        RunError: there is no run, or the run has no measurement yet.
     """
     last = []
     for part in parts_in(run_dir):
-        with contextlib.suppress(RunError):  # one has nothing to report yet
+        with contextlib.suppress(RunError):  # a part may have nothing to report yet
             last.append(read_run(part, StreamConfig)[1][-1])
     if not last:
         return read_run(run_dir, StreamConfig)
@@ -81,9 +81,9 @@ def records_in(run_dir: str | os.PathLike[str]) -> tuple[StreamConfig, list[dict
 
 
 def added(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Return one line of a record for the last lines of several parts.
+    """Return one record line for the last lines of several parts.
 
-    Means are weighted by rows. Scores that are no means over rows are left out.
+    Means are weighted by the number of rows. Scores that are not means over rows are left out.
 
     >>> one, two = (
     ...     {
@@ -132,10 +132,10 @@ def added(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def page(run_dir: str | os.PathLike[str]) -> Any:
-    """Return the tables of a run, for rich to print: its scores, and those of its classes.
+    """Return the tables of a run, for printing with rich: its scores, and those of its classes.
 
     Raises:
-        RunError: there is no run, or it has no measurement yet.
+        RunError: there is no run, or the run has no measurement yet.
     """
     from rich.console import Group
     from rich.table import Table
@@ -143,7 +143,7 @@ def page(run_dir: str | os.PathLike[str]) -> Any:
     config, records = records_in(run_dir)
     grids = [_table(config, records)]
     if classes := records[-1].get("classes"):
-        names = [*classes[-1]]  # alarms stand behind the classes, and have more
+        names = [*classes[-1]]  # alarms come after the classes, and have more columns
         grid = Table(*(name.replace("_", "\n") for name in names))
         for one in classes:
             grid.add_row(*(_cell(one.get(name)) for name in names))
@@ -162,7 +162,7 @@ def _cell(value: Any) -> str:
 
 
 def simple_answers(record: dict[str, Any]) -> dict[str, dict[str, float]]:
-    """Return the baselines' scores over all rows, by their titles."""
+    """Return the baselines' scores over all rows, by title."""
     total = record.get("total", record)
     found = {
         what: {name: total[prefix + name] for name in SCORES if prefix + name in total}
@@ -174,7 +174,7 @@ def simple_answers(record: dict[str, Any]) -> dict[str, dict[str, float]]:
 
 
 def _weights(record: dict[str, Any]) -> str:
-    """Return the experts with the largest weights."""
+    """Return a text with the experts that have the largest weights."""
     heaviest = sorted(record.get("weights", {}).items(), key=lambda one: -one[1])[:_HEAVIEST]
     shown = ", ".join(f"{name} {weight:.2f}" for name, weight in heaviest)
     return f"Weights: {shown}. " if shown else ""
@@ -192,7 +192,7 @@ def title(config: StreamConfig) -> str:
 
 
 def main_score(total: dict[str, float]) -> str:
-    """Return the score that every expert has."""
+    """Return the name of the score that every expert has."""
     return "accuracy" if "accuracy" in total else "mae"
 
 
@@ -208,7 +208,7 @@ def _intervals(config: StreamConfig, record: dict[str, Any]) -> str:
 
 
 def _gain(total: dict[str, float], simple: dict[str, dict[str, float]]) -> str:
-    """Return the gain of a run over the best baseline."""
+    """Return a text with the gain of a run over the best baseline."""
     score = main_score(total)
     known = {what: scores[score] for what, scores in simple.items() if score in scores}
     if not known:
@@ -224,7 +224,7 @@ def _gain(total: dict[str, float], simple: dict[str, dict[str, float]]) -> str:
 
 
 def _not_better(record: dict[str, Any], total: dict[str, float]) -> str:
-    """Return advice if the run is not clearly better than a baseline; else an empty text."""
+    """Return advice if the run is not clearly better than a baseline; otherwise an empty text."""
     names = record.get("not_better_than", [])
     if not names:
         return ""
@@ -240,14 +240,14 @@ def _not_better(record: dict[str, Any], total: dict[str, float]) -> str:
 
 
 def _of_group(record: dict[str, Any]) -> str:
-    """Return the number of parts of a group."""
+    """Return a text with the number of parts of a group."""
     if "parts" not in record:
         return ""
     return f"{record['parts']} partitions, whose scores are weighted by their rows. "
 
 
 def _parts(records: list[dict[str, Any]]) -> str:
-    """Return the time of a row and of its parts, the median over the lines of the record."""
+    """Return a text with the time of a row and of its steps, as medians over record lines."""
     lines = [record["microseconds"] for record in records if "microseconds" in record]
     compiled = "" if lines[1:] else ", programs included that were compiled"
     lines = lines[1:] or lines  # the first rows of a run wait for the compiler
@@ -263,7 +263,7 @@ def _members(record: dict[str, Any]) -> str:
 
 
 def _changes(record: dict[str, Any]) -> str:
-    """Return the columns that changed last, each with the row of the finding."""
+    """Return a text with the columns that changed last, each with the row of the change."""
     newest = sorted(record.get("changes", {}).items(), key=lambda one: -one[1][0])
     text = "from {1:.3g} ± {2:.3g} to {3:.3g} ± {4:.3g} by row {0:,}"
     found = "; ".join(f"{for_rich(name)} {text.format(*change)}" for name, change in newest[:5])

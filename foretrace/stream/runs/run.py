@@ -1,4 +1,4 @@
-"""A run of `foretrace stream`: rows in, scores and checkpoints out, exactly resumable."""
+"""A run of `foretrace stream`: it reads rows, writes scores and checkpoints, can be resumed."""
 
 import dataclasses
 import os
@@ -42,19 +42,19 @@ from foretrace.stream.runs.saved import KIND, StreamSaved, check_not_lost, load_
 
 
 class StreamResult(NamedTuple):
-    """How a run on a stream ended.
+    """Result of a run on a stream.
 
     Args:
         run: run directory.
         position: position after the last row.
-        scores: mean scores over all rows that have a label, the baselines' scores among them.
-        stopped: whether the run was asked to stop before the end of its rows.
-        experts: score of each expert over the same rows: accuracy, or mean absolute error.
+        scores: mean scores of the run and of the baselines, over all rows that have a label.
+        stopped: whether a stop request ended the run before the end of its rows.
+        experts: score of each expert over the same rows: the accuracy, or the mean absolute error.
         weights: present weight of each expert.
-        forecast: predicted next values of each member after its last row, as rows of a table; empty
+        forecast: predicted next values after the last row of each member, as rows of a table. Empty
             without a horizon.
         classes: labels, predictions, recall and precision of the rarest classes and of each alarm,
-            as rows of a table; empty if the target is a number.
+            as rows of a table. Empty if the target is a number.
     """
 
     run: Run
@@ -85,28 +85,28 @@ def follow(
     show_progress: bool = True,
     **options: Any,
 ) -> StreamResult:
-    """Learn from a stream to its end, or to Ctrl-C or SIGTERM; `resume` continues.
+    """Learn from a stream to its end, or until Ctrl-C or SIGTERM. `resume` continues a run.
 
-    A resumed run on a file ends with the same state and record, bit for bit, as one that was never
-    stopped; only times and memory in the record differ. On standard input it continues with the
-    next row that arrives, and rows that were read ahead are lost.
+    A resumed run on a file ends with the same state and record, bit for bit, as a run that was not
+    stopped. Only times and memory in the record differ. On standard input, a resumed run continues
+    with the next row that arrives, and rows that were read ahead are lost.
 
     Args:
-        config: the stream and the model that learns.
+        config: configuration of the stream and of its model.
         run_dir: new or empty directory; with `resume`, the directory of the run.
         resume: whether to continue the run in the directory.
-        show_progress: whether rows, scores and speed are shown on standard error.
-        **options: as for `Learning`.
+        show_progress: whether to show rows, scores and speed on standard error.
+        **options: options of `Learning`.
 
-    An error in the middle of the run, in the data or of learning, also saves the state before it is
-    raised.
+    If an error occurs during the run, in the data or in learning, the state is saved before the
+    error is raised.
 
     Raises:
         ValueError: the source cannot be read (`SourceError`), settings do not fit it, or the
             directory cannot be used (`RunError`) or is in use (`LockedError`).
-        CheckpointError: the checkpoint to continue from is damaged.
-        DivergenceError: loss or gradient was NaN or infinite for many steps in a row.
-        OSError: a file could not be written in the middle of the run.
+        CheckpointError: the checkpoint is damaged.
+        DivergenceError: loss or gradient was NaN or infinite in many consecutive steps.
+        OSError: a file could not be written during the run.
     """
     learning = partial(Learning, **options)
     return follow_program(
@@ -115,15 +115,15 @@ def follow(
 
 
 class Learning(Program[State]):
-    """A run on a stream: a block reads and learns a chunk of rows.
+    """A run on a stream, in which a block reads and learns a chunk of rows.
 
     Args:
-        session: the run that is open.
-        rows: total number of rows after which to stop, including those before the resumption.
+        session: the open run.
+        rows: total number of rows after which to stop, including rows before the resumption.
         tensorboard: whether the metrics are also written for TensorBoard.
         on_prediction: function that is called with the prediction of each row.
-        frame: frame of pandas whose rows are read. Default: the configuration's source.
-        experts: experts of a user's own by their names.
+        frame: pandas frame whose rows are read. Default: the configuration's source.
+        experts: the user's experts, by name.
     """
 
     saved = StreamSaved
@@ -182,7 +182,7 @@ class Learning(Program[State]):
 
     @property
     def mixture(self) -> Mixture:
-        """The mixture that predicts and learns; replaced when the number of classes grows."""
+        """The mixture that predicts and learns. It is replaced when the number of classes grows."""
         return self.intake.mixture
 
     def init(self) -> MixtureState:
@@ -190,7 +190,7 @@ class Learning(Program[State]):
         return self.mixture.init()
 
     def load(self) -> MixtureState:
-        """Return the state of the checkpoint, whose values are restored."""
+        """Return the state of the checkpoint, for an intake that is restored."""
         return load_state(self.session.run.checkpoint, self.intake)
 
     def recorded(self) -> dict[str, Any]:
@@ -219,7 +219,7 @@ class Learning(Program[State]):
 
     @property
     def ended(self) -> bool:
-        """Whether all rows are read; `result` learns an unfinished chunk."""
+        """Whether all rows are read. `result` learns an incomplete chunk."""
         return self.at_end or (self.rows is not None and self.step + len(self.chunk) >= self.rows)
 
     def block(self) -> None:
@@ -231,7 +231,7 @@ class Learning(Program[State]):
             if item is not None:
                 self.chunk.append(item)
             if item is None or item[1].is_torn:
-                self.at_end = True  # the file may grow: the next bytes are the rest of this line
+                self.at_end = True  # the next bytes may be the rest of this line
                 return
         if len(self.chunk) == self.intake.chunk:
             before = self.step
@@ -254,12 +254,12 @@ class Learning(Program[State]):
     def result(self) -> dict[str, Any]:
         """Return the scores over all rows.
 
-        A file that has grown goes on as if its end had never been there: neither the unfinished
-        chunk nor a last line that was not complete is in the checkpoint, nor are last rows whose
-        next rows are not all known.
+        If a file has grown, a resumed run continues as if the file had not ended. Three things are
+        therefore not in the checkpoint: an incomplete chunk, an incomplete last line, and last rows
+        whose next rows are not all known.
 
         Raises:
-            ValueError: no label was learned, since members lost all that were due.
+            ValueError: no label was learned, because members lost all labels that were due.
         """
         end = None if self.rows is None else self.rows - self.step
         rest = list(islice(chain(self.chunk, self.stream if self.config.known else ()), end))
@@ -278,7 +278,7 @@ class Learning(Program[State]):
     def _check_not_dropped(self) -> None:
         """Raise a ValueError if no label was learned because members lost most of them."""
         counts = self.intake.streams.table.counts
-        if 2 * counts["labels dropped"] > self.step:  # else most labels are missing, or not due
+        if 2 * counts["labels dropped"] > self.step:  # or most labels are missing or not due
             wait = self.intake.streams.total_delay
             raise ValueError(
                 f"nothing was learned from {self.step} rows: a label comes {wait} rows of its "
@@ -289,7 +289,7 @@ class Learning(Program[State]):
             )
 
     def outcome(self, result: Result) -> StreamResult:
-        """Return how the run ended."""
+        """Return the result of the run as a `StreamResult`."""
         report = self.mixture.report(self.part.state)
         return StreamResult(
             run=result.run,
@@ -311,22 +311,22 @@ class Learning(Program[State]):
                 raise error.__cause__ from None
             return None
         except OtherColumnsError:
-            self.is_whole = False  # the run stays as it is
+            self.is_whole = False  # the run is not changed
             raise
         finally:
             stop.waiting = False
 
     def _while_waiting(self) -> float | None:
-        """Save if due; return the seconds until the next save, None if all rows are saved.
+        """Save if a checkpoint is due; return the seconds until the next one, None if all is saved.
 
         Raises:
-            Interrupted: a stop was asked for meanwhile, or it failed.
+            Interrupted: a stop was requested, or saving failed.
         """
         stop = self.session.stop
         stop.waiting = False  # a signal waits until the file is written
         try:
             left = self.save_if_due()
-        except Exception as error:  # not an error of the source, which is being read
+        except Exception as error:  # not an error of the source that is being read
             raise Interrupted from error
         finally:
             stop.waiting = True
@@ -354,7 +354,7 @@ class Learning(Program[State]):
         self.intake.parts.end("mixture")
 
     def _look_for_labels(self) -> None:
-        """Say once that a line with an id and a target alone is a row without inputs."""
+        """Report once that a line with only an id and a target counts as a row without inputs."""
         for row, position in self.chunk:
             has_label, encoder = not is_missing(row.get(self.part.target)), self.intake.encoder
             if has_label and encoder.columns and not encoder.has_values(row):
@@ -369,7 +369,7 @@ class Learning(Program[State]):
         """Write the predictions for the chunk."""
         outputs, told = np.asarray(mixed.newest), np.asarray(mixed.told)  # waits for the mixture
         self.intake.parts.end("mixture")
-        self.is_whole = False  # each row of a checkpoint has its prediction
+        self.is_whole = False  # each row in a checkpoint must have its prediction
         for (row, position), output, one in zip(self.chunk, outputs, told, strict=False):
             self.outlet(position.row, row, output, one)
         self.is_whole = True
@@ -379,7 +379,7 @@ class Learning(Program[State]):
         """Return the report of the state, after waiting for the mixture.
 
         Raises:
-            DivergenceError: too many of the network's steps in a row were refused.
+            DivergenceError: too many consecutive steps of the network were refused.
         """
         report = self.mixture.report(self.part.state)
         self.intake.parts.end("mixture")
@@ -405,7 +405,7 @@ class Learning(Program[State]):
             "microseconds": self.intake.parts.microseconds(rows),
         }
         if (name := self.part.time_column) is not None:
-            values["date"] = as_text(self.newest.get(name))  # the axis of the picture
+            values["date"] = as_text(self.newest.get(name))  # the horizontal axis of the figure
         warnings = self.intake.changed_units(report.units, row) + self.monitors.warnings()
         for line in warnings:
             show.say(f"warning: row {row}: {line}")

@@ -1,4 +1,4 @@
-"""A whole run on a stream from Python, as `foretrace stream` without its printing."""
+"""A whole run on a stream from Python, like `foretrace stream` but without printed output."""
 
 import dataclasses
 import difflib
@@ -31,33 +31,34 @@ def run(
     experts: "Mapping[str, type[AbstractExpert]] | None" = None,
     **options: Any,
 ) -> StreamResult:
-    """Learn from a stream to its end, as `foretrace stream`: predict, score, then learn.
+    """Learn from a stream to its end, like `foretrace stream`: predict, score, then learn.
 
-    `foretrace report`, `predict`, `export` and `check` take the run directory of either.
+    The run directory can be given to `foretrace report`, `predict`, `export` and `check`.
 
     Args:
-        source: configuration of the stream; or the path of a file, or a frame of pandas, whose
-            options follow. The index of a frame is not read.
-        run_dir: new or empty directory; with `resume`, the directory of the run. Default: a new one
-            in `runs`.
+        source: configuration of the stream; or the path of a file or a pandas frame, with fields of
+            the configuration as `options`. The index of a frame is not read.
+        run_dir: new or empty directory; with `resume`, the directory of the run. Default: a new
+            directory in `runs`.
         resume: whether to continue the run in the directory.
-        rows: total number of rows after which to stop, including those before the resumption.
+        rows: total number of rows after which to stop, including rows before the resumption.
         tensorboard: whether the metrics are also written for TensorBoard.
-        show_progress: whether rows, scores and speed are shown on standard error.
+        show_progress: whether to show rows, scores and speed on standard error.
         on_prediction: function that is called with the prediction of each row, such as the `append`
-            of a list: a dictionary with the columns of the table that `predictions` writes, and all
-            `probabilities` of a class. After a kill, the function is called again for the rows
-            since the last checkpoint.
-        experts: experts of your own by their names, in addition to the experts of the model; with
-            `resume`, the same ones again.
+            of a list. The prediction is a dictionary with the columns of the table that
+            `predictions` writes and, for a class, all `probabilities`. After a kill, the function
+            is called again for the rows since the last checkpoint.
+        experts: your own experts, by name, in addition to the experts of the model. Give the same
+            experts again with `resume`.
         **options: fields of `StreamConfig`, such as `target`, for a path or a frame.
 
     Raises:
-        TypeError: the source is something else, or options are given together with a configuration.
+        TypeError: the source has another type, or options are given together with a configuration.
         ValueError: the source cannot be read, settings do not fit it, or the directory cannot be
             used.
-        CheckpointError: the checkpoint to continue from is damaged.
-        DivergenceError: the network's loss or gradient was not finite for many steps in a row.
+        CheckpointError: the checkpoint is damaged.
+        DivergenceError: loss or gradient of the network was NaN or infinite in many consecutive
+            steps.
     """
     if run_dir is None:
         if resume:

@@ -1,4 +1,4 @@
-"""The checkpoint of a stream: packed in memory, with named arrays in the file."""
+"""The checkpoint of a stream: packed arrays in memory become named arrays in the file."""
 
 import dataclasses
 import os
@@ -20,7 +20,7 @@ from foretrace.stream.runs.config import StreamConfig
 from foretrace.stream.runs.plan import Plan, build
 
 MAY_CHANGE = ("bad_rows", "outliers", "log_every", "checkpoint_every")
-"""Options that a resumed run may change: what to do about bad data, and when to write."""
+"""Options that a resumed run may change: actions for bad data, and intervals of writing."""
 
 KIND = RunKind(StreamConfig, may_change=MAY_CHANGE)
 
@@ -30,11 +30,11 @@ class StreamSaved(Saved):
     """Values of a checkpoint in addition to the state.
 
     Args:
-        plan: decisions of the first rows; None before the first checkpoint.
+        plan: decisions from the first rows; None before the first checkpoint.
         position: position after the last row.
-        intake: columns, classes, members and the labels that wait.
+        intake: columns, classes, members and waiting labels.
         monitors: state of the monitors.
-        predictions: size and digest of the file of predictions; None without one.
+        predictions: size and digest of the file of predictions; None if there is none.
 
     Raises:
         ValueError: a position is negative, or there is no plan.
@@ -54,7 +54,7 @@ class StreamSaved(Saved):
 
 
 class Opened(NamedTuple):
-    """A run at its checkpoint."""
+    """A run in the state of its checkpoint."""
 
     config: StreamConfig
     plan: Plan
@@ -63,10 +63,10 @@ class Opened(NamedTuple):
 
 
 def opened(run_dir: str | os.PathLike[str]) -> Opened:
-    """Return a run at its checkpoint.
+    """Return a run in the state of its checkpoint.
 
     Raises:
-        RunError: there is no run, or it has no checkpoint or one of another run.
+        RunError: there is no run, it has no checkpoint, or the checkpoint belongs to another run.
         CheckpointError: the checkpoint is damaged.
     """
     run = Run(Path(run_dir))
@@ -83,12 +83,12 @@ def opened(run_dir: str | os.PathLike[str]) -> Opened:
 
 
 def part_in(group: str | os.PathLike[str], number: int) -> Path:
-    """Return the run directory of a partition in the folder of a group."""
+    """Return the run directory of a partition in a group's folder."""
     return Path(group, f"part-{number}")
 
 
 def parts_in(group: str | os.PathLike[str]) -> list[Path]:
-    """Return the run directories of a group; none for the directory of a single run."""
+    """Return the run directories of a group; an empty list for a single run's directory."""
     found = (path for path in Path(group).glob("part-*") if Run(path).config.exists())
     return sorted(found, key=lambda path: (len(path.name), path.name))
 
@@ -97,7 +97,7 @@ def check_not_lost(run: Run) -> None:
     """Check that a run with a record has a checkpoint.
 
     Raises:
-        RunError: it has no checkpoint.
+        RunError: the run has a record and no checkpoint.
     """
     # The first checkpoint is written before the first line of the record.
     if not run.checkpoint.exists() and run.metrics.exists() and run.metrics.stat().st_size:
@@ -109,9 +109,9 @@ def check_not_lost(run: Run) -> None:
 
 
 def to_save(intake: Intake, state: State) -> MixtureState:
-    """Return a copy of a state for a checkpoint: of the rows that may wait, those that do.
+    """Return a copy of a state for a checkpoint, with only the occupied places of waiting rows.
 
-    Most places are empty most of the time, and they are most of the state.
+    Most places are empty most of the time, and they are the largest part of the state.
     """
     arrays = state if isinstance(state, MixtureState) else intake.mixture.packing.unpack(state)
     there: Any = _places(intake) if intake.room.size else ...
@@ -125,10 +125,10 @@ def to_save(intake: Intake, state: State) -> MixtureState:
 
 
 def load_state(path: str | os.PathLike[str], intake: Intake) -> MixtureState:
-    """Read the state that `to_save` returned, for an intake that is restored.
+    """Read a state that `to_save` returned, for a restored intake.
 
     Raises:
-        CheckpointError: as for `load`.
+        CheckpointError: as in `load`.
     """
     if not intake.room.size:
         return cast(MixtureState, copy_state(load(path, intake.mixture)))
@@ -152,14 +152,14 @@ def load_state(path: str | os.PathLike[str], intake: Intake) -> MixtureState:
 
 
 def _places(intake: Intake) -> np.ndarray:
-    """Return the places of the rows that wait, the one that has waited longest first."""
+    """Return the places of the waiting rows; the row that has waited longest comes first."""
     return np.array([row.place for row in intake.room.rows.values()], int)
 
 
 def copy_state(state: Any) -> Any:
-    """Return a copy that may be donated to a step.
+    """Return a copy of a state, which may be donated to a step.
 
-    Arrays of NumPy are not copied, because a step never writes into memory that JAX does not own.
+    NumPy arrays are not copied, because a step never writes into memory that JAX does not own.
     """
-    with jax.enable_x64(True):  # parts of a state are in float64 in any mode
+    with jax.enable_x64(True):  # some parts of a state are in float64 in any mode
         return jax.device_put(state, may_alias=False)

@@ -1,1 +1,1 @@
-"""A service around one run: rows and labels come by HTTP, and an answer means on disk."""
+"""A service for one run, with rows and labels by HTTP: what is answered is on the disk."""

@@ -1,4 +1,4 @@
-"""The routes of a service: HTTP in, requests to its desk, answers out. Nothing here learns."""
+"""The routes of a service: they pass HTTP requests to its desk, and return the answers."""
 
 import asyncio
 import hmac
@@ -21,20 +21,21 @@ from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingR
 from starlette.routing import Route
 
 from foretrace.stream.serve.desk import Refusal, Request, checked_id, parsed
+from foretrace.stream.serve.gauges import Gauges
 from foretrace.stream.serve.openapi import description
 from foretrace.stream.serve.service import Serving
 
 LARGEST = 2**20
-"""Maximum number of bytes of a body, and of a line of /rows."""
+"""Maximum number of bytes of a request body, and of a line in /rows."""
 
 _PATIENCE = 30.0
-"""Seconds in which a body must come."""
+"""Seconds within which a request body must arrive."""
 
 _AHEAD = 256
-"""Number of lines of one call of /rows that are asked for at once."""
+"""Maximum number of lines of a /rows request that are in the queue at the same time."""
 
 _RECENT = 2000
-"""Number of the last calls whose times the page shows."""
+"""Number of the last requests whose times the page shows."""
 
 _CONNECTIONS = 4096
 
@@ -45,9 +46,10 @@ class App:
     """The routes of one service.
 
     Args:
-        service: the run.
-        name: its name, in the routes of KServe.
-        token: what a client must send as `Authorization: Bearer TOKEN`; None if nothing.
+        service: the run of the service.
+        name: name of the model in the routes of KServe's protocol.
+        token: token that a client must send as `Authorization: Bearer TOKEN`. None if no token is
+            needed.
     """
 
     def __init__(self, service: Serving, name: str, token: str | None):
@@ -60,10 +62,11 @@ class App:
         self.answers = prometheus.Counter(
             "foretrace_answers", "Answers by route and code", ["route", "code"], registry=registry
         )
-        self.gauges: dict[str, prometheus.Gauge] = {}
+        self.values: dict[str, float] = {}
+        registry.register(Gauges(lambda: {(): self.values}))
 
     def routes(self) -> Starlette:
-        """Return the application."""
+        """Return the application with all routes."""
         post, get = ["POST"], ["GET"]
         infer = f"/v2/models/{self.name}/infer"
         return Starlette(
@@ -85,7 +88,7 @@ class App:
     def _route(
         self, path: str, does: Callable[..., Any], methods: list[str], *, is_open: bool = False
     ) -> Route:
-        """Return a route whose refusals are answers, and which needs the token."""
+        """Return a route that answers refusals with their codes, and that needs the token."""
 
         async def answer(call: Call) -> Response:
             began = time.perf_counter()
@@ -137,13 +140,13 @@ class App:
         return _Both(self._answers(call), media_type="application/x-ndjson")
 
     async def _answers(self, call: Call) -> AsyncIterator[bytes]:
-        async for lines in _lines(call):  # that came together; the next ones may wait for answers
+        async for lines in _lines(call):  # lines that arrived together
             for first in range(0, len(lines), _AHEAD):
                 for answer in [*map(self._ask_line, lines[first : first + _AHEAD])]:
                     yield await _line_of(answer)
 
     def _ask_line(self, line: bytes | Refusal) -> Any:
-        """Return the answer to come for a line, or its refusal."""
+        """Return the future answer to a line, or its refusal."""
         try:
             if isinstance(line, Refusal):
                 raise line
@@ -158,7 +161,7 @@ class App:
         return await self._asked(Request(look=function))
 
     async def forecast(self, call: Call) -> Response:
-        """Return the next values, of one member or of all."""
+        """Return the next values of one member or of all members."""
         config = self.service.config
         if not config.horizon:
             raise Refusal(404, "this run forecasts nothing: it was made without --horizon")
@@ -171,7 +174,7 @@ class App:
         return _json(found)
 
     async def infer(self, call: Call) -> Response:
-        """Take rows as KServe's protocol has them, a tensor for each column."""
+        """Take rows in the form of KServe's protocol, with a tensor for each column."""
         body = parsed(await _body(call))
         try:
             columns = {one["name"]: list(one["data"]) for one in body["inputs"]}
@@ -192,14 +195,14 @@ class App:
         outputs = [output | {"data": found}]
         return _json({"model_name": self.name, "id": id, "outputs": outputs})
 
-    # What is seen of the service
+    # Routes about the service
 
     async def live(self, call: Call) -> Response:
-        """Tell that there is a service."""
+        """Return that the service is running."""
         return _json({"live": True})
 
     async def ready(self, call: Call) -> Response:
-        """Tell whether requests are answered."""
+        """Return whether requests are answered."""
         try:
             await asyncio.wait_for(self._look(lambda service: True), 5)
         except TimeoutError:
@@ -207,7 +210,7 @@ class App:
         return _json({"ready": True})
 
     async def state(self, call: Call) -> Response:
-        """Return what the page shows."""
+        """Return the values that the page shows."""
         found = await self._look(Serving.look)
         now = time.monotonic()
         recent = [took for at, took in self.times if now - at < 60]
@@ -220,17 +223,12 @@ class App:
         found = await self._look(Serving.look)
         values = {"rows": found["rows"], "waiting": found["waiting"]}
         values["checkpoint_age_seconds"] = found["checkpoint_age"]
-        # Labels that are refused are answers with a code, and in no journal.
+        # Refused labels are answered with a code, and the journal does not contain them.
         values["rows_dropped"] = found["counts"].get("rows dropped", 0)
         for one in found["records"][-1:]:
             numbers = {k: v for k, v in one.items() if isinstance(v, int | float)}
             values |= {k: v for k, v in numbers.items() if k not in ("time", "row")}
-        for name, value in values.items():
-            if name not in self.gauges:
-                text = name.replace("_", " ")
-                gauge = prometheus.Gauge(f"foretrace_{name}", text, registry=self.registry)
-                self.gauges[name] = gauge
-            self.gauges[name].set(value)
+        self.values = values
         exposed = prometheus.generate_latest(self.registry)
         return Response(exposed, media_type=prometheus.CONTENT_TYPE_LATEST)
 
@@ -244,15 +242,15 @@ class App:
 
 
 class _Both(StreamingResponse):
-    """A response that is sent while the body of its call still comes."""
+    """A response that is sent while the request body still arrives."""
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
-        # Starlette would listen for the client's leave, and swallow parts of the body.
+        # Starlette would wait for the client to disconnect, and read parts of the body.
         await self.stream_response(send)
 
 
 def start(app: App, host: str, port: int) -> tuple[int, Callable[[], None]]:
-    """Serve in another thread; return the port, once it is bound, and the function that ends it.
+    """Serve in another thread; return the port after it is bound, and a function that stops it.
 
     Raises:
         OSError: the port cannot be used.
@@ -268,7 +266,7 @@ def start(app: App, host: str, port: int) -> tuple[int, Callable[[], None]]:
         timeout_graceful_shutdown=5,
     )
     server, socket = uvicorn.Server(config), config.bind_socket()
-    socket.listen(_CONNECTIONS)  # clients wait for the thread, and are not refused before it
+    socket.listen(_CONNECTIONS)  # clients wait for the thread to start, instead of being refused
     thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
     thread.start()
 
@@ -280,10 +278,10 @@ def start(app: App, host: str, port: int) -> tuple[int, Callable[[], None]]:
 
 
 async def _body(call: Call) -> bytes:
-    """Return the body of a call.
+    """Return the body of a request.
 
     Raises:
-        Refusal: it is too large, or comes too slowly.
+        Refusal: the body is too large, or arrives too slowly.
     """
     found = b""
     try:
@@ -298,7 +296,7 @@ async def _body(call: Call) -> bytes:
 
 
 async def _lines(call: Call) -> AsyncIterator[list[bytes | Refusal]]:
-    """Yield the lines of each part of a body; a line that is too long ends it."""
+    """Yield the lines in each part of a body. A line that is too long ends the body."""
     rest = b""
     async for part in call.stream():
         *whole, rest = (rest + part).split(b"\n")

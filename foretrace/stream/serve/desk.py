@@ -1,7 +1,7 @@
-"""What clients ask for, in the order in which it comes; and what of it cannot be a row or a label.
+"""The queue of requests to a service, and checks whether they contain valid rows and labels.
 
-Requests come from many threads, and one thread does what they ask. Their number is bounded: a
-client is told to try again later and does not wait without end.
+Many threads send requests, and one thread processes them in order. The number of requests is
+bounded, so a client is told to try again later instead of waiting without end.
 """
 
 import contextlib
@@ -27,17 +27,17 @@ from foretrace.stream.read.values import (
 from foretrace.stream.runs.config import StreamConfig
 
 QUEUE = 4096
-"""Maximum number of requests that wait for their turn."""
+"""Maximum number of requests in the queue."""
 
 LONGEST_ID = 256
 """Maximum number of characters of an id."""
 
 
 class Refusal(Exception):
-    """A request that is not done, and changes nothing.
+    """A request is refused, and changes nothing.
 
     Args:
-        code: status of HTTP.
+        code: HTTP status code.
         reason: what is wrong, and what to do.
     """
 
@@ -48,14 +48,15 @@ class Refusal(Exception):
 
 @dataclasses.dataclass(eq=False)
 class Request:
-    """One thing that a client asks for.
+    """A request of a client.
 
     Args:
-        line: columns of a row, or the id and the target of a label: a line of the journal.
-        id: id of the row; None for one whose label does not come later.
+        line: columns of a row, or the id and the target of a label. It becomes a line of the
+            journal.
+        id: id of the row. None if the label of the row cannot arrive later.
         is_label: whether this is a label.
-        look: function of the service, which changes nothing, in place of a line.
-        answer: what comes back.
+        look: function of the service that changes nothing. It replaces the line.
+        answer: future answer.
     """
 
     line: Mapping[str, Any] = dataclasses.field(default_factory=dict)
@@ -65,28 +66,28 @@ class Request:
     answer: Future = dataclasses.field(default_factory=Future)
 
     def refuse(self, code: int, reason: str) -> None:
-        """Answer that this is not done."""
-        with contextlib.suppress(InvalidStateError):  # it is answered, or the client has left
+        """Answer that the request is refused."""
+        with contextlib.suppress(InvalidStateError):  # already answered, or the client has left
             self.answer.set_exception(Refusal(code, reason))
 
     def done(self, found: Any) -> None:
-        """Answer."""
+        """Answer the request."""
         with contextlib.suppress(InvalidStateError):
             self.answer.set_result(found)
 
 
 class Desk:
-    """The requests that wait for their turn."""
+    """The queue of requests."""
 
     def __init__(self) -> None:
         self._queue: queue.Queue[Request] = queue.Queue(QUEUE)
         self.is_open = True
 
     def ask(self, request: Request) -> Future:
-        """Put a request at the end of the queue, and return its answer.
+        """Append a request to the queue, and return its future answer.
 
         Raises:
-            Refusal: too many requests wait, or the service is stopping.
+            Refusal: the queue is full, or the service is stopping.
         """
         if not self.is_open:
             raise Refusal(503, "the service stops; ask again when it is back")
@@ -94,7 +95,7 @@ class Desk:
             self._queue.put_nowait(request)
         except queue.Full:
             raise Refusal(503, f"{QUEUE} requests wait; ask again in a second") from None
-        if not self.is_open:  # closed meanwhile: nobody might come for it
+        if not self.is_open:  # closed meanwhile, so nobody may read it
             self.close()
         return request.answer
 
@@ -112,17 +113,17 @@ class Desk:
         return found
 
     def close(self) -> None:
-        """Refuse what waits, and what comes."""
+        """Refuse the requests in the queue, and all later requests."""
         self.is_open = False
         for request in self.wait(0.001):
             request.refuse(503, "the service stops; ask again when it is back")
 
 
 def parsed(body: bytes) -> dict[str, Any]:
-    """Return an object of JSON.
+    """Return a parsed JSON object.
 
     Raises:
-        Refusal: it is none, or has numbers that JSON does not have.
+        Refusal: the text is not an object, or has numbers that JSON does not have.
     """
 
     def unknown(text: str) -> Any:
@@ -153,21 +154,21 @@ def checked_id(value: Any) -> str:
 
 
 class Checks:
-    """Checks of rows and labels before they are written.
+    """Checks of rows and labels before they are written to the journal.
 
     Args:
         config: configuration of the run.
-        intake: what turns rows into numbers.
+        intake: converter from rows to numbers.
     """
 
     def __init__(self, config: StreamConfig, intake: Intake):
         self.config, self.intake = config, intake
 
     def line(self, values: dict[str, Any]) -> Request:
-        """Return the request for a line: a row with or without its label, or a label by its id.
+        """Return the request for a line: a row with or without a label, or a label with an id.
 
         Raises:
-            Refusal: it has a wrong value.
+            Refusal: the line has a wrong value.
         """
         config = self.config
         id = values.get(config.id) if config.id else None
@@ -179,12 +180,12 @@ class Checks:
         """Return the request for a row.
 
         Args:
-            values: its columns.
-            id: its id; None for none.
-            labelled: whether it may have its target.
+            values: columns of the row.
+            id: id of the row. Default: none.
+            labelled: whether the row may contain its target.
 
         Raises:
-            Refusal: it has a wrong value.
+            Refusal: the row has a wrong value.
         """
         config = self.config
         if not isinstance(values, dict):
@@ -217,7 +218,7 @@ class Checks:
         """Return the request for a label.
 
         Raises:
-            Refusal: it is none, or the run takes none by ids.
+            Refusal: the value is not a label, or the run takes no labels by id.
         """
         config = self.config
         if not config.waiting or config.id is None or config.target is None:

@@ -2,8 +2,8 @@
 
     messages -> their partitions -> learned -> predictions -> delivered -> checkpoints with offsets
 
-Kafka decides which process has which partition, and notices processes that are gone. The run
-directories of the partitions lie in one folder that all processes see.
+Kafka assigns the partitions to processes, and notices processes that have ended. The run
+directories of the partitions are in one folder, to which all processes have access.
 """
 
 import contextlib
@@ -33,14 +33,14 @@ _BATCH = 256
 """Maximum number of messages that are read at once."""
 
 _PAUSE = 0.1
-"""Seconds to wait for messages before a look whether to stop or to save."""
+"""Seconds to wait for messages before checking whether to stop or to save."""
 
 
 class Group:
-    """This process's place in the group.
+    """A process in its group.
 
     Args:
-        config: the stream; its source is a topic.
+        config: configuration of the stream, whose source is a topic.
         run_dir: folder of the group.
         options: properties of the consumer and of the producer.
         stop: stop request.
@@ -68,7 +68,7 @@ class Group:
         run = shared.joined(KIND, config, run_dir, partial(_begun, config, run_dir))
         self.plan = from_json(Plan, read_begun(run, "plan"))
         self.path, self.parts, self.rows = run_dir, dict[int, Partition](), 0
-        self.seen: dict[int, dict[str, float]] = {}
+        self.seen: dict[tuple[int, ...], dict[str, float]] = {}
         self._said: set[str] = set()
         self._looked = 0.0
         all_options: dict[str, Any] = {
@@ -104,7 +104,7 @@ class Group:
         self.show.say(f"partitions {sorted(self.parts)} are here")
 
     def _opened(self, number: int) -> Partition:
-        """Return a partition at its checkpoint."""
+        """Return a partition in the state of its checkpoint."""
         topic = self.topic._replace(partition=number)
         config = dataclasses.replace(self.config, source=str(topic), predictions=None)
         show: Any = Voice(self.show, number, self._said)
@@ -116,7 +116,7 @@ class Group:
         return cast(Partition, shared.started(KIND, config, path, program, self.stop, show))
 
     def leave(self, numbers: Any) -> None:
-        """Save partitions that other processes, or none, will have, and drop them."""
+        """Save and drop partitions that are assigned to other processes or to none."""
         for number in [*numbers]:
             if (part := self.parts.pop(number, None)) is not None:
                 try:
@@ -127,30 +127,31 @@ class Group:
                     part.close()
 
     def _lost(self, consumer: Any, taken: list[Any]) -> None:
-        """Drop partitions that other processes may have already."""
+        """Drop partitions that other processes may already have."""
         for one in taken:
             if (part := self.parts.pop(one.partition, None)) is not None:
                 part.close()
         self.show.say(f"warning: partitions {[one.partition for one in taken]} are lost")
 
     def _commit(self, number: int, offset: int) -> None:
-        """Tell the brokers an offset, which only tools read: progress is in the checkpoint."""
+        """Send an offset to the brokers, which only tools read: the checkpoint has the progress."""
         from confluent_kafka import KafkaException, TopicPartition
 
         place = TopicPartition(self.topic.name, number, offset)
-        with contextlib.suppress(KafkaException):  # the group goes on without this process
+        with contextlib.suppress(KafkaException):  # the group continues without this process
             self.consumer.commit(offsets=[place], asynchronous=True)
 
     def turn(self) -> None:
-        """Wait for messages, save what is due, and learn.
+        """Wait for messages, save partitions that are due, and learn.
 
         Raises:
             OSError: a file cannot be written, or predictions are not delivered.
-            ValueError: the topic is not the one that was read before.
-            DivergenceError: too many steps in a row were refused.
+            ValueError: the topic is not the topic that was read before.
+            DivergenceError: too many consecutive steps were refused.
         """
         messages = self.consumer.consume(_BATCH, _PAUSE)
-        # A process that was stopped for long learns here, before it saves, what it has lost.
+        # A process that was suspended for long learns here, before it saves, which partitions it
+        # has lost.
         for part in self.parts.values():
             part.save_if_due()
         batches: dict[Any, list[Any]] = {}
@@ -168,11 +169,11 @@ class Group:
             self._look()
 
     def _failed(self, error: Any, number: Any) -> None:
-        """Go on after an error of the client, unless it is the end.
+        """Continue after an error of the client, unless the error is fatal.
 
         Raises:
-            OSError: this process cannot be in the group any more.
-            ValueError: the topic is not the one that was read before.
+            OSError: this process cannot remain in the group.
+            ValueError: the topic is not the topic that was read before.
         """
         from confluent_kafka import KafkaError, TopicPartition
 
@@ -198,22 +199,23 @@ class Group:
         self.consumer.seek(place)
 
     def _look(self) -> None:
-        """Note the present numbers of each partition, and show their sums."""
+        """Store the present numbers of each partition, and show their sums."""
         from confluent_kafka import TopicPartition
 
-        self._looked, now, seen = time.monotonic(), time.monotonic(), {}
+        now = self._looked = time.monotonic()
+        seen: dict[tuple[int, ...], dict[str, float]] = {}
         for number, part in self.parts.items():
             place = TopicPartition(self.topic.name, number)
             _, end = self.consumer.get_watermark_offsets(place, cached=True)
             position = part.part.position
-            seen[number] = {
+            seen[number,] = {
                 "rows": position.row,
                 "bad_rows": position.bad,
                 "waiting": len(part.intake.room),
                 "lag": max(0, end - position.offset),
                 "checkpoint_age_seconds": now - part.saved_at,
             }
-        self.seen = seen
+        self.seen = seen  # at once: another thread reads it
         lag = sum(one["lag"] for one in seen.values())
         self.show.reach(
             self.rows, f"{self.rows} rows of {len(seen)} partitions; {lag:.0f} messages to read"
@@ -221,7 +223,7 @@ class Group:
 
 
 def _begun(config: StreamConfig, path: Path) -> dict[str, Any]:
-    """Return the decisions of the first process: the plan and the name of the group."""
+    """Return the values that the first process records: the plan, and the name of the group."""
     name = f"foretrace-{path.resolve().name}-{uuid.uuid4().hex[:8]}"
     return {"plan": to_json(plan_like(config, grows=True)), "group": name}
 
@@ -233,22 +235,22 @@ def join(
     kafka_config: str | os.PathLike[str] | None = None,
     metrics_port: str | None = None,
 ) -> int:
-    """Learn from the partitions that the group gives this process, until Ctrl-C or SIGTERM.
+    """Learn from the partitions that the group assigns to this process, until Ctrl-C or SIGTERM.
 
     Args:
-        config: the stream; its source is a topic.
-        run_dir: folder of the group, which all its processes share.
-        kafka_config: file of properties of the client, such as its credentials.
+        config: configuration of the stream, whose source is a topic.
+        run_dir: folder that all processes of the group share.
+        kafka_config: file with properties of the client, such as its credentials.
         metrics_port: port, or HOST:PORT, at which numbers for Prometheus are served.
 
     Returns:
         The number of rows and labels that this process learned.
 
     Raises:
-        ValueError: options, sample, properties or topic cannot be used, or the extra `kafka` is not
-            installed.
+        ValueError: the options, the file `like`, the properties or the topic cannot be used, or the
+            extra `kafka` is not installed.
         OSError: no broker answers, predictions are not delivered, or a file cannot be written.
-        DivergenceError: too many steps in a row were refused.
+        DivergenceError: too many consecutive steps were refused.
     """
     try:
         for name in ("confluent_kafka", "prometheus_client"):

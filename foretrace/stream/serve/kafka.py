@@ -8,10 +8,10 @@ from typing import Any
 from foretrace.stream.read.topic import Topic
 
 PATIENCE = 30.0
-"""Seconds to wait for an answer of the brokers."""
+"""Seconds to wait for an answer from the brokers."""
 
 _PAUSE = 0.1
-"""Seconds to wait while too many predictions are on their way."""
+"""Seconds to wait while too many predictions have not been delivered."""
 
 _OWN = {
     "bootstrap.servers": "the address of the topic",
@@ -21,17 +21,18 @@ _OWN = {
     "partition.assignment.strategy": "the parts, whose files one process has",
     "enable.idempotence": "the predictions, each of which is delivered",
 }
-"""Properties that the file of a user may not set, and what decides them."""
+"""Properties that the user's file may not set, and what sets them instead."""
 
 
 def properties(path: str | os.PathLike[str] | None) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Return the properties of a file for the consumer, and for the producer.
+    """Return the properties in a file, for the consumer and for the producer.
 
-    A line is NAME=VALUE, with a name of librdkafka such as sasl.password. Names that begin with
-    `consumer.` or `producer.` are for one of them.
+    A line is NAME=VALUE, with a name of librdkafka such as sasl.password. A name that begins with
+    `consumer.` or `producer.` is only for this client.
 
     Raises:
-        ValueError: the file cannot be read, or a line is wrong. The value is not repeated.
+        ValueError: the file cannot be read, or a line is wrong. The error does not contain the
+            value.
     """
     both: dict[str, dict[str, Any]] = {"consumer": {}, "producer": {}}
     try:
@@ -55,7 +56,7 @@ def properties(path: str | os.PathLike[str] | None) -> tuple[dict[str, Any], dic
 
 
 class Sender:
-    """Predictions on their way to a topic.
+    """Producer of predictions for a topic.
 
     Args:
         topic: the topic.
@@ -71,7 +72,7 @@ class Sender:
         self._failed: Any = None
 
     def __call__(self, key: bytes | None, found: dict[str, Any]) -> None:
-        """Send a prediction; wait while too many are on their way."""
+        """Send a prediction. Wait while too many predictions have not been delivered."""
         value = json.dumps(found, default=str)
         while True:
             try:
@@ -88,7 +89,8 @@ class Sender:
         """Wait until all predictions are delivered.
 
         Raises:
-            OSError: some cannot be delivered. They are repeated from the last checkpoint.
+            OSError: some predictions cannot be delivered. They are sent again from the last
+                checkpoint.
         """
         left = self._producer.flush(PATIENCE)
         if left or self._failed:
@@ -102,11 +104,11 @@ def check_topic(topic: Topic, options: dict[str, Any]) -> None:
     """Check that a topic exists.
 
     Args:
-        topic: the topic.
+        topic: topic to look for.
         options: properties of a client.
 
     Raises:
-        ValueError: there is no such topic, or a property is wrong.
+        ValueError: the topic does not exist, or a property is wrong.
         OSError: no broker answers.
     """
     from confluent_kafka import KafkaException

@@ -1,8 +1,8 @@
-"""A partition of a topic: a part of the stream with a run directory of its own.
+"""A partition of a topic: a part of the stream that has its own run directory.
 
-The offset of the next message stands in the checkpoint, and the state at an offset is a function of
-the messages before it. A process that takes the partition over begins at a checkpoint and repeats
-the predictions after it, bit for bit. So no lock and no transaction is needed.
+The checkpoint contains the offset of the next message, and the state at an offset is a function of
+the messages before it. A process that takes over the partition begins at a checkpoint, and repeats
+the predictions after it, bit for bit. Therefore neither locks nor transactions are needed.
 """
 
 import time
@@ -20,16 +20,16 @@ from foretrace.stream.serve.desk import Checks, Refusal, parsed
 from foretrace.stream.serve.kafka import Sender
 
 PLACE = ("partition", "offset")
-"""Names of the place of a row in the topic, which each prediction has."""
+"""Names of a row's position in the topic, which each prediction contains."""
 
 
 class Voice:
-    """The messages of a partition; a line that was said before is not repeated.
+    """Output of the messages of a partition. A line that was printed before is not repeated.
 
     Args:
         show: progress bar of the process.
         number: number of the partition.
-        said: lines that all partitions of the process have said.
+        said: lines that any partition of the process has printed.
     """
 
     def __init__(self, show: ProgressBar, number: int, said: set[str]):
@@ -42,7 +42,7 @@ class Voice:
             self._show.say(f"partition {self._number}: {text}")
 
     def reach(self, step: int, text: str) -> None:
-        """Show nothing: the process shows the rows of all its partitions."""
+        """Show nothing, because the process shows the rows of all its partitions."""
 
     def compiling(self) -> None:
         """Report once that the next step is being compiled."""
@@ -50,16 +50,17 @@ class Voice:
 
 
 class Partition(Learning):
-    """The run of one partition, which takes messages as they are read.
+    """The run of one partition, which receives the messages that the group reads.
 
     Args:
-        session: the run that is open.
+        session: the open run.
         plan: plan of the group.
-        sender: producer of predictions; None if nobody reads them.
-        commit: function that is told the offset of each checkpoint.
+        sender: producer of predictions; None if predictions are not sent.
+        commit: function that is called with the offset of each checkpoint.
     """
 
     save_seconds = 10.0
+    alone = False  # a stopped process would keep the lock
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class Partition(Learning):
         return Source(self.config.source, "jsonl", times=self.config.time_formats)
 
     def rows_from(self, saved: StreamSaved) -> tuple[Plan, Rows, list[str]]:
-        """Return the plan of the group; messages come by `take`."""
+        """Return the plan of the group. Messages are passed to `take`."""
         return saved.plan or self._plan, iter(()), []
 
     def begun(self) -> None:
@@ -88,7 +89,7 @@ class Partition(Learning):
         self.checks = Checks(self.config, self.intake)
 
     def take(self, messages: Sequence[Any]) -> None:
-        """Learn from the next messages of the partition. One that is refused is counted."""
+        """Learn from the next messages of the partition. A refused message is counted."""
         size = self.intake.chunk
         for first in range(0, len(messages), size):
             chunk = messages[first : first + size]
@@ -106,7 +107,7 @@ class Partition(Learning):
         self._asked = {}
         for message in messages:
             if message.offset() < position.offset:
-                continue  # it was fetched before a rebalance, and is read already
+                continue  # it was fetched before a rebalance, and has been read already
             row, position = self._read(message, position)
             if row is not None:
                 items.append(self.source.dated((row, position)))
@@ -123,7 +124,7 @@ class Partition(Learning):
             self._report()
 
     def _read(self, message: Any, position: Position) -> tuple[Row | None, Position]:
-        """Return the row or the label of a message, None if it is neither, and its position."""
+        """Return the row or the label in a message (None if it is neither), and its position."""
         value = message.value() or b""
         after = position._replace(line=position.line + 1, offset=message.offset() + 1)
         try:
@@ -143,7 +144,7 @@ class Partition(Learning):
                 self.part.position = self._skipped(after, error)
 
     def _skipped(self, after: Position, error: Exception) -> Position:
-        """Count a message that is neither a row nor a label, and tell of the first one."""
+        """Count a message that is neither a row nor a label, and report the first one."""
         if not self._told:
             self._told = True
             self.session.show.say(
@@ -159,7 +160,7 @@ class Partition(Learning):
         self._sender(message.key(), place | found)
 
     def save(self) -> None:
-        """Write a checkpoint, after all predictions before it are delivered.
+        """Write a checkpoint after all predictions before it are delivered.
 
         Raises:
             OSError: a prediction is not delivered, or the file cannot be written.
@@ -171,7 +172,7 @@ class Partition(Learning):
         self._commit(self.part.position.offset)
 
     def leave(self) -> None:
-        """Save the state, and record the scores so far, as a run does that ends here."""
+        """Save the state, and record the scores so far, like a run that ends here."""
         if self.is_whole:
             self.save()
             if self.step:

@@ -1,10 +1,11 @@
-"""A run whose rows and labels are asked for: one thread writes, learns and answers.
+"""A run that serves requests with rows and labels: one thread writes, learns and answers.
 
-    requests -> checked -> written to the journal, one `fdatasync` for all that came -> learned
-             -> answered
+   requests -> checked -> written to the journal, one `fdatasync` for all that have arrived
+             -> learned -> answered
 
-The journal is the source of the run. So a service that is started again reads what lies after its
-checkpoint, as any run on a file, and a run on only the journal gives the same state, bit for bit.
+The journal is the source of the run. When a service is started again, it reads the lines after its
+checkpoint, like any run on a file. A run that reads only the journal has the same state, bit for
+bit.
 """
 
 import contextlib
@@ -38,22 +39,22 @@ from foretrace.stream.runs.saved import StreamSaved, copy_state
 from foretrace.stream.serve.desk import Checks, Desk, Request
 
 JOURNAL = "events.jsonl"
-"""The journal of a service, in its run directory."""
+"""The journal of a service, a file in its run directory."""
 
 _PAUSE = 0.2
-"""Seconds between two looks whether to stop or to save, while nothing comes."""
+"""Seconds between checks whether to stop or to save, while no request arrives."""
 
 _KEPT = 200
 """Number of lines of the record that are kept for the page."""
 
 
 class Serving(Learning):
-    """The run behind a service.
+    """The run of a service.
 
     Args:
-        session: the run that is open.
+        session: the open run.
         checkpoints: number of checkpoints that are kept.
-        freeze: whether rows are predicted and nothing is learned.
+        freeze: whether rows are only predicted, and nothing is learned.
     """
 
     def __init__(self, session: Session, *, checkpoints: int = 1, freeze: bool = False):
@@ -70,20 +71,20 @@ class Serving(Learning):
         self._labels: dict[str, list[Request]] = {}
 
     def restore(self, saved: StreamSaved) -> None:
-        """Restore the run; each row is answered as it comes, also where a chunk is faster.
+        """Restore the run, with chunks of one row, because each row is answered at once.
 
-        A run on the journal in chunks has the same state up to rounding.
+        A run that reads the journal in longer chunks has the same state up to rounding.
         """
         super().restore(saved)
         self.intake.chunk = 1
 
     def opened(self) -> Source:
-        """Return the journal in the directory of the run, which may be a copy."""
+        """Return the journal in the run directory, which may be a copy."""
         config = dataclasses.replace(self.config, source=str(self.session.run.path / JOURNAL))
         return open_source(config, feed=self._next_lines)
 
     def begun(self) -> None:
-        """Open the desk."""
+        """Open the desk for requests."""
         super().begun()
         self.checks = Checks(self.config, self.intake)
         self.table = Table(self.config, self.intake.target)
@@ -94,17 +95,18 @@ class Serving(Learning):
         self.session.stack.callback(self._closed)
         self.session.show.compiling()
         self.intake.warm(copy_state(self.part.state))
-        # What is there stays: to look through the compiler's objects for garbage takes .1 s.
+        # Existing objects are never searched for garbage: a search of the compiler's objects takes
+        # .1 s.
         gc.collect()
         gc.freeze()
 
     @property
     def stopped(self) -> bool:
-        """Whether to stop: what is in the journal is learned and answered first."""
+        """Whether to stop, after all lines in the journal are learned and answered."""
         return self.session.stop.asked and not self.pending
 
     def _next(self) -> tuple[Row, Position] | None:
-        self.session.stop.waiting = False  # the feed ends when a stop is asked for
+        self.session.stop.waiting = False  # the feed ends when a stop is requested
         try:
             return next(self.stream, None)
         except SourceError:  # an empty journal
@@ -121,10 +123,10 @@ class Serving(Learning):
             for one in self.pending.popleft():
                 one.refuse(code, reason)
 
-    # What comes
+    # Incoming requests
 
     def _next_lines(self, journal: Journal) -> bytes:
-        """Wait for requests, and return those that change something as lines of the journal."""
+        """Wait for requests; return journal lines for those that change something."""
         while not self.session.stop.asked:
             batch = self.desk.wait(_PAUSE)
             if not batch:
@@ -136,7 +138,7 @@ class Serving(Learning):
         return b""
 
     def _accepted(self, request: Request) -> bytes:
-        """Return the line of a request; nothing if it is answered, or will be with another one."""
+        """Return the line of a request; nothing if it is answered, or shares another's line."""
         try:
             if request.look is not None:
                 request.done(request.look(self))
@@ -146,7 +148,7 @@ class Serving(Learning):
                 return self._label(request)
             else:
                 return self._row(request)
-        except Exception as error:  # of one request; the others go on
+        except Exception as error:  # of one request; the others continue
             request.refuse(500, f"{type(error).__name__}: {error}"[:200])
         return b""
 
@@ -155,7 +157,7 @@ class Serving(Learning):
         if id is not None and self.config.waiting:
             y = request.line.get(str(self.config.target))
             if not is_missing(y) and (id in self._ids or id in room or id in room.told):
-                # Of a row that came before, this is the label.
+                # This is the label of a row that arrived before.
                 request.line = {str(self.config.id): id, str(self.config.target): y}
                 request.is_label = True
                 return self._label(request)
@@ -208,12 +210,12 @@ class Serving(Learning):
         mixed = self.intake.predict(self.part.state, dict(request.line))
         request.done(self._shown(request.line, mixed))
 
-    # What goes back
+    # Outgoing answers
 
     def _learn(self) -> None:
         self.found = {}
         super()._learn()
-        if not self.pending:  # a line of the journal from before
+        if not self.pending:  # an earlier line of the journal
             return
         requests = self.pending.popleft()
         found: Any = self.found
@@ -224,7 +226,7 @@ class Serving(Learning):
             one.done(found)
 
     def _check_told(self, labels: list[Request]) -> None:
-        """Refuse a label that an event of the same moment, before it, made impossible."""
+        """Refuse a label that an earlier event in the same batch has made impossible."""
         room, value = self.intake.room, labels[0].line[str(self.config.target)]
         for one in labels:
             try:
@@ -238,27 +240,27 @@ class Serving(Learning):
         self.found = answered(found, self.config.target, self.config.id)
 
     def _shown(self, row: Any, mixed: Mixed) -> dict[str, Any]:
-        """Return the answer for a prediction that is no new one."""
+        """Return the answer for a prediction that was made before."""
         output, told = np.asarray(mixed.newest), np.asarray(mixed.told)
         found = self.table.row(self.step, row, output, told)
         return answered(found, self.config.target, self.config.id)
 
     def _not_written(self, error: OSError) -> bool:
-        """Refuse requests that could not be written: nothing of them is learned."""
+        """Refuse requests that could not be written, because nothing of them is learned."""
         reason = f"the journal cannot be written ({error.strerror}); free its disk"
         self._refuse_pending(507, reason)
         return True
 
-    # What is kept
+    # Record and checkpoints
 
     def record(self, kind: str, **values: Any) -> None:
-        """Append a line to the record, if its disk has room."""
+        """Append a line to the record, if the disk has room."""
         self.records.append({"kind": kind, "row": self.step, "time": time.time(), **values})
         with self._told("the record"):
             super().record(kind, **values)
 
     def save_if_due(self) -> float | None:
-        """Write a checkpoint if due, while requests go on: see `save`."""
+        """Write a checkpoint if one is due, while requests are answered (see `save`)."""
         if self._saving is not None and self._saving.is_alive():
             return None
         self._goes_on = True
@@ -268,20 +270,20 @@ class Serving(Learning):
             self._goes_on = False
 
     def save(self) -> None:
-        """Write a checkpoint; only the one at the end is waited for."""
+        """Write a checkpoint. Only the last one, at the end of the run, is waited for."""
         if self._saving is not None:
             self._saving.join()
         super().save()
 
     def sync_record(self) -> None:
-        """Wait until the record is on the disk, if that has room."""
+        """Wait until the record is on the disk, if the disk has room."""
         with self._told("the record"):
             super().sync_record()
 
     def write(self, state: Any, extra: dict[str, Any]) -> None:
         """Write a checkpoint in another thread.
 
-        One that cannot be written is told of; the journal has all that came.
+        If it cannot be written, this is reported. The journal contains all requests in any case.
         """
         self._saving = threading.Thread(target=self._write, args=(state, extra, self.step))
         self._saving.start()
@@ -303,7 +305,7 @@ class Serving(Learning):
             self.session.show.say(f"warning: {what} could not be written: {error}")
 
     def look(self) -> dict[str, Any]:
-        """Return what the page and the metrics show."""
+        """Return the values for the page and the metrics."""
         room, counts = self.intake.room, self.intake.room.counts
         return {
             "rows": self.step,
@@ -319,7 +321,7 @@ class Serving(Learning):
 
 
 def answered(found: dict[str, Any], target: Any, id: str | None) -> dict[str, Any]:
-    """Return a row of the table of predictions with the names of an answer."""
+    """Return a row of the table of predictions with the names that an answer uses."""
     if target not in found:
         return found  # a forecast of several steps
     out = {"id": None if id is None else found.get(id), "row": found["row"], "y": found[target]}
@@ -330,7 +332,7 @@ def answered(found: dict[str, Any], target: Any, id: str | None) -> dict[str, An
 
 
 def keep_older(path: Path, step: int, most: int) -> None:
-    """Keep a checkpoint under the number of its row, and as many older ones as wanted."""
+    """Store a checkpoint under the number of its row, and keep a number of older checkpoints."""
     folder = path.parent / "checkpoints"
     folder.mkdir(exist_ok=True)
     name = folder / f"{step}{path.suffix}"
@@ -341,13 +343,13 @@ def keep_older(path: Path, step: int, most: int) -> None:
 
 
 def go_back(run: Any, row: int) -> str:
-    """Make an older checkpoint the present one; later events leave the journal.
+    """Replace the present checkpoint by an older one, and remove later events from the journal.
 
     Returns:
-        What was done.
+        A sentence that says what was done.
 
     Raises:
-        RunError: there is no such checkpoint.
+        RunError: the checkpoint does not exist.
     """
     folder = run.checkpoint.parent / "checkpoints"
     kept = {int(one.stem): one for one in folder.glob(f"*{run.checkpoint.suffix}")}
@@ -360,7 +362,7 @@ def go_back(run: Any, row: int) -> str:
     with journal.open("rb") as events:
         events.seek(offset)
         write_atomically(later, iter(partial(events.read, 2**20), b""))
-    # A journal that is shorter than the checkpoint would fit none, after a crash between the two.
+    # After a crash between both steps, a journal shorter than the checkpoint would not fit it.
     write_atomically(run.checkpoint, kept[row].read_bytes())
     with journal.open("rb+") as events:
         events.truncate(offset)
@@ -372,10 +374,10 @@ def go_back(run: Any, row: int) -> str:
 
 
 def replaced(run: Any) -> str:
-    """Put a checkpoint that cannot be read aside, so that the journal is read from its first line.
+    """Move an unreadable checkpoint into a new folder, so that the whole journal is learned again.
 
     Returns:
-        What was done.
+        A sentence that says what was done.
     """
     aside = run.path / f"before-{time.strftime('%Y%m%d-%H%M%S')}"
     aside.mkdir()

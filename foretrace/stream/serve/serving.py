@@ -1,4 +1,4 @@
-"""`foretrace serve`: open the run of a service, its desk and its port, and serve until asked."""
+"""`foretrace serve`: open the run of a service, its desk and its port, and serve it."""
 
 import dataclasses
 import os
@@ -13,7 +13,7 @@ from foretrace.stream.runs.saved import KIND
 from foretrace.stream.serve.service import JOURNAL, Serving, go_back, replaced
 
 TOKEN = "FORETRACE_TOKEN"
-"""Variable of the environment with the token that clients must send."""
+"""Environment variable with the token that clients must send."""
 
 _LOOPBACK = ("127.0.0.1", "localhost", "::1")
 
@@ -28,20 +28,20 @@ def serve(
     freeze: bool = False,
     back_to: int | None = None,
 ) -> Any:
-    """Serve a run until Ctrl-C or SIGTERM; what came is then learned, answered and saved.
+    """Serve a run until Ctrl-C or SIGTERM. Requests so far are then learned, answered and saved.
 
     Args:
-        run_dir: the run; begun if there is none.
-        config: its configuration, without a source; None for a run that is there.
-        host: address to listen at.
-        port: port to listen at; 0 for a free one.
+        run_dir: directory of the run. A new run is begun if there is none.
+        config: configuration of the run, without a source; None for an existing run.
+        host: address at which to listen.
+        port: port at which to listen; 0 for a free port.
         checkpoints: number of checkpoints that are kept.
-        freeze: whether rows are predicted and nothing is learned.
-        back_to: row of an older checkpoint to go on from.
+        freeze: whether rows are only predicted, and nothing is learned.
+        back_to: row of an older checkpoint from which to continue.
 
     Raises:
-        ValueError: the configuration does not fit, the run is another process's, the token is
-            empty, or the extra `serve` is not installed.
+        ValueError: the configuration does not fit, another process has the run, the token is empty,
+            or the extra `serve` is not installed.
         OSError: the port cannot be used.
     """
     try:
@@ -52,7 +52,7 @@ def serve(
         ) from error
     if (token := os.environ.get(TOKEN)) == "":
         raise ValueError(f"{TOKEN} is empty, so anybody would be let in: give a word, or unset it")
-    # XLA reads it when the first program is compiled. Programs are small here: more threads make
+    # XLA reads this when the first program is compiled. The programs are small: more threads make
     # none of them faster, and take time from the thread that answers.
     os.environ.setdefault("NPROC", "1")
     run = Run(Path(run_dir))
@@ -77,7 +77,7 @@ def serve(
 
     def program(session: Session) -> Serving:
         nonlocal back_to
-        if back_to is not None:  # here no other process has the run
+        if back_to is not None:  # here, no other process has the run
             print(go_back(run, back_to))
             back_to = None
         return Service(session, checkpoints=checkpoints, freeze=freeze)
@@ -95,12 +95,13 @@ def configured(run_dir: Path, config: StreamConfig, default: StreamConfig) -> St
     """Return the configuration of a service, whose source is its journal.
 
     Args:
-        run_dir: the run; if it is there, its options are recorded, and `serve` compares.
-        config: options that are given.
-        default: options that are not given.
+        run_dir: directory of the run. If the run exists, its options are recorded, and `serve`
+            compares them.
+        config: options that were given.
+        default: defaults of the other options.
 
     Returns:
-        None for a new run without columns.
+        The configuration; None for a new run without columns.
     """
     options = {f.name: getattr(config, f.name) for f in dataclasses.fields(StreamConfig)}
     if Run(run_dir).config.exists():
