@@ -1,6 +1,6 @@
 """Learn from thousands of sensors on several machines, with a worker of Ray for each part of them.
 
-    pip install ray                       # and `ray start` on every machine
+    pip install 'foretrace[ray]'          # and `ray start` on every machine
     python 06_many_sensors.py rows.csv --target y --member sensor --parts 8
 
 All rows of a sensor go to one part, in their order. A part is a stream of its own: a run
@@ -56,6 +56,7 @@ if __name__ == "__main__":
     for name, text in {"target": "column to predict", "member": "column of the sensor"}.items():
         parser.add_argument(f"--{name}", required=True, help=text)
     parser.add_argument("--parts", type=int, default=2, help="number of parts")
+    parser.add_argument("--checkpoint-every", type=int, default=10_000, help="rows")
     parser.add_argument("--folder", type=Path, default=Path("parts"), help="shared folder")
     given = parser.parse_args()
 
@@ -63,7 +64,7 @@ if __name__ == "__main__":
 
     given.folder.mkdir(parents=True, exist_ok=True)
     paths = split(given.source, given.member, given.parts, given.folder.absolute())
-    options = {"target": given.target, "member": given.member}
+    options = {name: getattr(given, name) for name in ("target", "member", "checkpoint_every")}
     remote = ray.remote(max_retries=-1)(learn)
     waiting = [remote.remote(path, members=count, **options) for path, count in paths.items()]
     for path, scores in zip(paths, ray.get(waiting), strict=True):

@@ -1,10 +1,13 @@
 """The examples run, are short, and keep their promises."""
 
+import contextlib
 import gzip
 import os
 import re
 import runpy
 import shutil
+import signal
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -228,3 +231,42 @@ def test_parts_of_many_sensors_hold_each_row_once_and_go_on(tmp_path):
     options |= {"members": 17, "model": ft.stream.ModelConfig(experts=("baselines",))}
     first = many.learn(paths[0], **options)
     assert first["rows"] == len(parts[0]) and many.learn(paths[0], **options) == first
+
+
+def holder(path):
+    """Return the process that has a file open, 0 if none has."""
+    for process in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has just ended, or is of another user
+            if str(path) in map(os.readlink, (process / "fd").iterdir()):
+                return int(process.name)
+    return 0
+
+
+@pytest.mark.program
+def test_ray_starts_a_part_again_whose_worker_is_killed(tmp_path):
+    pytest.importorskip("ray", reason="pip install 'foretrace[ray]'")
+    rows = [f"s{i % 17},{i % 5},{i * i % 7}" for i in range(3000)]
+    (tmp_path / "rows.csv").write_text("\n".join(["sensor,x,y", *rows]) + "\n")
+    words, script = "--target y --member sensor".split(), FOLDER / "06_many_sensors.py"
+    split, env = runpy.run_path(str(script))["split"], PLAIN | {"RAY_USAGE_STATS_ENABLED": "0"}
+    counts, alone = split(tmp_path / "rows.csv", "sensor", 2, tmp_path), {}
+    for path, count in counts.items():
+        one = path.with_suffix(".jsonl")
+        options = ["--members", count, "--run-dir", path.with_suffix(""), "--predictions", one]
+        python("-m", "foretrace", "stream", path, *words, *options, cwd=tmp_path, env=env)
+        alone[one.name] = one.read_bytes()
+    part, log, worker = tmp_path / "parts" / "part-0", tmp_path / "log", 0
+    said = part.with_suffix(".jsonl")
+    with open(log, "w") as out, contextlib.ExitStack() as stack:
+        command = [sys.executable, script, "rows.csv", *words, "--checkpoint-every", "200"]
+        process = subprocess.Popen(command, cwd=tmp_path, env=env, stdout=out, stderr=out)
+        stack.callback(process.wait)
+        stack.callback(process.terminate)  # ends Ray, too
+        while not (worker and said.exists() and said.stat().st_size):
+            assert process.poll() is None, log.read_text()
+            worker = holder(part / "metrics.jsonl")
+        os.kill(worker, signal.SIGKILL)
+        begun = said.read_bytes()
+        assert process.wait(500) == 0, log.read_text()
+    assert {name: (part.parent / name).read_bytes() for name in alone} == alone
+    assert begun != alone[said.name]  # it was in the middle
