@@ -42,7 +42,7 @@ def choice(cell):
     if cell["environment"] in REPEAT:
         config = dataclasses.replace(TASKS[cell["environment"]], steps=cell["steps"])
     else:
-        config = config_of(cell)
+        config = config_of(cell | {"rule": "online"})
     agent = dataclasses.replace(config.agent, discount=cell["discount"])
     found = learned(dataclasses.replace(config, network=network, agent=agent), cell["seeds"])
     chance, best = SCALES[cell["environment"]]
