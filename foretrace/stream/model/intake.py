@@ -93,6 +93,7 @@ class Intake(Learned):
         units: mean and deviation of each column of numbers after its last change.
         changes: last change of each column: the row by which it was seen, and its units before and
             then.
+        judged: member and surprise of each label of the last event.
     """
 
     streams: Streams
@@ -129,12 +130,14 @@ class Intake(Learned):
         self.news: list[str] = []
         self.num_labels, self.next_look = 0, float(LABELS)
         self.units, self.changes = {}, {}
+        self.judged: tuple[Sequence[Hashable], Any] = (), ()
         if isinstance(self.target, ClassTarget):
             self.target.has_room = self._has_room
 
     def __getstate__(self) -> dict[str, Any]:
         # Compiled programs are not pickled; equal models find theirs again.
-        return {name: value for name, value in self.__dict__.items() if name != "mixture"}
+        kept = {name: value for name, value in self.__dict__.items() if name != "mixture"}
+        return kept | {"judged": ((), ())}
 
     # Looking it up by the model takes longer than encoding a number: once is enough.
     @cached_property
@@ -201,7 +204,9 @@ class Intake(Learned):
             self._check_outliers(state, packed)
         self.parts.end("encoding")
         self._look_for_sentinels(state, len(rows))
-        return self.mixture.step(state, packed)
+        state, mixed = self.mixture.step(state, packed)
+        self.judged = [given[0] for given, _ in arrivals], mixed.surprise
+        return state, mixed
 
     def take(self, state: State, row: Row, id: Hashable, **about: Any) -> tuple[State, Mixed]:
         """Take the next row of its member, and return its prediction; its label comes by its id.
@@ -227,13 +232,16 @@ class Intake(Learned):
             ValueError: another label came before; the state is as it was.
         """
         self._free_places()
+        names = [self.room.rows[id].member] if id in self.room else []
         place = self.room.pop(id, self.target.plain(value))
         if place is None:
             return state, None
         y, watched = self.target.read(value), self.target.watched
         state = self._grown(state)
         self._look_for_sentinels(state, 1)
-        return self.mixture.label(state, place, y, watched)
+        state, found = self.mixture.label(state, place, y, watched)
+        self.judged = names, found["surprise"][None]
+        return state, found
 
     def event(
         self, state: State, row: Row, value: Any, id: Hashable, time: float | None = None
@@ -250,6 +258,7 @@ class Intake(Learned):
             time: time of the row in seconds, if it has one.
         """
         self._free_places()
+        self.judged = (), ()
         is_known = not (is_absent if self.shape.classes else is_missing)(value)
         if is_absent(id) or (is_known and id not in self.room and self.encoder.has_values(row)):
             state, mixed = self.learn(state, [(row, value)])

@@ -12,6 +12,7 @@ from foretrace.stream.model.features import Past, Seen
 from foretrace.stream.model.intervals import MemberErrors, Tracked
 from foretrace.stream.model.mix_classes import ClassWeights
 from foretrace.stream.model.mix_numbers import NumberWeights
+from foretrace.stream.model.unusual import PastErrors
 from foretrace.stream.read.scores import Tallies
 
 
@@ -51,6 +52,7 @@ class MixtureState(NamedTuple):
         arrived: units of the rows, and labels as they arrived.
         intervals: errors of the predictions; None for classes, and where no interval is read.
         of_members: size of each member's errors; None for a single stream, and likewise.
+        past_errors: errors of each stream, by which an error is unusual.
         pasts: past of each stream; the last one belongs to rows that are missing.
         carries: carry of each group of experts after the last row of each stream; None for a group
             without carry.
@@ -68,6 +70,7 @@ class MixtureState(NamedTuple):
     arrived: Arrived
     intervals: Tracked | None
     of_members: MemberErrors | None
+    past_errors: PastErrors
     pasts: Past
     carries: tuple[Any, ...]
     waiting: Waiting | None
@@ -89,6 +92,7 @@ class Mixed(NamedTuple):
         scores: scores of the prediction whose label arrived, by the names in `score`; NaN if there
             was none.
         errors: of each expert, for that row: mean absolute error, or 1 for a wrong class.
+        surprise: how unusual the label was for that prediction, as in `unusual`; NaN likewise.
     """
 
     newest: Float[Array, "C O"]
@@ -96,10 +100,11 @@ class Mixed(NamedTuple):
     num_classes: Float[Array, "C"] | None = None
     scores: Float[Array, "C S"] | None = None
     errors: Float[Array, "C E"] | None = None
+    surprise: Float[Array, "C"] | None = None
 
     @property
     def first(self) -> "Mixed":
-        """The prediction of only the first row, as arrays of NumPy."""
+        """The prediction and surprise of only the first row, as arrays of NumPy."""
         return jax.tree.map(
             lambda part: np.asarray(part)[0], self._replace(scores=None, errors=None)
         )

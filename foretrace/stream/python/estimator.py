@@ -1,6 +1,7 @@
 """Common part of river's estimators, without river."""
 
 import copy
+import math
 import warnings
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
@@ -135,6 +136,15 @@ class OnlineEstimator:
             lines.append(f"members has no effect: {NO_MEMBERS}")
         return lines
 
+    @property
+    def surprise(self) -> float:
+        """How unusual the last learned label was: -log10 of its probability by its error's rank.
+
+        About one label in 1,000 has a surprise above 3 by chance. NaN before about 100 errors (of
+        the label's member) are known, and after a missing label.
+        """
+        return self._surprise
+
     @locked
     def leave(self, name: Hashable) -> None:
         """Forget a member and free its slot; if it returns, it is a new member.
@@ -164,6 +174,7 @@ class OnlineEstimator:
     def _forget(self) -> None:
         self._has_warned = False
         self._num_taken = 0
+        self._surprise = math.nan
         self._intake: Intake | None = None
         self._state: State | None = None
 
@@ -232,6 +243,7 @@ class OnlineEstimator:
             intake, state = self._begun(x, labels)
             self._state, mixed = intake.learn(state, [(x, y)])
             self._intake = intake
+        self._surprise = float(intake.judged[1][0])
         return mixed.first
 
     def _take(self, x: Row, id: Hashable) -> Mixed:
@@ -295,7 +307,9 @@ class OnlineEstimator:
         if self._intake is None or self._state is None:
             raise KeyError(f"no row of the id {id!r} waits for its label: none was asked for")
         with Uninterrupted():
-            self._state, _ = self._intake.label(self._state, id, y)
+            self._state, scored = self._intake.label(self._state, id, y)
+        if scored is not None:
+            self._surprise = float(scored["surprise"])
 
     def _warn_of_another_order(self, x: Row, waiting: Sequence[str]) -> None:
         text = repr(dict(x))

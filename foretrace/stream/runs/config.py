@@ -105,6 +105,8 @@ class StreamConfig:
         coverage: share of the numbers that prediction intervals are to hold, at most 0.99.
         alarm: classes, each with the probability from which a row is marked in the predictions, as
             in "fault=0.2". The scores say which labels this would have caught.
+        unusual: surprise from which a label is told and counted as unusual, such as 3; the next 200
+            labels (of its member) give no further alarm. Default: no alarms.
         at_least: lower bound of predicted numbers and of the ends of their intervals, such as 0 for
             counts. Default: none.
         model: experts or network that learn. The options after `experts` belong to the recurrent
@@ -149,6 +151,7 @@ class StreamConfig:
     classes: int | None = None
     coverage: float = 0.9
     alarm: tuple[str, ...] = ()
+    unusual: float | None = None
     at_least: float | None = None
     model: tyro.conf.OmitArgPrefixes[ModelConfig] = ModelConfig()
     log_every: int = 1000
@@ -165,6 +168,11 @@ class StreamConfig:
                     f"{name}={value} must be at most {most}: what it counts is kept in memory"
                 )
         check_coverage(self.coverage)
+        if self.unusual is not None and not self.unusual > 0:
+            raise ValueError(
+                f"unusual={self.unusual}, expected a surprise above 0, such as 3: about one label "
+                "in 1,000 is that unusual by chance"
+            )
         check_at_least(self.at_least)
         self._check_columns()
         self._check_waiting()

@@ -73,7 +73,8 @@ def stream_graphs(intake: Intake, state: State) -> tuple[Graph, Graph]:
             label = jnp.where(is_class, label, jnp.nan) if shape.classes else _finite(label)
             state = _with_key(before, jax.random.key(0))
             after, mixed = mixture.pure.step(state, mixture.maps, raw(x, label))
-            return [_read(mixed)], _with_key(after, None)
+            assert mixed.surprise is not None
+            return [_read(mixed), mixed.surprise[None]], _with_key(after, None)
 
         def predict(before: MixtureState, x: Array) -> tuple[list[Array], MixtureState]:
             state = _with_key(before, jax.random.key(0))
@@ -86,7 +87,7 @@ def stream_graphs(intake: Intake, state: State) -> tuple[Graph, Graph]:
             "y": jax.ShapeDtypeStruct((), jnp.int32 if shape.classes else jnp.float64),
         }
         return (
-            traced_graph(step, start, "", shapes, ["outputs"]),
+            traced_graph(step, start, "", shapes, ["outputs", "surprise"]),
             traced_graph(predict, start, "", {"x": shapes["x"]}, ["outputs"]),
         )
 

@@ -1,7 +1,7 @@
-"""Warnings about scores: intervals hold too few labels, or a level was lost."""
+"""Warnings about scores and labels: too few labels in intervals, lost levels, unusual labels."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from foretrace._learner.forgetting import BLOCK, HELD, LossWatch
@@ -16,20 +16,27 @@ Errors of forecasts follow each other, so a few are common. Too large is no faul
 predictions, an interval holds every label.
 """
 
+QUIET = 200
+"""Number of labels of a member after an alarm that give no further one."""
+
 _LEAST_RISE = 0.05
 """Smallest rise of a lost level: of the log loss, or relative to the last value's error."""
 
 
 class Monitors:
-    """Monitors of interval coverage and of lost score levels.
+    """Monitors of interval coverage, of lost score levels and of unusual labels.
 
     Args:
         coverage: share of labels that intervals are to hold.
+        unusual: surprise from which a label gives an alarm; None for no alarms.
 
-    `recent` has the share of the last labels in their intervals, none before `LABELS`.
+    `num_unusual` counts the alarms. `recent` has the share of the last labels in their intervals,
+    none before `LABELS`.
     """
 
-    def __init__(self, coverage: float = 0.9) -> None:
+    def __init__(self, coverage: float = 0.9, unusual: float | None = None) -> None:
+        self.unusual = math.inf if unusual is None else unusual
+        self.num_unusual, self.quiet = 0, dict[Hashable, int]()
         self.least = coverage - _ERRORS * math.sqrt(coverage * (1 - coverage) / LABELS)
         self.is_low = False
         self.watch = LossWatch(_LEAST_RISE)
@@ -63,6 +70,23 @@ class Monitors:
             )
         return True
 
+    def alarms(self, labels: Iterable[tuple[int, Hashable, float]]) -> list[str]:
+        """Return a line for each alarm.
+
+        Args:
+            labels: row, member and surprise of each label; NaN gives no alarm.
+        """
+        lines = []
+        for row, name, surprise in labels:
+            left = self.quiet.pop(name, 0)
+            if not left and surprise >= self.unusual:
+                left, self.num_unusual = QUIET + 1, self.num_unusual + 1
+                whose = "" if name is None else f" of {name}"
+                lines.append(f"row {row}: unusual label{whose}, surprise {surprise:.1f}")
+            if left > 1:
+                self.quiet[name] = left - 1
+        return lines
+
     def warnings(self) -> list[str]:
         """Return a line for a coverage that is too small, and for a lost level."""
         lines, self.lost = self.lost, []
@@ -78,9 +102,11 @@ class Monitors:
 
     def to_json(self) -> list[Any]:
         """Return the state."""
-        return [self.is_low, self.watch.to_json(), self.last]
+        alarms = [self.num_unusual, [*self.quiet.items()]]
+        return [self.is_low, self.watch.to_json(), self.last, alarms]
 
     def restore(self, state: list[Any]) -> None:
         """Restore the state from the result of `to_json`."""
-        self.is_low, watch, self.last = state
+        self.is_low, watch, self.last, (self.num_unusual, quiet) = state
+        self.quiet = dict(quiet)
         self.watch.restore(watch)
