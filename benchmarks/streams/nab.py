@@ -59,7 +59,10 @@ def measure(cell):
         found.append(np.load(kept))
         limits = [[datetime.fromisoformat(text) for text in pair] for pair in limits]
         points += sweeper.calcSweepScore(series(path), [0.0] * len(found[-1]), limits, name)
-    ways = [(scored(sweeper, points, found, one), one) for one in THRESHOLDS]
+    # Of the rows without an alarm, one of each window: the scorer must know that it was missed.
+    missed = {one.windowName: one for one in points}
+    missed = [one for name, one in missed.items() if name not in (None, "probationary")]
+    ways = [(scored(sweeper, points, missed, found, one), one) for one in THRESHOLDS]
     (best, names), threshold = max(ways, key=lambda way: way[0][0].score)
     count = sum(map(len, windows.values()))
     low, high = -count * costs["fnWeight"], count * costs["tpWeight"]
@@ -73,13 +76,12 @@ def measure(cell):
     }
 
 
-def scored(sweeper, points, found, threshold):
+def scored(sweeper, points, missed, found, threshold):
     """Return the score of the alarms at a threshold, and the windows that they hit."""
     is_alarm = np.concatenate([alarms(one, threshold) for one in found])
-    pairs = zip(points, is_alarm, strict=True)
-    marked = [one._replace(anomalyScore=float(is_on)) for one, is_on in pairs]
-    hit = {one.windowName for one in marked if one.anomalyScore} - {None, "probationary"}
-    ways = sweeper.calcScoreByThreshold(marked)
+    marked = [points[at]._replace(anomalyScore=1.0) for at in np.nonzero(is_alarm)[0]]
+    hit = {one.windowName for one in marked} - {None, "probationary"}
+    ways = sweeper.calcScoreByThreshold([*marked, *missed])
     return next((one for one in ways if one.threshold == 1), ways[0]), hit
 
 

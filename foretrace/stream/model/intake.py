@@ -93,7 +93,7 @@ class Intake(Learned):
         units: mean and deviation of each column of numbers after its last change.
         changes: last change of each column: the row by which it was seen, and its units before and
             then.
-        judged: member and surprise of each label of the last event.
+        judged: members of the labels of the last event, and the surprise of each, as one array.
     """
 
     streams: Streams
@@ -240,7 +240,7 @@ class Intake(Learned):
         state = self._grown(state)
         self._look_for_sentinels(state, 1)
         state, found = self.mixture.label(state, place, y, watched)
-        self.judged = names, found["surprise"][None]
+        self.judged = names, found["surprise"]
         return state, found
 
     def event(

@@ -104,9 +104,10 @@ class Mixed(NamedTuple):
 
     @property
     def first(self) -> "Mixed":
-        """The prediction and surprise of only the first row, as arrays of NumPy."""
+        """The prediction of only the first row, as arrays of NumPy."""
         return jax.tree.map(
-            lambda part: np.asarray(part)[0], self._replace(scores=None, errors=None)
+            lambda part: np.asarray(part)[0],
+            self._replace(scores=None, errors=None, surprise=None),
         )
 
     @property

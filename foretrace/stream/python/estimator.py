@@ -136,15 +136,6 @@ class OnlineEstimator:
             lines.append(f"members has no effect: {NO_MEMBERS}")
         return lines
 
-    @property
-    def surprise(self) -> float:
-        """How unusual the last learned label was: -log10 of its probability by its error's rank.
-
-        About one label in 1,000 has a surprise above 3 by chance. NaN before about 100 errors (of
-        the label's member) are known, and after a missing label.
-        """
-        return self._surprise
-
     @locked
     def leave(self, name: Hashable) -> None:
         """Forget a member and free its slot; if it returns, it is a new member.
@@ -174,7 +165,7 @@ class OnlineEstimator:
     def _forget(self) -> None:
         self._has_warned = False
         self._num_taken = 0
-        self._surprise = math.nan
+        self._surprise: Any = math.nan
         self._intake: Intake | None = None
         self._state: State | None = None
 
@@ -243,7 +234,7 @@ class OnlineEstimator:
             intake, state = self._begun(x, labels)
             self._state, mixed = intake.learn(state, [(x, y)])
             self._intake = intake
-        self._surprise = float(intake.judged[1][0])
+        self._surprise = mixed.surprise
         return mixed.first
 
     def _take(self, x: Row, id: Hashable) -> Mixed:
@@ -309,7 +300,7 @@ class OnlineEstimator:
         with Uninterrupted():
             self._state, scored = self._intake.label(self._state, id, y)
         if scored is not None:
-            self._surprise = float(scored["surprise"])
+            self._surprise = scored["surprise"]
 
     def _warn_of_another_order(self, x: Row, waiting: Sequence[str]) -> None:
         text = repr(dict(x))
@@ -390,7 +381,7 @@ class OnlineEstimator:
         )
         # Compiled programs are not pickled; equal models find theirs again. Arrays are pickled as
         # NumPy's.
-        state["_state"] = None
+        state["_state"], state["_surprise"] = None, np.array(self._surprise)
         if self._intake is not None and self._state is not None:
             leaves = jax.tree.leaves(self._intake.mixture.packing.unpack(self._state))
             plain = (jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in leaves)

@@ -27,8 +27,8 @@ def export_run(run_dir: str | os.PathLike[str], path: str | os.PathLike[str]) ->
     """Write the model of a run's last checkpoint as C.
 
     Running means and scales, the experts and their mixture are all part of the program: it takes
-    raw numbers, and predicts and learns as the run would with the next rows. Prediction intervals
-    and scores are not part of it.
+    raw numbers, and predicts and learns as the run would with the next rows, and tells the surprise
+    of labels. Prediction intervals and scores are not part of it.
 
     Args:
         run_dir: directory of the run.
@@ -172,4 +172,5 @@ def _notes(about: dict[str, Any]) -> list[str]:
             f"y: {target} of {whose}, NAN where it is missing.",
             f"outputs: {target}{ahead}.",
         ]
+    lines.append("surprise: how unusual the label is, NAN where this is not known.")
     return [line.replace("*/", "* /").replace("/*", "/ *") for line in lines]

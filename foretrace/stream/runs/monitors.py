@@ -107,6 +107,7 @@ class Monitors:
 
     def restore(self, state: list[Any]) -> None:
         """Restore the state from the result of `to_json`."""
-        self.is_low, watch, self.last, (self.num_unusual, quiet) = state
+        self.is_low, watch, self.last = state[:3]
+        self.num_unusual, quiet = state[3]
         self.quiet = dict(quiet)
         self.watch.restore(watch)

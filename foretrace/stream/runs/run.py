@@ -350,7 +350,7 @@ class Learning(Program[State]):
         if self.config.unusual is not None:  # otherwise nothing waits for the mixture
             rows = (position.row for _, position in self.chunk)
             names, found = self.intake.judged
-            labels = zip(rows, names, np.asarray(found).tolist(), strict=False)
+            labels = zip(rows, names, np.ravel(found).tolist(), strict=False)
             for line in self.monitors.alarms(labels):
                 self.session.show.say(line)
         if self.outlet and mixed is not None:
@@ -377,7 +377,7 @@ class Learning(Program[State]):
         outputs, told = np.asarray(mixed.newest), np.asarray(mixed.told)  # waits for the mixture
         self.intake.parts.end("mixture")
         self.is_whole = False  # each row of a checkpoint has its prediction
-        judged = [math.nan] if mixed.surprise is None else np.asarray(mixed.surprise).tolist()
+        judged = np.ravel(self.intake.judged[1]).tolist() or [math.nan]
         parts = self.chunk, outputs, told, judged
         for (row, position), *found in zip(*parts, strict=False):
             self.outlet(position.row, row, *found)

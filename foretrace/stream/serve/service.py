@@ -226,7 +226,7 @@ class Serving(Learning):
 
     def _surprise(self) -> dict[str, float]:
         """Return the surprise of a label; nothing before enough are known."""
-        found = float(np.asarray([math.nan, *self.intake.judged[1]])[-1])
+        found = [*np.ravel(self.intake.judged[1]).tolist(), math.nan][0]
         return {} if math.isnan(found) else {"surprise": round(found, 4)}
 
     def _check_told(self, labels: list[Request]) -> None:
