@@ -10,7 +10,7 @@ static stream ctx;
 int main(void)
 {
     const int count = sizeof rows / sizeof rows[0];
-    double x[STREAM_INPUTS], output[STREAM_OUTPUTS] = {0}, error = 0;
+    double x[STREAM_INPUTS], output[STREAM_OUTPUTS] = {0}, surprise, error = 0;
     unsigned long spent = 0;
     int labels = 0;
     stream_init(&ctx);
@@ -19,7 +19,7 @@ int main(void)
         for (int column = 0; column < STREAM_INPUTS; ++column) x[column] = (double)rows[t][column];
         const double label = (double)rows[t][STREAM_INPUTS];
         const unsigned long before = instructions();
-        stream_step(&ctx, x, &label, output);
+        stream_step(&ctx, x, &label, output, &surprise);
         spent = instructions() - before;
         if (label == label) error += fabs(output[0] - label), ++labels; /* the answer from before the update */
         if (t % 1000 == 999 || t == count - 1)

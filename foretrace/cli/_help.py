@@ -14,7 +14,7 @@ GROUPS = {
     "columns": "numeric categorical time text ignore known format delimiter encoding bad-rows "
     "outliers categories words",
     "time and members": "previous member members reset",
-    "labels": "delay id waiting keep classes alarm at-least coverage",
+    "labels": "delay id waiting keep classes alarm unusual at-least coverage",
     "model": "size experts",
     "network, for --size small or the expert network": "cell depth model-size state-size rule lr",
     "output": "run-dir predictions forecast tensorboard log-every",

@@ -111,7 +111,7 @@ def found(folder, name):
 
 
 def plain(row):
-    return {key: value for key, value in row.items() if key != "row"}
+    return {key: value for key, value in row.items() if key not in ("row", "surprise")}
 
 
 def differences(one, two, tolerance, where=""):

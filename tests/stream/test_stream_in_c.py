@@ -3,6 +3,7 @@
 import ctypes
 import dataclasses
 import json
+import math
 import re
 import shutil
 
@@ -45,6 +46,7 @@ class InC:
         size = sum(BYTES[kind] * int(count) for kind, count in fields) + 1024
         self.context = ctypes.create_string_buffer(size)
         self.outputs = np.zeros(int(re.search(r"MODEL_OUTPUTS (\d+)", header)[1]))
+        self.surprise = np.zeros(1)
         self.program = compiler.compiled(path.read_text(), header, "model")
         self.program.model_init(self.context)
 
@@ -52,7 +54,8 @@ class InC:
         """Return the predictions for a row before and after it was learned with a label."""
         x = np.array([number(row[name]) for name in self.about["columns"]])
         y = np.array(self.label(label), np.int32 if "classes" in self.about else np.float64)
-        pointers = [ctypes.c_void_p(one.ctypes.data) for one in (x, y, self.outputs)]
+        parts = x, y, self.outputs, self.surprise
+        pointers = [ctypes.c_void_p(one.ctypes.data) for one in parts]
         self.program.model_predict(self.context, pointers[0], pointers[2])
         predicted = self.outputs.copy()
         self.program.model_step(self.context, *pointers)
@@ -94,6 +97,7 @@ def test_a_run_in_c_predicts_and_learns_as_the_run_itself(whole, tmp_path, quick
     run = quiet(whole.config, tmp_path / "run", rows=FIRST).run_dir
     _, _, intake, state = opened(run)
     program, last, table = InC(run), frozen.FIRST.get(whole.name), whole.table
+    both = []
     assert table[40]["a"] == "inf"
     table[40]["a"] = "-1e31"  # missing as well
     for at in range(FIRST, last or len(table)):
@@ -103,11 +107,14 @@ def test_a_run_in_c_predicts_and_learns_as_the_run_itself(whole, tmp_path, quick
         # The network computes in float32, and sums are taken in another order.
         close = {"rtol": 1e-4, "atol": 1e-5, "err_msg": f"row {at}"}
         np.testing.assert_allclose(learned, expected, **close)
+        surprise = whole.found[at]["surprise"]
+        both += [(program.surprise[0], math.nan if surprise is None else surprise)]
         if not whole.config.horizon:
             np.testing.assert_allclose(predicted, expected, **close)
         elif at == FIRST:  # before the row's own number is known, which is learned first
             alone = intake.predict(state, whole.table[FIRST]).newest
             np.testing.assert_allclose(predicted, np.asarray(alone), **close)
+    np.testing.assert_allclose(*np.array(both).T, atol=1e-4)
 
 
 REFUSED = {

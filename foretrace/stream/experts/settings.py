@@ -132,6 +132,11 @@ class Settings:
         loss_share: fraction that the weights share [no record].
         member_prior: labels that the errors of a member have to outweigh [2026-11-27, forecasts
             learn first].
+        past_errors: errors of a stream before one can be unusual [2026-11-28, unusual rows].
+        past_span: errors over which they are remembered [2026-11-28, unusual rows].
+        recent_errors: errors in the mean of the last ones [2026-11-28, unusual rows].
+        beyond_past: largest factor on the score of an error beyond all past ones [2026-11-28,
+            unusual rows].
         member_span: labels over which the errors of a member are averaged [2026-11-27,
             forecasts learn first].
         exact: ratio of the fast to the slow scale below which a stretch is exact [2026-11-25, level
@@ -219,6 +224,10 @@ class Settings:
     loss_rate: float = 0.3
     loss_share: float = 1e-3
     member_prior: float = 3.0
+    past_errors: float = 100.0
+    past_span: float = 4000.0
+    recent_errors: int = 10
+    beyond_past: float = 2.0
     member_span: float = 50.0
     exact: float = 0.01
 

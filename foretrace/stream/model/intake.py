@@ -95,6 +95,7 @@ class Intake(Learned):
         units: mean and deviation of each numeric column after its last change.
         changes: last change of each column: the row at which it was noticed, and the units before
             and after it.
+        judged: member and surprise of each label of the last event.
     """
 
     streams: Streams
@@ -131,12 +132,14 @@ class Intake(Learned):
         self.news: list[str] = []
         self.num_labels, self.next_look = 0, float(LABELS)
         self.units, self.changes = {}, {}
+        self.judged: tuple[Sequence[Hashable], Any] = (), ()
         if isinstance(self.target, ClassTarget):
             self.target.has_room = self._has_room
 
     def __getstate__(self) -> dict[str, Any]:
         # Compiled programs are not pickled; equal models find their programs again.
-        return {name: value for name, value in self.__dict__.items() if name != "mixture"}
+        kept = {name: value for name, value in self.__dict__.items() if name != "mixture"}
+        return kept | {"judged": ((), ())}
 
     # The mixture is looked up once, because a lookup by the model takes longer than encoding a
     # number.
@@ -205,7 +208,9 @@ class Intake(Learned):
             self._check_outliers(state, packed)
         self.parts.end("encoding")
         self._look_for_sentinels(state, len(rows))
-        return self.mixture.step(state, packed)
+        state, mixed = self.mixture.step(state, packed)
+        self.judged = [given[0] for given, _ in arrivals], mixed.surprise
+        return state, mixed
 
     def take(self, state: State, row: Row, id: Hashable, **about: Any) -> tuple[State, Mixed]:
         """Take the next row of its member, and return the prediction. The label arrives by the id.
@@ -231,13 +236,16 @@ class Intake(Learned):
             ValueError: a different label has already arrived. The state is not changed.
         """
         self._free_places()
+        names = [self.room.rows[id].member] if id in self.room else []
         place = self.room.pop(id, self.target.plain(value))
         if place is None:
             return state, None
         y, watched = self.target.read(value), self.target.watched
         state = self._grown(state)
         self._look_for_sentinels(state, 1)
-        return self.mixture.label(state, place, y, watched)
+        state, found = self.mixture.label(state, place, y, watched)
+        self.judged = names, found["surprise"]
+        return state, found
 
     def event(
         self, state: State, row: Row, value: Any, id: Hashable, time: float | None = None
@@ -254,6 +262,7 @@ class Intake(Learned):
             time: time of the row in seconds, if the row has a time.
         """
         self._free_places()
+        self.judged = (), ()
         is_known = not (is_absent if self.shape.classes else is_missing)(value)
         if is_absent(id) or (is_known and id not in self.room and self.encoder.has_values(row)):
             state, mixed = self.learn(state, [(row, value)])

@@ -240,6 +240,7 @@ class Mixture:
     def _check_memory(self) -> None:
         state = self.like
         each_stream = [state.pasts, state.carries, state.arrived.streams, state.of_members]
+        each_stream.append(state.past_errors)
         each_stream += [] if self.shape.waiting else [state.waiting]
         size, of_members = num_bytes(state), num_bytes(each_stream)
         if size > MAX_BYTES:

@@ -43,6 +43,7 @@ from foretrace.stream.model.score import (
 )
 from foretrace.stream.model.state import Mixed, MixtureState, Waiting
 from foretrace.stream.model.tallies import new_tallies, tally
+from foretrace.stream.model.unusual import new_past_errors
 from foretrace.stream.read.row import RawRow
 
 SETTLED = 10
@@ -85,6 +86,7 @@ class PureMixture:
             arrived=self.arrivals.init(),
             intervals=None if self.intervals is None else self.intervals.init(),
             of_members=MemberErrors(*jnp.zeros((3, count))) if has_own_errors else None,
+            past_errors=in_slots(new_past_errors(), count),
             pasts=in_slots(new_past(shape), count),
             carries=carries if shape.members is None else in_slots(carries, count),
             waiting=None,
@@ -222,10 +224,14 @@ class PureMixture:
         if self.shape.members is not None:
             new = self._new_carries(state.experts)
             view = view._replace(carries=optax.tree.where(is_new, new, view.carries))
+        is_other = jnp.asarray(raw.is_new) > 1
         if view.of_members is not None:
             none = MemberErrors(*jnp.zeros(3))
-            own = optax.tree.where(jnp.asarray(raw.is_new) > 1, none, view.of_members)
+            own = optax.tree.where(is_other, none, view.of_members)
             view = view._replace(of_members=own)
+        if self.shape.members is not None:
+            errors = optax.tree.where(is_other, new_past_errors(), view.past_errors)
+            view = view._replace(past_errors=errors)
         return slot, slot < self.shape.slots, view
 
     def _view_of(self, state: MixtureState, slot: Int[Array, ""]) -> MixtureState:
@@ -235,6 +241,7 @@ class PureMixture:
         carries = state.carries if self.shape.members is None else read(state.carries, slot)
         return state._replace(
             arrived=state.arrived._replace(streams=streams),
+            past_errors=read(state.past_errors, slot),
             pasts=read(state.pasts, slot),
             carries=carries,
             of_members=own,
@@ -251,6 +258,7 @@ class PureMixture:
         own = view.of_members
         return view._replace(
             arrived=view.arrived._replace(streams=streams),
+            past_errors=write(state.past_errors, slot, view.past_errors),
             pasts=write(state.pasts, slot, view.pasts),
             carries=carries,
             of_members=None if own is None else write(state.of_members, slot, own),
@@ -449,9 +457,13 @@ class PureMixture:
             weights = self.mixture.learn(view.weights, *made, *given, by)
             view = view._replace(weights=weights)
         scores = jnp.where(is_scored, scores, jnp.nan)
+        error = scores[self.scores.index("log_loss" if self.shape.classes else "mae")]
+        surprise, past_errors = view.past_errors.learn(error)
+        view = view._replace(past_errors=past_errors)
         return self._summed(view, old, told, watched, scores, wrong), {
             "scores": scores,
             "errors": wrong,
+            "surprise": surprise,
         }
 
     def _judged(

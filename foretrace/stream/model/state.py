@@ -12,6 +12,7 @@ from foretrace.stream.model.features import Past, Seen
 from foretrace.stream.model.intervals import MemberErrors, Tracked
 from foretrace.stream.model.mix_classes import ClassWeights
 from foretrace.stream.model.mix_numbers import NumberWeights
+from foretrace.stream.model.unusual import PastErrors
 from foretrace.stream.read.scores import Tallies
 
 
@@ -52,6 +53,7 @@ class MixtureState(NamedTuple):
         intervals: errors of the predictions; None for classes, and if intervals are not used.
         of_members: size of each member's errors; None for a single stream, for classes, and if
             intervals are not used.
+        past_errors: past errors of each stream, which decide how unusual an error is.
         pasts: past of each stream. The last one is for missing rows.
         carries: carry of each group of experts after the last row of each stream; None for a group
             without a carry.
@@ -69,6 +71,7 @@ class MixtureState(NamedTuple):
     arrived: Arrived
     intervals: Tracked | None
     of_members: MemberErrors | None
+    past_errors: PastErrors
     pasts: Past
     carries: tuple[Any, ...]
     waiting: Waiting | None
@@ -90,6 +93,7 @@ class Mixed(NamedTuple):
         scores: scores of the prediction whose label arrived, in the order of the names in `score`;
             NaN if there was none.
         errors: error of each expert for that row: the mean absolute error, or 1 for a wrong class.
+        surprise: how unusual the label was, as in `unusual`; NaN without a label.
     """
 
     newest: Float[Array, "C O"]
@@ -97,12 +101,14 @@ class Mixed(NamedTuple):
     num_classes: Float[Array, "C"] | None = None
     scores: Float[Array, "C S"] | None = None
     errors: Float[Array, "C E"] | None = None
+    surprise: Float[Array, "C"] | None = None
 
     @property
     def first(self) -> "Mixed":
         """The prediction of only the first row, as NumPy arrays."""
         return jax.tree.map(
-            lambda part: np.asarray(part)[0], self._replace(scores=None, errors=None)
+            lambda part: np.asarray(part)[0],
+            self._replace(scores=None, errors=None, surprise=None),
         )
 
     @property

@@ -1,6 +1,7 @@
 """Common part of the river estimators, which does not need river."""
 
 import copy
+import math
 import warnings
 from collections.abc import Collection, Hashable, Mapping, Sequence
 from typing import Any
@@ -165,6 +166,7 @@ class OnlineEstimator:
     def _forget(self) -> None:
         self._has_warned = False
         self._num_taken = 0
+        self._surprise: Any = math.nan
         self._intake: Intake | None = None
         self._state: State | None = None
 
@@ -233,6 +235,7 @@ class OnlineEstimator:
             intake, state = self._begun(x, labels)
             self._state, mixed = intake.learn(state, [(x, y)])
             self._intake = intake
+        self._surprise = mixed.surprise
         return mixed.first
 
     def _take(self, x: Row, id: Hashable) -> Mixed:
@@ -299,7 +302,9 @@ class OnlineEstimator:
         if self._intake is None or self._state is None:
             raise KeyError(f"no row of the id {id!r} waits for its label: none was asked for")
         with Uninterrupted():
-            self._state, _ = self._intake.label(self._state, id, y)
+            self._state, scored = self._intake.label(self._state, id, y)
+        if scored is not None:
+            self._surprise = scored["surprise"]
 
     def _warn_of_another_order(self, x: Row, waiting: Sequence[str]) -> None:
         text = repr(dict(x))
@@ -380,7 +385,7 @@ class OnlineEstimator:
         )
         # Compiled programs are not pickled; equal models find their programs again. Arrays are
         # pickled as NumPy arrays.
-        state["_state"] = None
+        state["_state"], state["_surprise"] = None, np.array(self._surprise)
         if self._intake is not None and self._state is not None:
             leaves = jax.tree.leaves(self._intake.mixture.packing.unpack(self._state))
             plain = (jax.random.key_data(leaf) if is_key(leaf) else leaf for leaf in leaves)

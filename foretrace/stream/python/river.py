@@ -58,6 +58,15 @@ class RowEstimator(OnlineEstimator):
         yield {}
         yield {"model": ModelConfig("small", depth=1, model_size=16)}
 
+    @property
+    def surprise(self) -> float:
+        """How unusual the last learned label was: -log10 of its probability by its error's rank.
+
+        About one label in 1,000 has a surprise above 3 by chance. NaN before about 100 errors (of
+        the label's member) are known, and after a missing label.
+        """
+        return float(np.ravel(self._surprise)[0])
+
     @locked
     def learn_one(self, x: Row | None, y: Any, id: Hashable = None) -> None:
         """Learn from the next row and its label, or from a late label of an earlier row.

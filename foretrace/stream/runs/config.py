@@ -107,6 +107,8 @@ class StreamConfig:
         coverage: fraction of the numbers that prediction intervals should contain, at most 0.99.
         alarm: classes, each with a probability above which a row is marked in the predictions, as
             in "fault=0.2". The scores show which labels these marks would have caught.
+        unusual: surprise above which a label is printed and counted as unusual, such as 3. The next
+            200 labels of the same member give no further alarm. Default: no alarms.
         at_least: lower bound of predicted numbers and of the ends of their intervals, such as 0 for
             counts. Default: none.
         model: experts or network that learn. The options after `experts` belong to the recurrent
@@ -151,6 +153,7 @@ class StreamConfig:
     classes: int | None = None
     coverage: float = 0.9
     alarm: tuple[str, ...] = ()
+    unusual: float | None = None
     at_least: float | None = None
     model: tyro.conf.OmitArgPrefixes[ModelConfig] = ModelConfig()
     log_every: int = 1000
@@ -167,6 +170,11 @@ class StreamConfig:
                     f"{name}={value} must be at most {most}: what it counts is kept in memory"
                 )
         check_coverage(self.coverage)
+        if self.unusual is not None and not self.unusual > 0:
+            raise ValueError(
+                f"unusual={self.unusual}, expected a surprise above 0, such as 3: about one label "
+                "in 1,000 is that unusual by chance"
+            )
         check_at_least(self.at_least)
         self._check_columns()
         self._check_waiting()

@@ -27,8 +27,8 @@ def export_run(run_dir: str | os.PathLike[str], path: str | os.PathLike[str]) ->
     """Write the model of a run's last checkpoint as C.
 
     The program contains the running means and scales, the experts and their mixture. It takes
-    unscaled numbers, and predicts and learns as the run would from the next rows. It does not
-    contain prediction intervals and scores.
+    unscaled numbers, predicts and learns as the run would from the next rows, and returns the
+    surprise of labels. It does not contain prediction intervals and scores.
 
     Args:
         run_dir: directory of the run.
@@ -73,7 +73,8 @@ def stream_graphs(intake: Intake, state: State) -> tuple[Graph, Graph]:
             label = jnp.where(is_class, label, jnp.nan) if shape.classes else _finite(label)
             state = _with_key(before, jax.random.key(0))
             after, mixed = mixture.pure.step(state, mixture.maps, raw(x, label))
-            return [_read(mixed)], _with_key(after, None)
+            assert mixed.surprise is not None
+            return [_read(mixed), mixed.surprise[None]], _with_key(after, None)
 
         def predict(before: MixtureState, x: Array) -> tuple[list[Array], MixtureState]:
             state = _with_key(before, jax.random.key(0))
@@ -86,7 +87,7 @@ def stream_graphs(intake: Intake, state: State) -> tuple[Graph, Graph]:
             "y": jax.ShapeDtypeStruct((), jnp.int32 if shape.classes else jnp.float64),
         }
         return (
-            traced_graph(step, start, "", shapes, ["outputs"]),
+            traced_graph(step, start, "", shapes, ["outputs", "surprise"]),
             traced_graph(predict, start, "", {"x": shapes["x"]}, ["outputs"]),
         )
 
@@ -171,4 +172,5 @@ def _notes(about: dict[str, Any]) -> list[str]:
             f"y: {target} of {whose}, NAN where it is missing.",
             f"outputs: {target}{ahead}.",
         ]
+    lines.append("surprise: how unusual the label is, NAN where this is not known.")
     return [line.replace("*/", "* /").replace("/*", "/ *") for line in lines]

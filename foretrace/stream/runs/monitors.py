@@ -1,7 +1,7 @@
-"""Warnings about scores: intervals with too few labels, or a lost level of the score."""
+"""Warnings about scores and labels: too few labels in intervals, lost levels, unusual labels."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Hashable, Iterable, Mapping
 from typing import Any
 
 from foretrace._learner.forgetting import BLOCK, HELD, LossWatch
@@ -16,21 +16,27 @@ Errors of forecasts depend on each other, so a few standard errors are common. A
 too large causes no warning: around exact predictions, an interval contains every label.
 """
 
+QUIET = 200
+"""Number of labels of a member after an alarm that give no further one."""
+
 _LEAST_RISE = 0.05
 """Smallest rise to a lost level: of the log loss, or relative to the last value's error."""
 
 
 class Monitors:
-    """Monitors of the coverage of intervals, and of lost levels of the score.
+    """Monitors of the coverage of intervals, of lost levels of the score, and of unusual labels.
 
     Args:
         coverage: fraction of the labels that intervals should contain.
+        unusual: surprise at which a label gives an alarm; None for no alarms.
 
-    `recent` has the fraction of the last labels inside their intervals; it is empty before `LABELS`
-    labels.
+    `num_unusual` counts the alarms. `recent` has the fraction of the last labels inside their
+    intervals; it is empty before `LABELS` labels.
     """
 
-    def __init__(self, coverage: float = 0.9) -> None:
+    def __init__(self, coverage: float = 0.9, unusual: float | None = None) -> None:
+        self.unusual = math.inf if unusual is None else unusual
+        self.num_unusual, self.quiet = 0, dict[Hashable, int]()
         self.least = coverage - _ERRORS * math.sqrt(coverage * (1 - coverage) / LABELS)
         self.is_low = False
         self.watch = LossWatch(_LEAST_RISE)
@@ -64,6 +70,23 @@ class Monitors:
             )
         return True
 
+    def alarms(self, labels: Iterable[tuple[int, Hashable, float]]) -> list[str]:
+        """Return a line for each alarm.
+
+        Args:
+            labels: row, member and surprise of each label; NaN gives no alarm.
+        """
+        lines = []
+        for row, name, surprise in labels:
+            left = self.quiet.pop(name, 0)
+            if not left and surprise >= self.unusual:
+                left, self.num_unusual = QUIET + 1, self.num_unusual + 1
+                whose = "" if name is None else f" of {name}"
+                lines.append(f"row {row}: unusual label{whose}, surprise {surprise:.1f}")
+            if left > 1:
+                self.quiet[name] = left - 1
+        return lines
+
     def warnings(self) -> list[str]:
         """Return a warning for a coverage that is too small, and for a lost level."""
         lines, self.lost = self.lost, []
@@ -79,9 +102,12 @@ class Monitors:
 
     def to_json(self) -> list[Any]:
         """Return the state as JSON."""
-        return [self.is_low, self.watch.to_json(), self.last]
+        alarms = [self.num_unusual, [*self.quiet.items()]]
+        return [self.is_low, self.watch.to_json(), self.last, alarms]
 
     def restore(self, state: list[Any]) -> None:
         """Restore the state from the result of `to_json`."""
-        self.is_low, watch, self.last = state
+        self.is_low, watch, self.last = state[:3]
+        self.num_unusual, quiet = state[3]
+        self.quiet = dict(quiet)
         self.watch.restore(watch)

@@ -70,7 +70,7 @@ def predictions(
     check_row_count(rows)
     run = opened(run_dir)
     config, plan, intake = run.config, run.plan, run.intake
-    table = Table(config, intake.target)
+    table = Table(config, intake.target, learns=False)
     reader = Source(
         source,
         format,

@@ -35,10 +35,13 @@ class Table:
     of the interval. For a class, it has the probability, 1 or 0 for each alarm, and the
     probabilities of all classes under `probabilities`. With a horizon, the predictions are for the
     following rows.
+    The surprise is for the label that arrived with the row; it is None without a label, or if too
+    few labels are known.
 
     Args:
         config: configuration of the stream.
         target: predicted quantity.
+        learns: whether labels are learned, and so have a surprise.
 
     `names` are the columns of the table as CSV, which does not have `probabilities`.
 
@@ -46,7 +49,7 @@ class Table:
         ValueError: two columns would have the same name.
     """
 
-    def __init__(self, config: StreamConfig, target: Target):
+    def __init__(self, config: StreamConfig, target: Target, *, learns: bool = True):
         self._target, self._at_least = target, config.at_least
         self._thresholds = [*config.alarms.values()]
         self._keys = [name for name in (config.member, config.id) if name is not None]
@@ -56,7 +59,7 @@ class Table:
         else:
             values = [f"{name}+{i}" for i in range(1, config.horizon + 1)] or [name]
             values += [f"{value}_{end}" for value in values for end in ("low", "high")]
-        self.names = ["row", *self._keys, *values]
+        self.names = ["row", *self._keys, *values, *(["surprise"] if learns else [])]
         if twice := {one for one in self.names if self.names.count(one) > 1}:
             raise ValueError(
                 f"the table of predictions would have two columns {sorted(twice)[0]!r}: its "
@@ -64,7 +67,12 @@ class Table:
             )
 
     def row(
-        self, number: int, row: Mapping[str, Any], output: np.ndarray, told: np.ndarray
+        self,
+        number: int,
+        row: Mapping[str, Any],
+        output: np.ndarray,
+        told: np.ndarray,
+        surprise: float = math.nan,
     ) -> dict[str, Any]:
         """Return a row of the table.
 
@@ -74,13 +82,15 @@ class Table:
             output: output of the model for the row.
             told: number of classes that were known at the prediction, or the margins of the
                 numbers.
+            surprise: surprise of the label that came with it; NaN for none.
         """
+        last = [None if math.isnan(surprise) else round(surprise, 4)]
         keys = [row.get(name) for name in self._keys]
         if not isinstance(self._target, ClassTarget):
             output, *ends = bounded(output, told, self._at_least)
             found = [*output.tolist(), *np.stack(ends, axis=1).ravel().tolist()]
             found = [None if math.isnan(one) else one for one in found]  # no number is known
-            return dict(zip(self.names, [number, *keys, *found], strict=True))
+            return dict(zip(self.names, [number, *keys, *found, *last], strict=False))
         known = self._target.classes[: int(told)]
         shares = self._target.probabilities(output, len(known)).tolist()
         best = int(np.argmax(shares)) if known else 0
@@ -88,7 +98,7 @@ class Table:
         every = dict(zip(map(as_label, known), shares, strict=True))
         marked = zip(self._target.watched, self._thresholds, strict=True)
         marks = [int(0 <= at < len(known) and shares[at] >= least) for at, least in marked]
-        out = dict(zip(self.names, [number, *keys, *found, *marks], strict=True))
+        out = dict(zip(self.names, [number, *keys, *found, *marks, *last], strict=False))
         return out | {"probabilities": every}
 
 
@@ -223,10 +233,15 @@ class Outlet:
         return bool(self._sinks)
 
     def __call__(
-        self, number: int, row: Mapping[str, Any], output: np.ndarray, told: np.ndarray
+        self,
+        number: int,
+        row: Mapping[str, Any],
+        output: np.ndarray,
+        told: np.ndarray,
+        surprise: float,
     ) -> None:
         """Write the prediction for a row; arguments as in `Table.row`."""
-        found = self._table.row(number, row, output, told)
+        found = self._table.row(number, row, output, told, surprise)
         for sink in self._sinks:
             sink(found)
 

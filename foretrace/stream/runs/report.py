@@ -52,8 +52,8 @@ def _table(config: StreamConfig, records: list[dict[str, Any]]) -> Any:
         f"{_of_group(last)}"
         f"{_scored(last)}{_weights(last)}{intervals}"
         f"Missing, masked or clipped: {counts}; steps refused: "
-        f"{last['refused']}. {_members(last)}{_changes(last)}{reach}{last['seconds']:.0f} s. "
-        f"{_parts(records)}"
+        f"{last['refused']}. {_unusual(last)}{_members(last)}{_changes(last)}{reach}"
+        f"{last['seconds']:.0f} s. {_parts(records)}"
     )
     return grid
 
@@ -116,8 +116,9 @@ def added(lines: Sequence[dict[str, Any]]) -> dict[str, Any]:
         if rows and all(name in one for one, n in totals if n)
     }
     found: dict[str, Any] = {"kind": "result", "scored": rows, "parts": len(lines), **scores}
-    for name in ("step", "refused"):
-        found[name] = sum(line[name] for line in lines)
+    for name in ("step", "refused", "unusual"):
+        if name in lines[0]:
+            found[name] = sum(line.get(name, 0) for line in lines)
     for name in ("counts", "members"):
         sums = Counter[str]()
         for line in lines:
@@ -255,6 +256,10 @@ def _parts(records: list[dict[str, Any]]) -> str:
     parts = {name: median(line.get(name, 0.0) for line in lines) for name in names}
     each = ", ".join(f"{name} {value:.0f}" for name, value in parts.items())
     return f"Time of a row: {sum(parts.values()):.0f} µs ({each}{compiled})." if parts else ""
+
+
+def _unusual(record: dict[str, Any]) -> str:
+    return f"Unusual labels: {record['unusual']}. " if "unusual" in record else ""
 
 
 def _members(record: dict[str, Any]) -> str:

@@ -1,6 +1,7 @@
 """A run of `foretrace stream`: it reads rows, writes scores and checkpoints, can be resumed."""
 
 import dataclasses
+import math
 import os
 import time
 from collections.abc import Mapping, Sequence
@@ -146,7 +147,7 @@ class Learning(Program[State]):
         self.rows, self.tensorboard = rows, tensorboard
         self.on_prediction, self.frame = on_prediction, frame
         self.own = own_experts(experts)
-        self.monitors = Monitors(config.coverage)
+        self.monitors = Monitors(config.coverage, config.unusual)
         self.chunk: list[tuple[Row, Position]] = []  # read, but not learned yet
         self.at_end = self.warned = False
 
@@ -346,6 +347,12 @@ class Learning(Program[State]):
             self.is_whole = isinstance(error, ValueError)
             raise
         self.newest, self.step = self.chunk[-1][0], self.part.position.row
+        if self.config.unusual is not None:  # otherwise nothing waits for the mixture
+            rows = (position.row for _, position in self.chunk)
+            names, found = self.intake.judged
+            labels = zip(rows, names, np.ravel(found).tolist(), strict=False)
+            for line in self.monitors.alarms(labels):
+                self.session.show.say(line)
         if self.outlet and mixed is not None:
             self._put(mixed)
         self.chunk = []
@@ -370,8 +377,10 @@ class Learning(Program[State]):
         outputs, told = np.asarray(mixed.newest), np.asarray(mixed.told)  # waits for the mixture
         self.intake.parts.end("mixture")
         self.is_whole = False  # each row in a checkpoint must have its prediction
-        for (row, position), output, one in zip(self.chunk, outputs, told, strict=False):
-            self.outlet(position.row, row, output, one)
+        judged = np.ravel(self.intake.judged[1]).tolist() or [math.nan]
+        parts = self.chunk, outputs, told, judged
+        for (row, position), *found in zip(*parts, strict=False):
+            self.outlet(position.row, row, *found)
         self.is_whole = True
         self.intake.parts.end("predictions")
 
@@ -435,6 +444,8 @@ class Learning(Program[State]):
             "refused": 0 if report.refusals is None else int(report.refusals.total),
             "counts": {name: count for name, count in counts.items() if count},
         }
+        if self.config.unusual is not None:
+            values["unusual"] = self.monitors.num_unusual
         values |= self.intake.counts() | self._of_experts(report) | self.monitors.recent
         if report.of_members is not None:
             values |= self.intake.worst_held(report.of_members)

@@ -19,8 +19,8 @@ from foretrace.stream.read.lines import Position
 from foretrace.stream.runs.config import StreamConfig
 from foretrace.stream.runs.plan import Plan, build
 
-MAY_CHANGE = ("bad_rows", "outliers", "log_every", "checkpoint_every")
-"""Options that a resumed run may change: actions for bad data, and intervals of writing."""
+MAY_CHANGE = ("bad_rows", "outliers", "unusual", "log_every", "checkpoint_every")
+"""Options that a resumed run may change: actions for bad data, alarms, and intervals of writing."""
 
 KIND = RunKind(StreamConfig, may_change=MAY_CHANGE)
 

@@ -12,6 +12,7 @@ import contextlib
 import dataclasses
 import gc
 import json
+import math
 import os
 import threading
 import time
@@ -220,10 +221,15 @@ class Serving(Learning):
         requests = self.pending.popleft()
         found: Any = self.found
         if requests[0].is_label:
-            found = {"id": requests[0].id}
+            found = {"id": requests[0].id} | self._surprise()
             self._check_told(requests)
         for one in requests:
             one.done(found)
+
+    def _surprise(self) -> dict[str, float]:
+        """Return the surprise of a label; nothing before enough are known."""
+        found = [*np.ravel(self.intake.judged[1]).tolist(), math.nan][0]
+        return {} if math.isnan(found) else {"surprise": round(found, 4)}
 
     def _check_told(self, labels: list[Request]) -> None:
         """Refuse a label that an earlier event in the same batch has made impossible."""
@@ -327,7 +333,7 @@ def answered(found: dict[str, Any], target: Any, id: str | None) -> dict[str, An
     out = {"id": None if id is None else found.get(id), "row": found["row"], "y": found[target]}
     if f"{target}_low" in found:
         out |= {"low": found[f"{target}_low"], "high": found[f"{target}_high"]}
-    more = ("probability", "probabilities")
+    more = ("probability", "probabilities") + ("surprise",) * (found.get("surprise") is not None)
     return out | {k: v for k, v in found.items() if k.startswith("alarm_") or k in more}
 
 
