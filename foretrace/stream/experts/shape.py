@@ -107,6 +107,11 @@ class Shape:
         return self.outputs if not self.classes and (self.ahead or self.outputs > 1) else 0
 
     @property
+    def is_late(self) -> bool:
+        """Whether the next row may be predicted before the label of a row is learned."""
+        return self.waiting > 0 or self.delay > (self.horizon > 0)
+
+    @property
     def first_outputs(self) -> int:
         """Number of outputs that decides features and experts."""
         return self.begun_with or self.outputs

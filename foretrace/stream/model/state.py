@@ -29,6 +29,7 @@ class Waiting(NamedTuple):
         mixed: predictions of the mixture.
         baselines: last known number and mean, or last and most frequent class.
         margins: reach of the interval below and above each number; empty for classes.
+        units: scales of errors by which they were made, likewise.
         memos: what each group of experts needs to learn the label.
     """
 
@@ -41,6 +42,7 @@ class Waiting(NamedTuple):
     mixed: Float[Array, "O"]
     baselines: Float[Array, "2"]
     margins: Float[Array, "2 O"]
+    units: Float[Array, "U O"]
     memos: tuple[Any, ...]
 
 
