@@ -45,6 +45,8 @@ class Features(NamedTuple):
         moments: mean and standard deviation of numbers when the row was predicted, or number of
             classes and 1.
         ordinary: mean and standard deviation of the numbers that are no outliers, likewise.
+        given: predictions of the row by other models, as they are; NaN where one is missing. Empty
+            when the label is learned.
     """
 
     row: Float[Array, "R"]
@@ -63,6 +65,7 @@ class Features(NamedTuple):
     raw_lags: Float[Array, "L"]
     moments: Float[Array, "2"]
     ordinary: Float[Array, "2"]
+    given: Any = ()
 
 
 class Lesson(NamedTuple):

@@ -71,6 +71,7 @@ class Shape:
         at_least: lower bound of predictions and of the ends of their intervals; None without.
         waiting: maximum number of rows that wait for labels which come in any order; 0 where each
             label comes with the row `delay` rows after its own.
+        outside: names of the columns that hold predictions of other models.
     """
 
     inputs: int
@@ -93,6 +94,7 @@ class Shape:
     alarms: tuple[float, ...] = ()
     at_least: float | None = None
     waiting: int = 0
+    outside: tuple[str, ...] = ()
 
     @property
     def places(self) -> int:

@@ -272,7 +272,8 @@ class PureMixture:
 
     def _taken_first(self, state: MixtureState, maps: Maps) -> Waiting:
         zeros = jnp.zeros(self.shape.inputs)
-        raw = RawRow(zeros, zeros, watched=jnp.zeros(len(self.shape.alarms)))
+        watched, given = (jnp.zeros(len(one)) for one in (self.shape.alarms, self.shape.outside))
+        raw = RawRow(zeros, zeros, watched=watched, given=given)
         slot, _, view = self._view(state, raw)
         return self._take(view, maps, raw, slot, waits=True)[1]
 
@@ -295,12 +296,16 @@ class PureMixture:
         of_label = row.moments, row.ordinary
         seen, past = look(shape, maps, view.pasts, row.x, row.raw, *of_label)
         features = expand(shape, maps, seen)
+        if shape.outside:
+            features = features._replace(given=raw.given)
         parts = zip(self.experts, view.experts, view.carries, strict=True)
         taken = [
             expert.take(learned, carry, features, is_there, waits=waits)
             for expert, learned, carry in parts
         ]
         found = jnp.concatenate([predicted for predicted, _, _ in taken])
+        if shape.outside:
+            found = self.mixture.filled(view.weights, found, row.moments)
         mixed, candidates = self.mixture.predict(view.weights, found, row.moments)
         margins = jnp.zeros((2, 0 if shape.classes else shape.outputs))
         units = margins

@@ -86,6 +86,8 @@ class StreamConfig:
         text: columns that hold texts of words. Default: categories whose first values mostly
             differ, and have three words or more (eight, if there are fewer than 20).
         ignore: columns to leave out.
+        expert_column: columns of numbers that hold predictions of the row's target by other models.
+            Each is an expert of the mixture, and no input. Numbers only, without a horizon.
         format: format of the source. Default: by its name.
         delimiter: character between the fields of a CSV file. Default: a comma, or a tab for TSV.
         encoding: encoding of the text.
@@ -139,6 +141,7 @@ class StreamConfig:
     time: tuple[str, ...] = ()
     text: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
+    expert_column: tuple[str, ...] = ()
     format: Format = "auto"
     delimiter: str | None = None
     encoding: Encoding = "utf-8"
@@ -204,10 +207,16 @@ class StreamConfig:
             )
 
     def _check_columns(self) -> None:
-        for field in ("known", "numeric", "categorical", "time", "text", "ignore", "alarm"):
+        fields = ("known", "numeric", "categorical", "time", "text", "ignore", "alarm")
+        for field in (*fields, "expert_column"):
             if isinstance(value := getattr(self, field), str):
                 raise ValueError(f"{field}={value!r} must be a tuple of names, as ({value!r},)")
             object.__setattr__(self, field, tuple(value))  # JSON has lists
+        if self.expert_column and (self.horizon or self.target is None):
+            raise ValueError(
+                f"expert_column={self.expert_column} holds predictions of the target of its own "
+                "row: name a --target, and leave out --horizon"
+            )
         _ = self.alarms  # reports wrong ones
         if self.text and not self.words:
             raise ValueError(f"text={self.text}: words=0 leaves no input for texts; raise --words")
@@ -218,8 +227,8 @@ class StreamConfig:
         if twice := [name for name in named if named.count(name) > 1]:
             raise ValueError(
                 f"column {twice[0]!r} has two roles: name it once, as --target, --member, --reset, "
-                "--id, --known, --numeric, --categorical, --time, --text or --ignore; --task says "
-                "whether the target is a number"
+                "--id, --known, --numeric, --categorical, --time, --text, --ignore or "
+                "--expert-column; --task says whether the target is a number"
             )
         if self.known and not self.horizon:
             raise ValueError(
@@ -283,8 +292,9 @@ class StreamConfig:
 
     @property
     def roles(self) -> list[str]:
-        """Columns other than the target that are no inputs: member, episode start, and key."""
-        return [name for name in (self.member, self.reset, self.id) if name is not None]
+        """Columns other than the target that are no inputs, such as that of the member."""
+        named = (self.member, self.reset, self.id, *self.expert_column)
+        return [name for name in named if name is not None]
 
     @property
     def alarms(self) -> dict[str, float]:
@@ -325,7 +335,7 @@ class StreamConfig:
     def kinds(self) -> dict[str, Kind | None]:
         """Kind that the options give to each named column.
 
-        It is None for columns to ignore and for the columns of `member`, `reset` and `id`.
+        It is None for columns to ignore and for `roles`.
         """
         times = [_named(column)[0] for column in self.time]
         given: dict[str, Kind | None] = dict.fromkeys((*self.ignore, *self.roles))

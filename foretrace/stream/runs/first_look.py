@@ -193,11 +193,11 @@ def _shifted(
 
     Only targets that differ from the one before count, so that no constant is taken for another.
     """
-    columns, of_member = (config.target, *names), defaultdict[Any, list[list[float]]](list)
+    columns, of_member = (str(config.target), *names), defaultdict[Any, list[list[float]]](list)
     for row in rows:
         values = [as_number(row.get(name)) for name in columns]
         found = [np.nan if value is None else value for value in values]
-        of_member[row.get(config.member)].append(found)
+        of_member[None if config.member is None else row.get(config.member)].append(found)
     for k in range(1, min(config.delay, len(rows) - 1) + 1):
         same, there = np.zeros((2, len(names)))
         for table in map(np.array, of_member.values()):
@@ -210,7 +210,7 @@ def _shifted(
                 command = f"--target {shlex.quote(name)} --horizon {k}"
                 return [
                     f"column {name!r} has the target {config.target!r} {k} rows later: forecasts "
-                    f"of that column by {command} --ignore {shlex.quote(str(config.target))}, "
+                    f"of that column by {command} --ignore {shlex.quote(columns[0])}, "
                     "without --delay, have smaller errors than predictions from late labels"
                 ]
     return []
