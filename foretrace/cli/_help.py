@@ -11,8 +11,8 @@ from typing import Any
 
 GROUPS = {
     "what": "FILE target task horizon like journal",
-    "columns": "numeric categorical time text ignore known format delimiter encoding bad-rows "
-    "outliers categories words",
+    "columns": "numeric categorical time text ignore known expert-column format delimiter "
+    "encoding bad-rows outliers categories words",
     "time and members": "previous member members reset",
     "labels": "delay id waiting keep classes alarm unusual at-least coverage",
     "model": "size experts",

@@ -35,11 +35,12 @@ def _program(coverage, delay):
         """Learn each error with the margins of `delay` rows before it."""
 
         def one(carry, error):
-            state, waiting = carry
-            waiting = jnp.concatenate([waiting, intervals.in_use(state, jnp.ones(()))[None]])
-            margins = waiting[0]
-            known = ~jnp.isnan(error)
-            state = intervals.learn(state, error[None], margins, jnp.ones(()), known)
+            (state, waiting), scale = carry, jnp.ones(())
+            new = [intervals.in_use(state, scale), intervals.units(state, scale)]
+            waiting = jnp.concatenate([waiting, jnp.concatenate(new)[None]])
+            (margins, units), known = jnp.split(waiting[0], 2), ~jnp.isnan(error)
+            late = {"units": units, "late": delay}
+            state = intervals.learn(state, error[None], margins, scale, known, **late)
             return (state, waiting[1:]), margins[:, 0]
 
         return jax.lax.scan(one, (state, waiting), errors)
@@ -50,7 +51,7 @@ def _program(coverage, delay):
 def follow(errors, delay, coverage=0.9, state=None):
     """Return whether each error was inside, with margins from before its label, `delay` late."""
     state = Intervals(1, coverage).init() if state is None else state
-    first = np.zeros((delay, 2, 1))
+    first = np.zeros((delay, 4, 1))
     late = np.concatenate([np.full(delay, np.nan), errors])
     (state, _), margins = _program(coverage, delay)(state, late, first)
     margins = np.asarray(margins)[delay:]
@@ -73,7 +74,7 @@ def margins_of(state, share=None):
 @pytest.mark.parametrize("kind", ERRORS)
 def test_ninety_percent_of_the_errors_lie_inside(kind, delay):
     inside, _ = follow(errors_of(kind), delay)
-    assert 0.87 <= inside.mean() <= 0.93
+    assert (0.89 if delay else 0.87) <= inside.mean() <= 0.93
     assert 0.82 <= inside[-1000:].mean() <= 0.97
 
 
@@ -159,7 +160,7 @@ def test_after_exact_rows_the_coverage_is_back_in_some_tens_of_rows(exact, scale
 def test_more_labels_lie_outside_than_asked_for_only_by_what_the_offset_has_grown(errors):
     padded = np.full(300, np.nan)
     padded[: len(errors)] = errors
-    first = np.zeros((0, 2, 1))
+    first = np.zeros((0, 4, 1))
     (state, _), margins = _program(0.9, 0)(Intervals(1).init(), padded, first)
     tails = np.stack([-padded, padded], axis=1)
     misses, share = (tails > np.asarray(margins)).sum(axis=0), 0.05 * len(errors)

@@ -110,3 +110,28 @@ def test_what_is_no_expert_is_refused(experts, error, words):
     pytest.importorskip("river")
     with pytest.raises(error, match=words):
         ft.stream.Regressor(experts=experts)
+
+
+def test_a_column_of_predictions_is_weighed_while_it_is_right_and_stands_aside_where_missing(
+    tmp_path,
+):
+    draw = np.random.default_rng(0)
+    y = draw.normal(size=800)
+    given = np.where(np.arange(800) < 400, y + 0.1 * draw.normal(size=800), 10.0)
+    given[50:400:3], given[700:] = np.nan, 1e6
+    frame, shown = pd.DataFrame({"x": y[::-1], "other": given, "y": y}), []
+    options = {"target": "y", "task": "regression", "model": ALONE, "expert_column": ("other",)}
+    ft.stream.run(frame, tmp_path / "run", on_prediction=shown.append, rows=400, **options)
+    errors = np.abs(np.array([row["y"] for row in shown[60:]], float) - y[60:400])
+    there = ~np.isnan(given[60:400])
+    assert errors[there].mean() < 0.2 and errors[~there].mean() < 1.1
+    result = ft.stream.run(frame, tmp_path / "run", rows=800, resume=True, **options)
+    assert result.weights["column other"] < 0.05 and result.scores["mae"] < 0.8
+    model = ft.stream.Regressor(model=ALONE, expert_columns=["other"])
+    for x, other, now in zip(frame["x"], given[:200], y, strict=False):
+        row = {"x": x, "other": other}
+        found = model.predict_one(row)
+        model.learn_one(row, now)
+    assert found == pytest.approx(float(shown[199]["y"]), abs=1e-9)
+    with pytest.raises(ValueError, match="predictions of the target of its own row: name a --targ"):
+        StreamConfig("a.csv", "y", horizon=2, expert_column=("other",))

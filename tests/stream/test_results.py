@@ -10,6 +10,7 @@ from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
 from foretrace.stream.model.model_config import ModelConfig
 from foretrace.stream.runs import figure as _figure
+from foretrace.stream.runs import first_look as _first_look
 from foretrace.stream.runs import report as _report
 from foretrace.stream.runs.config import StreamConfig
 
@@ -66,6 +67,7 @@ def test_intervals_of_each_member_are_as_wide_as_its_own_errors(tmp_path, capsys
     # One width for both would hold all of one's, and .8 of the other's.
     assert frame[800:].groupby("shop")["held"].mean().between(0.84, 0.96).all()
     shares, last = frame.groupby("shop")["held"].mean(), read_metrics(run / "metrics.jsonl")[-1]
+    assert 4.0 < last["mean_mae"] < 6.0  # of all shops together: 450
     assert last["worst_member"] == shares.idxmin()
     assert last["worst_member_coverage"] == pytest.approx(shares.min(), abs=0.01)
     assert cli.main(["report", str(run)]) == 0
@@ -95,6 +97,22 @@ def test_what_is_no_better_than_a_baseline_is_said(tmp_path, name):
     assert words in caption and "try more rows, other inputs, or" in caption
     assert caption.startswith("The accuracy, ") == (name == "coin")
     assert ("the last one known" in caption) == (name == "walk")
+
+
+def test_a_column_that_has_the_late_target_already_is_told_with_the_command():
+    x = np.random.default_rng(0).normal(size=60).cumsum()
+    for y, words in ((x[24:], "--target x --horizon 24 --ignore y"), (x[:36] ** 2, None)):
+        rows = [{"x": str(a), "c": "1", "y": str(b)} for a, b in zip(x, y[:50], strict=False)]
+        rows += [{"x": str(a), "c": "1", "y": ""} for a in x[len(rows) :]]
+        found = _first_look._shifted(StreamConfig("a.csv", "y", delay=30), ["c", "x"], rows)
+        assert words is None and not found or words in found[0]
+
+
+def test_one_bad_prediction_is_no_fault_of_the_inputs():
+    record = {"not_better_than": ["no_change_"]}
+    for rmse, words in ((2.0, "inputs may not tell"), (30.0, "few predictions have most of")):
+        scores = {"mae": 1.0, "rmse": rmse, "no_change_mae": 1.0}
+        assert words in _report._not_better(record, scores)
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from foretrace.stream.experts.least_squares import Squares
 from foretrace.stream.experts.memory import Memory
 from foretrace.stream.experts.neighbours import Neighbours
 from foretrace.stream.experts.network import RecurrentNetwork
+from foretrace.stream.experts.outside import Outside
 from foretrace.stream.experts.raw_squares import RAW_PRIORS, RawSquares
 from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import LABELS, WIDE, Shape
@@ -104,6 +105,8 @@ def experts_of(
         found += groups[name]
     if network is not None:
         found.append(RecurrentNetwork(network, answer))
+    if shape.outside:
+        found.append(Outside(shape.outside))
     alone = {name: kind.of(shape) for name, kind in REMEMBERING.items() if name in wanted}
     alone |= {name: kind.of(shape) for name, kind in own}
     left_out += [name for name, expert in alone.items() if expert is None]

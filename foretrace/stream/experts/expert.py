@@ -46,6 +46,8 @@ class Features(NamedTuple):
             the number of classes and 1.
         ordinary: mean and standard deviation of the numbers that are not outliers, when the row was
             predicted.
+        given: unscaled predictions of the row by other models; NaN for a missing prediction. Empty
+            when the label is learned.
     """
 
     row: Float[Array, "R"]
@@ -64,6 +66,7 @@ class Features(NamedTuple):
     raw_lags: Float[Array, "L"]
     moments: Float[Array, "2"]
     ordinary: Float[Array, "2"]
+    given: Any = ()
 
 
 class Lesson(NamedTuple):

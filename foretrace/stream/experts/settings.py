@@ -128,6 +128,10 @@ class Settings:
         quantile_spans: labels over which the two scales of the quantiles are averaged [2026-11-23,
             intervals].
         offset_rate: learning rate of the offset [Angelopoulos et al., NeurIPS 2023].
+        interval_late: number of rows of lateness that doubles spans and halves rates [2026-11-28,
+            what people meet].
+        offset_late: largest factor on the rate of the offset [likewise].
+        first_late: factor on the margins of rows before the first late label [likewise].
         loss_rate: learning rate of the weights [Zaffran et al.; 2026-11-23, intervals].
         loss_share: fraction that the weights share [no record].
         member_prior: labels that the errors of a member have to outweigh [2026-11-27, forecasts
@@ -221,6 +225,9 @@ class Settings:
     quantile_rates: tuple[float, ...] = (0.02, 0.1)
     quantile_spans: tuple[float, ...] = (20.0, 200.0)
     offset_rate: float = 0.02
+    interval_late: float = 5.0
+    offset_late: float = 3.0
+    first_late: float = 2.0
     loss_rate: float = 0.3
     loss_share: float = 1e-3
     member_prior: float = 3.0

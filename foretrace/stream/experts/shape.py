@@ -75,6 +75,7 @@ class Shape:
         at_least: lower bound of predictions and of the ends of their intervals. Default: none.
         waiting: maximum number of rows that wait for labels which arrive in any order. 0 if each
             label arrives with the row `delay` rows after its own row.
+        outside: names of the columns that hold predictions of other models.
     """
 
     inputs: int
@@ -97,6 +98,7 @@ class Shape:
     alarms: tuple[float, ...] = ()
     at_least: float | None = None
     waiting: int = 0
+    outside: tuple[str, ...] = ()
 
     @property
     def places(self) -> int:
@@ -110,6 +112,11 @@ class Shape:
     def horizon(self) -> int:
         """Number of steps ahead; 0 if a row's own label is predicted."""
         return self.outputs if not self.classes and (self.ahead or self.outputs > 1) else 0
+
+    @property
+    def is_late(self) -> bool:
+        """Whether the next row may be predicted before the label of a row is learned."""
+        return self.waiting > 0 or self.delay > (self.horizon > 0)
 
     @property
     def first_outputs(self) -> int:

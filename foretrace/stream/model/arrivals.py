@@ -93,6 +93,7 @@ class Stream(NamedTuple):
         inside: last known number that is not far from the others; NaN before it, and for classes.
         doubts: number of consecutive far labels.
         recent: last numbers, the newest last; NaN if a number is missing. Empty for classes.
+        own: mean and number of the numbers of a member; zeros for a single stream, and for classes.
         num_rows: number of rows that were taken, which is the number of the next row.
         begun: number of the row with which the stream began anew.
         latest: number of the latest row whose label has arrived, or will never arrive.
@@ -105,6 +106,7 @@ class Stream(NamedTuple):
     inside: Float[Array, ""]
     doubts: Float[Array, ""]
     recent: Float[Array, "S"]
+    own: Float[Array, "2"]
     num_rows: Int[Array, ""]
     begun: Int[Array, ""]
     latest: Int[Array, ""]
@@ -173,6 +175,7 @@ class Arrivals:
             inside=none,
             doubts=jnp.zeros(()),
             recent=jnp.full(0 if classes else self.shape.outputs, jnp.nan),
+            own=jnp.zeros(2),
             num_rows=zero,
             begun=zero,
             latest=zero - 1,
@@ -209,6 +212,7 @@ class Arrivals:
             moments = jnp.stack([target.all.mean[0], target.scale[0]])
             ordinary = arrived.ordinary.units
             mean = jnp.where(target.all.num_samples[0] > 0, moments[0], jnp.nan)
+            mean = jnp.where(stream.own[1] > 0, stream.own[0], mean)
             baselines = jnp.stack([jnp.where(has_last, stream.last, 0.0), mean])
             score = jnp.where(believed, target.score(stream.believed)[0], 0.0)
             previous = jnp.stack([score, jnp.where(believed, 0.0, 1.0)])
@@ -308,7 +312,13 @@ class Arrivals:
             jnp.where(is_sentinel & (one == y), stream.inside, one)
             for one in (stream.last, stream.believed)
         )
+        own = stream.own
+        if self.shape.slots > 1:
+            (mean, count), value = own, moments.within(y[None])[0]
+            more = jnp.stack([mean + (value - mean) / (count + 1), count + 1])
+            own = jnp.where(known, more, own)
         after = stream._replace(
+            own=own,
             last=jnp.where(known, y, last),
             believed=jnp.where(is_believed, y, believed),
             inside=jnp.where(known & ~is_outside, y, stream.inside),

@@ -26,6 +26,13 @@ stay far above a small s / S.
 
 The offset is learned for the coverage in use. Other coverages use a part of c, in proportion to the
 quantiles of the normal distribution.
+
+A late label judges the margin that its row had, and the u of that time: the present u follows
+errors of the rows in between, which the margin could not. Errors of `late` consecutive rows
+resemble each other. So with f = 1 + late / 5, rates of q are divided by f, spans of u are
+multiplied by f, and gamma is multiplied by f, at most by 3: a miss is known late, and less time is
+left to correct it. Rows that were predicted before any label was known teach nothing.
+
 Sources: Gibbs and Candes, NeurIPS 2021 (adaptive conformal inference); Zaffran et al., ICML 2022
     (several rates); Angelopoulos, Candes and Tibshirani, NeurIPS 2023 (quantile tracking and error
     integration).
@@ -154,6 +161,10 @@ class Intervals(eqx.Module):
         """Tracked coverages, in increasing order."""
         return sorted({*COVERAGES, self.coverage})
 
+    def units(self, state: Tracked, scale: Float[Array, ""]) -> Float[Array, "U O"]:
+        """Return the units of a row's margins; the standard deviation of labels before an error."""
+        return jnp.where(state.num_labels > 0, state.units, scale)
+
     @property
     def _normal(self) -> Float[np.ndarray, "1 C 1"]:
         return np.array([_normal(c) for c in self.coverages])[None, :, None]
@@ -226,6 +237,8 @@ class Intervals(eqx.Module):
         scale: Float[Array, ""],
         known: Array,
         factor: Float[Array, ""] | float = 1.0,
+        units: Float[Array, "U O"] | None = None,
+        late: Any = 0,
     ) -> Tracked:
         """Return the state after a row's errors; unchanged if an error is unknown or not finite.
 
@@ -236,6 +249,8 @@ class Intervals(eqx.Module):
             scale: standard deviation of the labels, the unit of the first errors.
             known: whether the label is known.
             factor: factor of the member's margins.
+            units: units of these margins; None if they are those of now.
+            late: number of rows of the stream that were predicted since the row.
         """
         known = known & jnp.isfinite(errors).all()
         errors = jnp.where(known, errors, 0.0)
@@ -244,16 +259,21 @@ class Intervals(eqx.Module):
         )
         errors, margins = errors / factor, margins / factor
         miss = ((1 - np.array(self.coverages)) / 2)[None, None, :, None]
+        overlap = 1 + late / TUNED.interval_late
         rate = np.tile(TUNED.quantile_rates, len(TUNED.quantile_spans))[:, None, None, None]
         place, memory = self.coverages.index(self.coverage), np.array(TUNED.quantile_spans)[:, None]
-        before = jnp.where(state.num_labels > 0, state.units, scale)
-        tails, units = _SIGNS * errors[None, None], jnp.maximum(before, 1e-12)
+        before = self.units(state, scale)
+        tails, units = (
+            _SIGNS * errors[None, None],
+            jnp.maximum(before if units is None else units, 1e-12),
+        )
         each, slow = units[self._span][:, None, None], units[-1][None, None, None]
         beyond = tails[None] / each - state.quantiles
         moves = (errors != 0) | (before[0] > TUNED.exact * before[-1])
         is_miss = tails[:, 0] > margins
         share = jnp.where(moves[None] | is_miss, (1 - self.coverage) / 2, 0.0)
-        offsets = state.offsets + TUNED.offset_rate * (jnp.where(is_miss, 1.0, 0.0) - share)
+        faster = TUNED.offset_rate * jnp.minimum(overlap, TUNED.offset_late)
+        offsets = state.offsets + faster * (jnp.where(is_miss, 1.0, 0.0) - share)
         # Quantile loss, divided by the slower scale and by the miss rate, so that all coverages
         # learn equally fast.
         odds = (1 - miss) / miss
@@ -263,10 +283,12 @@ class Intervals(eqx.Module):
         total = jnp.maximum(weights.sum(axis=0, keepdims=True), 1e-300)
         weights = weights * ((1 - TUNED.loss_share) / total) + TUNED.loss_share / len(weights)
         steps = jnp.where(beyond > 0, 1.0, 0.0) - miss
-        quantiles = state.quantiles + jnp.where(moves[None, None, None], rate * steps, 0.0)
+        quantiles = state.quantiles + jnp.where(
+            moves[None, None, None], rate / overlap * steps, 0.0
+        )
         count = state.num_labels + 1
         size = jnp.minimum(jnp.abs(errors)[None], jnp.maximum(_MAX_ERROR * before, scale))
-        units = before + (size - before) / jnp.minimum(count + 1, memory)
+        units = before + (size - before) / jnp.minimum(count + 1, memory * overlap)
         parts = {"quantiles": quantiles, "weights": weights, "offsets": offsets}
         new = Tracked(num_labels=count, size=size_of_all, units=units, **parts)
         tracked, unit = self._tracked(new), jnp.maximum(units[-1:], 1e-300)

@@ -137,6 +137,20 @@ class NumberMixture(eqx.Module):
         mixed = _mean(state.last[:, None], averaged, reach)[:, 0]
         return mean + deviation * mixed, made.T
 
+    def filled(
+        self,
+        state: NumberWeights,
+        predicted: Float[Array, "E O"],
+        moments: Float[Array, "2"],
+    ) -> Float[Array, "E O"]:
+        """Return predictions with the weighted mean of the others where one is missing (NaN)."""
+        missing = jnp.isnan(predicted)
+        weights = jnp.where(missing, 0.0, self.weights(state)).T
+        weights = weights / weights.sum(axis=1, keepdims=True)
+        values = jnp.where(missing, 0.0, predicted).T
+        mean = _mean(weights[:, None], values, self._reach(state, moments[1]))[:, 0]
+        return jnp.where(missing, mean[None], predicted)
+
     def _reach(self, state: NumberWeights, deviation: Array) -> Float[Array, "O"]:
         """Return the distance at which predictions are clipped in a mean, in deviations."""
         size = _scale(state.unit, state.recent)

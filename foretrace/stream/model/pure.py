@@ -25,6 +25,7 @@ from foretrace._learner.learner import Learner
 from foretrace._types import Array, Bool, Int
 from foretrace.stream.experts.by_name import Own, experts_of
 from foretrace.stream.experts.expert import Lesson
+from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import Shape
 from foretrace.stream.model.arrivals import Arrivals, Outliers, Told
 from foretrace.stream.model.features import Maps, expand, look, new_past
@@ -282,7 +283,8 @@ class PureMixture:
 
     def _taken_first(self, state: MixtureState, maps: Maps) -> Waiting:
         zeros = jnp.zeros(self.shape.inputs)
-        raw = RawRow(zeros, zeros, watched=jnp.zeros(len(self.shape.alarms)))
+        watched, given = (jnp.zeros(len(one)) for one in (self.shape.alarms, self.shape.outside))
+        raw = RawRow(zeros, zeros, watched=watched, given=given)
         slot, _, view = self._view(state, raw)
         return self._take(view, maps, raw, slot, waits=True)[1]
 
@@ -305,16 +307,24 @@ class PureMixture:
         of_label = row.moments, row.ordinary
         seen, past = look(shape, maps, view.pasts, row.x, row.raw, *of_label)
         features = expand(shape, maps, seen)
+        if shape.outside:
+            features = features._replace(given=raw.given)
         parts = zip(self.experts, view.experts, view.carries, strict=True)
         taken = [
             expert.take(learned, carry, features, is_there, waits=waits)
             for expert, learned, carry in parts
         ]
         found = jnp.concatenate([predicted for predicted, _, _ in taken])
+        if shape.outside:
+            found = self.mixture.filled(view.weights, found, row.moments)
         mixed, candidates = self.mixture.predict(view.weights, found, row.moments)
         margins = jnp.zeros((2, 0 if shape.classes else shape.outputs))
+        units = margins
         if view.intervals is not None:
-            margins = self.intervals.in_use(view.intervals, row.moments[1])
+            scale = row.moments[1]
+            units = self.intervals.units(view.intervals, scale)
+            wider = TUNED.first_late if shape.is_late else 1.0  # of late errors nothing is known
+            margins = self.intervals.in_use(view.intervals, wider * scale)
             if view.of_members is not None:
                 margins = margins * view.of_members.factor(view.intervals)
         if shape.at_least is not None:
@@ -331,6 +341,7 @@ class PureMixture:
             mixed=mixed,
             baselines=row.baselines,
             margins=margins,
+            units=units,
             memos=memos,
         )
         if view.members is not None:
@@ -447,7 +458,7 @@ class PureMixture:
             label = jnp.where(known, (told.label - mean) / scale, 0.0)
             wrong = jnp.abs(predicted - label[None]).mean(axis=1) * scale
             scores = score_numbers(told.label, old.mixed, old.baselines, old.margins)
-            view, known = self._judged(view, old, told, known, scores)
+            view, known = self._judged(view, old, told, known, scores, late)
             is_scored = is_scored & ~jnp.isnan(old.baselines[1])
         view = self._taught(view, old, features, label, known, has_row, late)
         if self.shape.first_delay is None:
@@ -467,7 +478,7 @@ class PureMixture:
         }
 
     def _judged(
-        self, view: MixtureState, old: Waiting, told: Told, known: Array, scores: Array
+        self, view: MixtureState, old: Waiting, told: Told, known: Array, scores: Array, late: Any
     ) -> tuple[MixtureState, Array]:
         """Return a view after an update of units and intervals, and whether experts learn."""
         arrived, ordinary = view.arrived, view.arrived.ordinary
@@ -477,11 +488,14 @@ class PureMixture:
         if (tracked := view.intervals) is not None:
             errors = told.label - old.mixed
             factor: Any = 1.0
+            # A label of the next row is learned before that row is predicted.
+            since = 0 if late is None else late - (self.shape.horizon > 0)
+            judged = known & ((since < 1) | ~jnp.isnan(old.baselines[1]))
             if (own := view.of_members) is not None:
                 factor, held = own.factor(tracked), scores[OF_NUMBERS.index("coverage")]
-                view = view._replace(of_members=own.learn(errors, held, known))
-            errors_of = errors, old.margins, old.seen.moments[1]
-            tracked = self.intervals.learn(tracked, *errors_of, known, factor)
+                view = view._replace(of_members=own.learn(errors, held, judged))
+            errors_of = errors, old.margins, old.seen.moments[1], judged
+            tracked = self.intervals.learn(tracked, *errors_of, factor, old.units, since)
         counted = jnp.minimum(view.num_labels + known.astype(jnp.int32), SETTLED)
         view = view._replace(intervals=tracked, num_labels=counted.astype(jnp.int32))
         # Before some labels were known, there was no scale for learning.

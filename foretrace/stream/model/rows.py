@@ -11,7 +11,7 @@ from foretrace.stream.read.row import RawRow
 
 def width(shape: Shape) -> int:
     """Return the number of elements of a packed row."""
-    return 3 + 2 * shape.inputs + len(shape.alarms)
+    return 3 + 2 * shape.inputs + len(shape.alarms) + len(shape.outside)
 
 
 def pack(shape: Shape, rows: Sequence[RawRow], size: int | None = None) -> Float[np.ndarray, "C W"]:
@@ -25,20 +25,24 @@ def pack(shape: Shape, rows: Sequence[RawRow], size: int | None = None) -> Float
     out = np.zeros((size or len(rows), width(shape)))
     out[len(rows) :, 0], out[len(rows) :, 1] = np.nan, shape.slots
     inputs, end = 3 + shape.inputs, 3 + 2 * shape.inputs
+    last = end + len(shape.alarms)
     for packed, row in zip(out, rows, strict=False):
         packed[:3] = row.y, row.slot, row.is_new
-        packed[3:inputs], packed[inputs:end], packed[end:] = row.x, row.is_number, row.watched
+        packed[3:inputs], packed[inputs:end] = row.x, row.is_number
+        packed[end:last], packed[last:] = row.watched, row.given
     return out
 
 
 def unpack(shape: Shape, row: Float[Array, "W"]) -> RawRow:
     """Return the parts of a packed row."""
     inputs, end = 3 + shape.inputs, 3 + 2 * shape.inputs
+    last = end + len(shape.alarms)
     return RawRow(
         x=row[3:inputs],
         is_number=row[inputs:end],
         y=row[0],
         slot=row[1],
         is_new=row[2],
-        watched=row[end:],
+        watched=row[end:last],
+        given=row[last:],
     )

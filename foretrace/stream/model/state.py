@@ -30,6 +30,7 @@ class Waiting(NamedTuple):
         mixed: predictions of the mixture.
         baselines: last known number and mean, or last and most frequent class.
         margins: margins of the interval below and above each number; empty for classes.
+        units: scales of errors from which the margins were made; empty for classes.
         memos: values that each group of experts needs to learn the label.
     """
 
@@ -42,6 +43,7 @@ class Waiting(NamedTuple):
     mixed: Float[Array, "O"]
     baselines: Float[Array, "2"]
     margins: Float[Array, "2 O"]
+    units: Float[Array, "U O"]
     memos: tuple[Any, ...]
 
 

@@ -62,6 +62,9 @@ class OnlineEstimator:
         words: number of inputs for each feature that is a text in the first row. With 0, such a
             feature is a category.
         at_least: lower bound of predicted numbers and of the ends of their intervals.
+        expert_columns: features that hold predictions of the row's number by other models. Each is
+            an expert of the mixture, and not an input.
+
     Options without effect cause a warning.
 
     Raises:
@@ -83,6 +86,7 @@ class OnlineEstimator:
         at_least: float | None = None,
         waiting: int = 0,
         experts: Mapping[str, type[AbstractExpert]] | None = None,
+        expert_columns: Sequence[str] = (),
     ) -> None:
         self._lock = Lock()
         # River clones an estimator by its signature, so each argument has an attribute of the same
@@ -99,6 +103,7 @@ class OnlineEstimator:
         self.at_least = at_least
         self.waiting = waiting
         self.experts = experts
+        self.expert_columns = expert_columns
         self._own = own_experts(experts)
         self._check_options()
         # The warning points at the line of the caller, also if a subclass has its own initialiser.
@@ -125,6 +130,8 @@ class OnlineEstimator:
 
     def _check_options(self) -> None:
         check_at_least(self.at_least)
+        if isinstance(self.expert_columns, str):
+            raise ValueError(f"expert_columns={self.expert_columns!r} must be a list of names")
         for name, least in _LEAST.items():
             value = getattr(self, name, None)
             if value is not None and not (isinstance(value, int | np.integer) and value >= least):
@@ -178,10 +185,11 @@ class OnlineEstimator:
         return intake, intake.mixture.packing.pack(intake.mixture.init())
 
     def _new_intake(self, x: Row, known: Sequence[Any]) -> Intake:
-        ignore = () if self.member is None else (self.member,)
+        outside = tuple(self.expert_columns)
+        ignore = (*(() if self.member is None else (self.member,)), *outside)
         sees_texts = bool({"words", "network"} & {*self._config.expert_names()})
         found = infer_columns([x], {}, texts=self.words > 0 and sees_texts)
-        columns = [column for column in found if column.name != self.member]
+        columns = [column for column in found if column.name not in ignore]
         texts = [column for column in columns if column.kind == "text"]
         width = self._width([column for column in columns if column.kind != "text"])
         width += self.words * len(texts)
@@ -199,9 +207,10 @@ class OnlineEstimator:
             members=None if self.member is None else self.members,
             ahead=self._ahead > 0,
             at_least=self.at_least,
+            outside=outside,
         )
         table = SlotTable(shape.slots)
-        streams = Streams(encoder, target, table, horizon=self._ahead)
+        streams = Streams(encoder, target, table, horizon=self._ahead, outside=outside)
         options: dict[str, Any] = {"member": self.member, "as_text": False, "own": self._own}
         return Intake(streams, *resolve(self._config, shape), **options)
 

@@ -269,6 +269,8 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
             eight words or more. With 0, it is a category.
         at_least: lower bound of predictions and of the ends of their intervals, such as 0 for
             counts. Default: none.
+        expert_columns: features that hold predictions of the row's number by other models; each is
+            an expert of the mixture, and no input.
 
     >>> model = Regressor(size="small", features=4)
     >>> for i in range(20):

@@ -20,6 +20,7 @@ class RawRow(NamedTuple):
         slot: slot of the row's stream; for a missing row, the number of slots.
         is_new: 1 if the stream starts anew with this row, 2 if it has no earlier rows.
         watched: index of each class with an alarm; -1 before its first label.
+        given: predictions of the row by other models; NaN where one is missing.
     """
 
     x: Float[Any, "I"]
@@ -28,3 +29,4 @@ class RawRow(NamedTuple):
     slot: Any = 0
     is_new: Any = 0
     watched: Any = -1.0
+    given: Any = np.nan

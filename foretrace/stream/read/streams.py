@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Hashable, Mapping, Sequence
 from typing import Any
 
 from foretrace.stream.read.encode import Encoder
@@ -10,7 +10,7 @@ from foretrace.stream.read.learned import Learned, check_fits
 from foretrace.stream.read.row import RawRow
 from foretrace.stream.read.slots import Slot, SlotTable
 from foretrace.stream.read.target import Target
-from foretrace.stream.read.values import as_time, is_missing
+from foretrace.stream.read.values import MAX_ABS_VALUE, as_number, as_time, is_missing
 
 
 def seconds_of(value: Any) -> float | None:
@@ -21,6 +21,12 @@ def seconds_of(value: Any) -> float | None:
 def gap(then: float | None, now: float | None) -> float | None:
     """Return the logarithm of the seconds between two rows; None unless time increases."""
     return None if then is None or now is None or now <= then else math.log(now - then)
+
+
+def _prediction(value: Any) -> float:
+    """Return a prediction as a number; NaN if it is missing, or no finite number."""
+    number = as_number(value)
+    return number if number is not None and abs(number) < MAX_ABS_VALUE else math.nan
 
 
 @dataclasses.dataclass(init=False, eq=False)
@@ -36,6 +42,7 @@ class Streams(Learned):
         delay: number of rows of a stream after which a label is known.
         horizon: number of steps ahead. 0 predicts the target of a row from the row, and h predicts
             the targets of the next h rows.
+        outside: columns that hold predictions of other models.
         gaps: for each column that holds the time since the stream's last row, the time column from
             which it is computed. The value is the logarithm of seconds.
     """
@@ -53,6 +60,7 @@ class Streams(Learned):
         delay: int = 0,
         horizon: int = 0,
         gaps: Mapping[Any, Any] | None = None,
+        outside: Sequence[Any] = (),
     ):
         self.encoder = encoder
         self.target = target
@@ -60,6 +68,7 @@ class Streams(Learned):
         self.delay = delay
         self.total_delay = delay + horizon
         self.gaps = dict(gaps or {})
+        self.outside = tuple(outside)
 
     def push(
         self,
@@ -118,6 +127,8 @@ class Streams(Learned):
             if now is not None:
                 times[name] = now
         found = self.encoder.encode(row, learn=learn)
+        if self.outside:
+            found = found._replace(given=[_prediction(row.get(name)) for name in self.outside])
         return found._replace(slot=slot.number, is_new=slot.is_new)
 
     def _restored(self) -> None:

@@ -88,6 +88,8 @@ class StreamConfig:
         text: columns that hold texts of words. Default: categories whose first values mostly
             differ, and have three words or more (eight, if there are fewer than 20).
         ignore: columns to leave out.
+        expert_column: columns of numbers that hold predictions of the row's target by other models.
+            Each is an expert of the mixture, and not an input. Numbers only, without a horizon.
         format: format of the source. Default: the format that its name indicates.
         delimiter: character between the fields of a CSV file. Default: a comma, or a tab for TSV.
         encoding: encoding of the text.
@@ -143,6 +145,7 @@ class StreamConfig:
     time: tuple[str, ...] = ()
     text: tuple[str, ...] = ()
     ignore: tuple[str, ...] = ()
+    expert_column: tuple[str, ...] = ()
     format: Format = "auto"
     delimiter: str | None = None
     encoding: Encoding = "utf-8"
@@ -214,10 +217,16 @@ class StreamConfig:
             )
 
     def _check_columns(self) -> None:
-        for field in ("known", "numeric", "categorical", "time", "text", "ignore", "alarm"):
+        fields = ("known", "numeric", "categorical", "time", "text", "ignore", "alarm")
+        for field in (*fields, "expert_column"):
             if isinstance(value := getattr(self, field), str):
                 raise ValueError(f"{field}={value!r} must be a tuple of names, as ({value!r},)")
             object.__setattr__(self, field, tuple(value))  # JSON has lists
+        if self.expert_column and (self.horizon or self.target is None):
+            raise ValueError(
+                f"expert_column={self.expert_column} holds predictions of the target of its own "
+                "row: name a --target, and leave out --horizon"
+            )
         _ = self.alarms  # raises an error for a wrong alarm
         if self.text and not self.words:
             raise ValueError(f"text={self.text}: words=0 leaves no input for texts; raise --words")
@@ -228,8 +237,8 @@ class StreamConfig:
         if twice := [name for name in named if named.count(name) > 1]:
             raise ValueError(
                 f"column {twice[0]!r} has two roles: name it once, as --target, --member, --reset, "
-                "--id, --known, --numeric, --categorical, --time, --text or --ignore; --task says "
-                "whether the target is a number"
+                "--id, --known, --numeric, --categorical, --time, --text, --ignore or "
+                "--expert-column; --task says whether the target is a number"
             )
         if self.known and not self.horizon:
             raise ValueError(
@@ -293,8 +302,9 @@ class StreamConfig:
 
     @property
     def roles(self) -> list[str]:
-        """Columns that are neither inputs nor the target: member, start of an episode, and id."""
-        return [name for name in (self.member, self.reset, self.id) if name is not None]
+        """Columns that are neither inputs nor the target, such as the column of the member."""
+        named = (self.member, self.reset, self.id, *self.expert_column)
+        return [name for name in named if name is not None]
 
     @property
     def alarms(self) -> dict[str, float]:
@@ -335,7 +345,7 @@ class StreamConfig:
     def kinds(self) -> dict[str, Kind | None]:
         """Kind of each column that an option names.
 
-        The kind is None for columns to ignore and for the columns of `member`, `reset` and `id`.
+        The kind is None for columns to ignore and for `roles`.
         """
         times = [_named(column)[0] for column in self.time]
         given: dict[str, Kind | None] = dict.fromkeys((*self.ignore, *self.roles))

@@ -124,6 +124,9 @@ def _check(path: Path, config: StreamConfig) -> None:
         "has labels that come by their ids (--waiting), and a C program takes each with its row": (
             config.waiting > 0
         ),
+        "has predictions of other models (--expert-column), which a C program does not take": (
+            config.expert_column != ()
+        ),
         "has --outliers stop, and nothing stops a C program; resume it with --outliers clip or "
         "mask": config.outliers == "stop",
     }

@@ -1,9 +1,13 @@
 """The first rows of a stream: notice of waiting, kinds of columns, likely mistakes."""
 
+import shlex
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice, repeat
 from typing import Any
+
+import numpy as np
 
 from foretrace._runs.escape import for_terminal
 from foretrace._runs.progress import ProgressBar
@@ -12,7 +16,7 @@ from foretrace.stream.read.formats import date_formats, number_format
 from foretrace.stream.read.lines import Position, Row
 from foretrace.stream.read.schema import Column, listed
 from foretrace.stream.read.source import SYMBOL, Source
-from foretrace.stream.read.values import as_label, is_absent, is_missing
+from foretrace.stream.read.values import as_label, as_number, is_absent, is_missing
 from foretrace.stream.runs.config import StreamConfig
 from foretrace.stream.runs.plan import Plan, Rows, time_advice
 
@@ -127,6 +131,8 @@ def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]
             )
     if config.target is None:
         return lines
+    if config.delay and not plan.classes:
+        lines += _shifted(config, [c.name for c in plan.columns if c.kind == "numeric"], rows)
     values = _present(rows, config.target, is_absent if plan.classes else is_missing)
     lines += [
         f"no label of the first {len(values)} rows is {name!r}, which has an alarm; no row is "
@@ -178,6 +184,36 @@ def _unread(config: StreamConfig, column: Column, values: Sequence[str]) -> str 
         f"column {name!r} has numbers with {written.how}, such as {written.example[:40]!r}, and "
         f"they {'count as missing' if given else 'are taken for categories'}; write them as 1234.5"
     )
+
+
+def _shifted(
+    config: StreamConfig, names: Sequence[str], rows: Sequence[Mapping[str, Any]]
+) -> list[str]:
+    """Return a line if a column holds a late target when it is due or before; none otherwise.
+
+    Only targets that differ from the one before count, so that no constant is taken for another.
+    """
+    columns, of_member = (str(config.target), *names), defaultdict[Any, list[list[float]]](list)
+    for row in rows:
+        values = [as_number(row.get(name)) for name in columns]
+        found = [np.nan if value is None else value for value in values]
+        of_member[None if config.member is None else row.get(config.member)].append(found)
+    for k in range(1, min(config.delay, len(rows) - 1) + 1):
+        same, there = np.zeros((2, len(names)))
+        for table in map(np.array, of_member.values()):
+            target, later = table[1:-k, :1], table[k + 1 :, 1:]
+            target = np.where(target == table[: len(target), :1], np.nan, target)
+            same += (target == later).sum(axis=0)
+            there += (np.isfinite(target) & np.isfinite(later)).sum(axis=0)
+        for name, count in zip(names, same - (same < 0.99 * there) * len(rows), strict=True):
+            if count >= MIN_ROWS:
+                command = f"--target {shlex.quote(name)} --horizon {k}"
+                return [
+                    f"column {name!r} has the target {config.target!r} {k} rows later: forecasts "
+                    f"of that column by {command} --ignore {shlex.quote(columns[0])}, "
+                    "without --delay, have smaller errors than predictions from late labels"
+                ]
+    return []
 
 
 def _present(

@@ -182,11 +182,11 @@ def make_plan(config: StreamConfig, source: Source, rows: Sequence[Mapping[str, 
     assert config.target is not None
     added = set(config.unlagged)
     own = [name for name in names if name not in added]
-    for name in (config.target, *config.known):
+    for name in (config.target, *config.known, *config.expert_column):
         check_column(name, own)
     found = infer_columns(rows, config.kinds, texts=config.words > 0)
     _check_times(config, rows)
-    for name in config.known:
+    for name in (*config.known, *config.expert_column):
         for row in rows:
             check_number(row.get(name), name)
     columns = [column for column in found if column.name != config.target]
@@ -328,6 +328,7 @@ def build(config: StreamConfig, plan: Plan, own: Own = ()) -> Intake:
         coverage=config.coverage,
         alarms=tuple(config.alarms.values()) if plan.classes else (),
         at_least=config.at_least,
+        outside=config.expert_column,
     )
     streams = Streams(
         encoder,
@@ -336,6 +337,7 @@ def build(config: StreamConfig, plan: Plan, own: Own = ()) -> Intake:
         delay=config.delay,
         horizon=config.horizon,
         gaps=plan.gaps,
+        outside=config.expert_column,
     )
     model = resolve(config.model, shape)
     return Intake(
@@ -366,6 +368,11 @@ def _target(config: StreamConfig, plan: Plan) -> Target:
             raise ValueError(
                 f"at_least={config.at_least} bounds numbers, and the target is a class; leave it "
                 "out, or say --task regression if it is a number"
+            )
+        if config.expert_column:
+            raise ValueError(
+                f"expert_column={config.expert_column} holds predicted numbers, and the target is "
+                "a class; leave it out, or say --task regression if it is a number"
             )
         look_ahead = LOOK_AHEAD if config.task == "auto" else None
         grows, alarms = config.classes is None, config.alarms

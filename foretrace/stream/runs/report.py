@@ -24,6 +24,11 @@ _HEAVIEST = 5
 _WIDE = 72
 """Characters of a table without scores."""
 
+_FEW = 7.0
+"""Root of the mean squared error over the mean error from which few rows, a fiftieth if their
+errors are equal, have the error.
+"""
+
 
 def _table(config: StreamConfig, records: list[dict[str, Any]]) -> Any:
     """Return the table of a run, with mean scores over all rows that have a label."""
@@ -234,8 +239,11 @@ def _not_better(record: dict[str, Any], total: dict[str, float]) -> str:
         f"{BASELINES[name]} ({SCORES[score].text(total[name + score])})" for name in names
     )
     own = f"The {SCORES[score].title}, {SCORES[score].text(total[score])},"
+    start = f"{own} is not better than {others} by two standard errors: "
+    if total.get("rmse", 0.0) > _FEW * total.get("mae", 0.0):
+        return f"{start}few predictions have most of the error; --predictions shows which. "
     return (
-        f"{own} is not better than {others} by two standard errors: the inputs may not tell the "
+        f"{start}the inputs may not tell the "
         "target; try more rows, other inputs, or --size small for rows further back. "
     )
 
