@@ -259,7 +259,7 @@ class Intervals(eqx.Module):
         )
         errors, margins = errors / factor, margins / factor
         miss = ((1 - np.array(self.coverages)) / 2)[None, None, :, None]
-        overlap = 1 + late / TUNED.interval_late
+        overlap = 1 + jnp.asarray(late, float) / TUNED.interval_late
         rate = np.tile(TUNED.quantile_rates, len(TUNED.quantile_spans))[:, None, None, None]
         place, memory = self.coverages.index(self.coverage), np.array(TUNED.quantile_spans)[:, None]
         before = self.units(state, scale)

@@ -489,7 +489,7 @@ class PureMixture:
             errors = told.label - old.mixed
             factor: Any = 1.0
             # A label of the next row is learned before that row is predicted.
-            since = 0 if late is None else late - (self.shape.horizon > 0)
+            since = 0 if late is None else late - int(self.shape.horizon > 0)
             judged = known & ((since < 1) | ~jnp.isnan(old.baselines[1]))
             if (own := view.of_members) is not None:
                 factor, held = own.factor(tracked), scores[OF_NUMBERS.index("coverage")]

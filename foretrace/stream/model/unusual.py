@@ -54,7 +54,7 @@ class PastErrors(NamedTuple):
         ratios = jnp.stack([size, recent.mean()]) / jnp.where(unit > 0, unit, 1.0)
         octaves = jnp.log2(jnp.maximum(ratios, 2.0**-_BELOW)) + _BELOW
         places = jnp.minimum(octaves * _PER_OCTAVE, BINS - 1e-6)[:, None]
-        bins = np.arange(BINS, dtype=float)
+        bins = np.arange(BINS, dtype=float)[None]
         number = self.counts[0].sum()
         # Its own bin counts as larger: an error like many others is not unusual.
         larger = jnp.where(bins >= jnp.floor(places), self.counts, 0.0).sum(axis=1)

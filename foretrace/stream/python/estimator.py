@@ -86,7 +86,7 @@ class OnlineEstimator:
         at_least: float | None = None,
         waiting: int = 0,
         experts: Mapping[str, type[AbstractExpert]] | None = None,
-        expert_columns: Sequence[str] = (),
+        expert_columns: Sequence[str] | None = None,
     ) -> None:
         self._lock = Lock()
         # River clones an estimator by its signature, so each argument has an attribute of the same
@@ -185,7 +185,7 @@ class OnlineEstimator:
         return intake, intake.mixture.packing.pack(intake.mixture.init())
 
     def _new_intake(self, x: Row, known: Sequence[Any]) -> Intake:
-        outside = tuple(self.expert_columns)
+        outside = tuple(self.expert_columns or ())
         ignore = (*(() if self.member is None else (self.member,)), *outside)
         sees_texts = bool({"words", "network"} & {*self._config.expert_names()})
         found = infer_columns([x], {}, texts=self.words > 0 and sees_texts)
