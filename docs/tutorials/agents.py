@@ -201,8 +201,8 @@ axes.set(
 )
 
 # %% [markdown]
-# On the way to the junction, the agent sees the same in both episodes and prefers neither turn for
-# long. At the junction, its memory of the sign makes it turn north in one episode and south in the
+# On the way to the junction, the agent sees the same in both episodes, and its preference is nearly
+# the same in both. At the junction, its memory of the sign makes it turn north in one episode and south in the
 # other.
 #
 # Now try a longer corridor, another rule, or another cell: `foretrace rl t-maze
