@@ -151,7 +151,7 @@ On independent modules, this is the exact gradient of the layer (Eq. 5-7)."""
 
 
 SNAP1 = ONLINE
-"""The online rule on dense layers, where it approximates; SnAp-1 is its name in the literature."""
+"""The online rule on dense layers, where its gradient is approximate. Its other name is SnAp-1."""
 
 
 RTRL = LearningRule("RTRL", recurrent=True, own=True, others=True, carried=True)

@@ -57,9 +57,9 @@ class FromModule(AbstractCell):
             object for equal cells, because a new one is compiled again.
         input_size: number of inputs.
         state_size: number of units, N.
-        state_dims: number of state dimensions of a unit. If it is 1 (default), the state is an
-            array (N,). If it is larger, the state is a tuple of such arrays, and the first array is
-            the output. The state begins at zero.
+        state_dims: number of state dimensions of a unit. With 1 (default), the state is an
+            array (N,). With a larger number, the state is a tuple of such arrays, and the first
+            array is the output. The state begins at zero.
         feedforward: parameters that do not act on the past, given as full names or as one
             dot-separated part of a name. Only `SPATIAL` and `TRUNCATED` use them. Default: none.
 
@@ -154,7 +154,7 @@ class FromModule(AbstractCell):
     def coefficients(self) -> Coefficients:
         """Return the parameters with the unit axis in front.
 
-        Split parameters are only reshaped; other parameters are copied for each unit.
+        Parameters that are split among the units are only reshaped; others are copied for each.
         """
         axes, n = dict(self.axes), self.state_size
 

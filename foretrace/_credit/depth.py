@@ -197,7 +197,7 @@ def _inputs(
 def _through(
     groups: Groups, attached: range, m: int, z: Float[Array, "C H"], passage: Passage
 ) -> States:
-    """Return the states of recurrence m, with sensitivities to the groups `attached`.
+    """Return the states of recurrence number m, with sensitivities to the attached groups.
 
     The states are differentiable in the inputs of the recurrence and in these groups.
     """

@@ -54,7 +54,7 @@ def sample_modules(network: Network, rule: LearningRule, key: PRNGKeyArray) -> M
 
 
 def memory(cell: AbstractCell) -> Float[Array, "N"]:
-    """Return each module's time constant in steps, 1 / (1 - |a|) with a the state's derivative.
+    """Return each module's time constant in steps, 1 / (1 - |a|); a is the state's derivative.
 
     The derivative is taken at the initial state and at zero input. If a module has several state
     dimensions, the longest time constant counts.

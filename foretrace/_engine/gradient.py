@@ -55,7 +55,7 @@ def gradient(
         carry: carry from `init_carry` or from the previous call. None starts a sequence. Under a
             rule that samples modules, call `init_carry(key=…)` with a new key for each sequence.
         xs: inputs, (C, I) or (B, C, I).
-        ys: targets with the same axes in front.
+        ys: targets; their first axes are those of `xs`.
         rule: learning rule or its name.
         loss: loss of one step.
         mask: booleans or weights, (C,) or (B, C), that say whether each step counts.

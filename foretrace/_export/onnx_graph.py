@@ -111,7 +111,7 @@ class _Graph:
         return operands
 
     def _repeatable(self, eqn: Any) -> _Value:
-        """Return an array with axes of size one where it would be repeated."""
+        """Return an array whose broadcast axes have size one, so that it is not copied."""
         shape, axes = eqn.params["shape"], eqn.params["broadcast_dimensions"]
         known = self._value(eqn.invars[0])
         ones = [1] * len(shape)

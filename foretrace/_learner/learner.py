@@ -64,8 +64,8 @@ class Learner(Options):
         train_encoder: whether the encoder and the norms in front of the recurrent layers are
             trained. By default they are not trained if two conditions hold: the learner updates at
             every call, and its rule propagates no errors of later steps to these parameters
-            (ONLINE, or HYBRID with one step in each call). Training them would then lose accuracy
-            in long runs (docs/streaming.md).
+            (ONLINE, or HYBRID with one step in each call). In this case, training these
+            parameters would lose accuracy in long runs (docs/streaming.md).
         mesh: one-dimensional device mesh over which the streams of a batch are sharded. Gradients
             are averaged in one exchange.
         warn: whether to warn of parameters that can receive no gradient under the rule.

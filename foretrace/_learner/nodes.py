@@ -101,5 +101,5 @@ def module_fields(cell: AbstractCell) -> set[str]:
 
 
 def _first(cell: AbstractCell) -> AbstractCell:
-    """Return one cell of a stack, as shapes."""
+    """Return the shapes of a single cell of a stack."""
     return jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), cell)

@@ -25,7 +25,7 @@ class NetworkConfig:
         dropout: probability that a feature is dropped.
         readout_size: number of hidden units of the decoder. Default: a linear decoder.
         cumulative_mean: decode the mean of the features so far, instead of the features of the
-            step, with the gradient of the latter. Only for whole sequences.
+            step. The gradient is that of the features of the step. Only for whole sequences.
     """
 
     depth: Annotated[int, tyro.conf.arg(aliases=("--depth",))] = 4

@@ -140,7 +140,7 @@ class Program(Generic[State]):
         self.session = session
 
     def restore(self, saved: Any) -> None:
-        """Set the additional values: defaults of their class, or values from a checkpoint."""
+        """Set the values that are saved beside the state, as `Saved` has them."""
 
     def init(self) -> State:
         """Return the state before the first step."""

@@ -45,7 +45,7 @@ class AgentState(NamedTuple):
         entropy_grads: gradient of the entropy of the last policy; None if the weight of the entropy
             is 0.
         value: value of the last observation, or of the last action.
-        outcome: end of an episode at a refused step, from which the next accepted step learns.
+        outcome: end of an episode at a refused step. The next accepted step learns from this end.
         awaited: whether the last action was chosen for an observation, so that its outcome counts.
         observations: moments of the observations; None if they are not normalised.
         rewards: scale of the rewards; None if they are not scaled.

@@ -34,7 +34,7 @@ class Batch(NamedTuple):
 
 
 class Task(Protocol):
-    """Interface of a task, which is a frozen dataclass that its settings identify.
+    """Interface of a task. A task is a frozen dataclass; equal settings are the same task.
 
     `batch` and `evaluation` are pure functions, in which `seed`, `step` and `index` may be traced.
     """

@@ -32,7 +32,7 @@ from foretrace.testing._measure import (
 
 
 class Law(NamedTuple):
-    """An equality that holds, with the largest difference, relative to numbers above one."""
+    """An equality that holds. The largest difference is relative where numbers exceed one."""
 
     law: str
     error: float

@@ -55,9 +55,9 @@ def snap1_by_definition(
         reset: steps that start an episode.
 
     Returns:
-        One `Coefficients` for each leaf of the state, with leaves (T, N, ...). The entry [t, n,
-        ...] is the derivative of module n's state after step t with respect to its own coefficient
-        [n, ...].
+        One `Coefficients` for each array of the state; its own arrays are (T, N, ...). The entry
+        [t, n, ...] is the derivative of module n's state after step t with respect to its own
+        coefficient [n, ...].
 
     Source: Menick et al., Practical real time recurrent learning with a sparse approximation, ICLR
         2021, Eq. 4.
@@ -78,9 +78,9 @@ def rtrl_by_definition(
         reset: steps that start an episode.
 
     Returns:
-        One `Coefficients` for each leaf of the state, with leaves (T, N, N, ...). The entry [t, m,
-        n, ...] is the derivative of module m's state after step t with respect to the coefficient
-        [n, ...].
+        One `Coefficients` for each array of the state; its own arrays are (T, N, N, ...). The entry
+        [t, m, n, ...] is the derivative of module m's state after step t with respect to the
+        coefficient [n, ...].
 
     Source: Williams and Zipser, Neural Computation 1, 1989.
     """

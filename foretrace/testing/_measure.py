@@ -49,7 +49,7 @@ class Bare(Block):
 
 
 class Alone(Network):
-    """A cell between two linear maps, as a network of one layer for the public functions."""
+    """A cell between two linear maps: the smallest network that public functions accept."""
 
     def __init__(self, cell: AbstractCell, random: np.random.Generator):
         self.input_size, self.output_size, self.depth = 2, 2, 1

@@ -38,7 +38,7 @@ class Numbers(eqx.Module):
         return jnp.clip(jnp.concatenate([label, change]), -TUNED.reach, TUNED.reach)
 
     def read(self, scores: Float[Array, "*S W"], features: Features) -> Float[Array, "E O"]:
-        """Return the predicted numbers for the scores of each feature set."""
+        """Return the predicted numbers that follow from the scores of each feature set."""
         base = jnp.stack([jnp.zeros(()), last_number(features)])[None, :, None]
         scores = jnp.clip(scores, -TUNED.reach, TUNED.reach).reshape(-1, 2, self.outputs)
         return (scores + base).reshape(-1, self.outputs)

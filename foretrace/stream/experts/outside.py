@@ -13,7 +13,7 @@ from foretrace.stream.experts.settings import TUNED
 
 
 class Outside(AbstractExpert):
-    """Numbers that the row holds as predictions of its target.
+    """Predictions by models outside of foretrace, which columns of the row hold.
 
     Args:
         columns: names of their columns.

@@ -191,7 +191,7 @@ def look(
     moments: Float[Array, "2"],
     ordinary: Float[Array, "2"],
 ) -> tuple[Seen, Past]:
-    """Return a row's values for its features, and the past after the row, without its label.
+    """Return the values from which features are computed, and the past with this row in it.
 
     Args:
         shape: sizes of the stream.

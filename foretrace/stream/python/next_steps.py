@@ -25,7 +25,7 @@ class NextSteps(OnlineEstimator):
     The last value is an input.
 
     Args:
-        horizon: number of steps ahead that are learned, the maximum for forecasts.
+        horizon: number of steps ahead that are learned. No forecast reaches further.
         size, model, features, member, members, at_least, words: as in `OnlineEstimator`.
         known: features that are known in advance. A value of the series is then learned `horizon`
             values later, with the features of the following values.

@@ -75,9 +75,9 @@ class RowEstimator(OnlineEstimator):
         With a `delay` and no id, y is the label of the oldest row that has no label yet. The label
         is learned at once. If the same label is given again, nothing changes.
 
-        Every value except None, NaN and "" can be a class, also " " or "?". The three exceptions
-        are missing labels. Equal labels (1, 1.0 and True) are one class, which is predicted in the
-        form of its first label.
+        Every value except None, NaN and "" can be a class, also " " or "?". None, NaN and ""
+        mean that the label is missing. Equal labels (1, 1.0 and True) are one class, which is
+        predicted in the form of its first label.
 
         Raises:
             TypeError: the row is not a dictionary, or the label or the id cannot be hashed. Nothing
@@ -344,7 +344,7 @@ class Forecaster(NextSteps, RiverForecaster):
     The last target is an input. `SktimeForecaster` learns a whole series in one call.
 
     Args:
-        horizon: number of steps ahead that are learned, the maximum for forecasts.
+        horizon: number of steps ahead that are learned. No forecast reaches further.
         size: short form of `model=ModelConfig(size=size)`, such as "small". Give only one of the
             two.
         model: experts, network, learning rule and optimiser. Default: a mixture of cheap experts.

@@ -141,7 +141,7 @@ class ClassTarget(Counting):
     def _doubt(self, value: Any) -> None:
         """Warn if new classes look like numbers rather than names.
 
-        One further whole number may be a rare class; two further ones are reported.
+        A single new whole number may be a rare class, so the warning begins with two.
         """
         labels = self.num_labels + self.counts["missing targets"]
         if self.look_ahead is None or labels < self.look_ahead:

@@ -69,8 +69,8 @@ class StreamConfig:
             that arrives later. The column is not an input.
         waiting: maximum number of rows that wait for their labels, which may arrive in any order. A
             row with an id and without a target waits until a later line has this id and the target.
-            If a further row arrives, the oldest row is dropped. Needs `id`; cannot be combined with
-            horizon, delay and outliers stop.
+            If a further row arrives, the oldest row is dropped. Needs `id`. Not possible together
+            with `horizon`, `delay` or `outliers=stop`.
         keep: longest time that a row waits, measured by the first column of dates: a number of
             seconds, or of minutes, hours or days, as in 90m, 12h or 7d. Default: no limit.
         journal: file to which lines of standard input are written before they are learned. A

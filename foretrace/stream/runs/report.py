@@ -71,7 +71,7 @@ def _scored(last: dict[str, Any]) -> str:
 
 
 def records_in(run_dir: str | os.PathLike[str]) -> tuple[StreamConfig, list[dict[str, Any]]]:
-    """Return the configuration and the record of a run; the parts of a group are one line.
+    """Return the configuration and the record of a run. The parts of a group are added up.
 
     Raises:
         RunError: there is no run, or the run has no measurement yet.
