@@ -44,8 +44,8 @@ class ModelConfig:
             only a network and the baselines.
         experts: experts of the mixture. Simple ones: last value, mean, season, majority (baselines,
             always used), and counts of the labels that followed the same last labels (contexts,
-            only for classes). Least squares: on the row (row), on earlier rows and labels (lags), on numbers
-            as they are, in no unit (raw, for numbers), on random features of the lags and of the
+            only for classes). Least squares: on the row (row), on earlier rows and labels (lags),
+            on numbers as they are, in no unit (raw, for numbers), on random features of the lags and of the
             row (wide, waves), on soft steps of its numbers (steps), and on random features of the
             last unusual rows (events). Others: nearest neighbours, gradient descent (gradient, for
             classes), the words of texts (words), trained modules (memory), single values of up to
