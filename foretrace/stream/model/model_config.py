@@ -45,13 +45,13 @@ class ModelConfig:
         experts: experts of the mixture. Simple ones: last value, mean, season, majority (baselines,
             always used), and counts of the labels that followed the same last labels (contexts,
             only for classes). Least squares: on the row (row), on earlier rows and labels (lags),
-            on numbers as they are, in no unit (raw, for numbers), on random features of the lags and of the
-            row (wide, waves), on soft steps of its numbers (steps), and on random features of the
-            last unusual rows (events). Others: nearest neighbours, gradient descent (gradient, for
-            classes), the words of texts (words), trained modules (memory), single values of up to
-            1,000 rows ago (distant), the recurrent network (network). Default: all but row and
-            network for `auto`; these without events, memory and distant for `fast`; the network for
-            `small`.
+            on numbers as they are, in no unit (raw, for numbers), on random features of the lags
+            and of the row (wide, waves), on soft steps of its numbers (steps), and on random
+            features of the last unusual rows (events). Others: nearest neighbours, gradient descent
+            (gradient, for classes), the words of texts (words), trained modules (memory), single
+            values of up to 1,000 rows ago (distant), the recurrent network (network). Default: all
+            but row and network for `auto`; these without events, memory and distant for `fast`; the
+            network for `small`.
         cell: recurrent layer of the network, with a name as in `foretrace train`. The cells
             linear-rnn and gru are dense: only the rule rtrl gives them the exact gradient through
             time.
