@@ -96,7 +96,7 @@ class Crowd:
             self.many.append(Worker(*self.args, properties=self.properties))
 
     def wait(self, judge, count):
-        """Wait for predictions; a process that ended by itself is replaced, and told of."""
+        """Wait for predictions; replace and report a process that ended by itself."""
 
         def there():
             for one in [one for one in self.many if one.process.poll() is not None]:

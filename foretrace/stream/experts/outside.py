@@ -1,7 +1,7 @@
 """Predictions of other models, which stand in columns of the row.
 
-Each is used as it is. Where one is missing, or as far from the mean as no expert predicts, it is
-NaN, and the mixture goes by the others.
+A prediction is used without scaling. A missing one, or one further from the mean than any expert
+predicts, becomes NaN; the mixture then uses the other experts.
 """
 
 import equinox as eqx

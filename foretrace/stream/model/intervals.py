@@ -249,7 +249,7 @@ class Intervals(eqx.Module):
             scale: standard deviation of the labels, the unit of the first errors.
             known: whether the label is known.
             factor: factor of the member's margins.
-            units: units of these margins; None if they are those of now.
+            units: units from which these margins were made. Default: the present units.
             late: number of rows of the stream that were predicted since the row.
         """
         known = known & jnp.isfinite(errors).all()
@@ -263,10 +263,8 @@ class Intervals(eqx.Module):
         rate = np.tile(TUNED.quantile_rates, len(TUNED.quantile_spans))[:, None, None, None]
         place, memory = self.coverages.index(self.coverage), np.array(TUNED.quantile_spans)[:, None]
         before = self.units(state, scale)
-        tails, units = (
-            _SIGNS * errors[None, None],
-            jnp.maximum(before if units is None else units, 1e-12),
-        )
+        tails = _SIGNS * errors[None, None]
+        units = jnp.maximum(before if units is None else units, 1e-12)
         each, slow = units[self._span][:, None, None], units[-1][None, None, None]
         beyond = tails[None] / each - state.quantiles
         moves = (errors != 0) | (before[0] > TUNED.exact * before[-1])
