@@ -1,5 +1,6 @@
 """State and results of a mixture, as trees of arrays of fixed size."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -113,10 +114,28 @@ class Mixed(NamedTuple):
             self._replace(scores=None, errors=None, surprise=None),
         )
 
+    def rows(self, count: int) -> "Mixed":
+        """The results of the first rows, as NumPy arrays."""
+        return jax.tree.map(lambda part: np.asarray(part)[:count], self)
+
     @property
     def told(self) -> Array | None:
         """Margins of the prediction, or the number of known classes."""
         return self.num_classes if self.margins is None else self.margins
+
+
+def joined(parts: Sequence[Mixed]) -> Mixed:
+    """Return the results of successive steps. Earlier ones may have fewer classes."""
+    if len(parts) == 1:
+        return parts[0]
+    most = parts[-1].newest.shape[1]
+    missing = [((0, 0), (0, most - part.newest.shape[1])) for part in parts]
+    newest = [
+        np.pad(part.newest, pads, constant_values=-np.inf)
+        for part, pads in zip(parts, missing, strict=True)
+    ]
+    same = [part._replace(newest=one) for part, one in zip(parts, newest, strict=True)]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *same)
 
 
 class Report(NamedTuple):

@@ -363,7 +363,7 @@ class OnlineEstimator:
 
     def _say_news(self, stacklevel: int = 5) -> None:
         """Warn once about values that could not be used. Their rows are learned."""
-        for news in [] if self._intake is None else self._intake.pop_news():
+        for _, news in [] if self._intake is None else self._intake.pop_news():
             warnings.warn(f"{type(self).__name__}: {news}", stacklevel=stacklevel)
 
     def _answer(self, x: Row, id: Hashable) -> Mixed | None:
