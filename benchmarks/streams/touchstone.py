@@ -68,7 +68,7 @@ def measure(cell):
 def surprises(values):
     """Return the surprise of each value of a column."""
     found = []
-    options = {"target": "value", "task": "regression", "numeric": ("value",)}
+    options = {"target": "value", "task": "regression"}
     with tempfile.TemporaryDirectory() as place:
         path = Path(place) / "column.csv"
         numbers = values.astype(np.float32).astype(float).tolist()
