@@ -118,6 +118,10 @@ class Mixed(NamedTuple):
         """The results of the first rows, as NumPy arrays."""
         return jax.tree.map(lambda part: np.asarray(part)[:count], self)
 
+    def last_surprise(self, count: int) -> float:
+        """The surprise of the last of the first rows."""
+        return float(np.asarray(self.surprise)[count - 1])
+
     @property
     def told(self) -> Array | None:
         """Margins of the prediction, or the number of known classes."""
@@ -128,13 +132,11 @@ def joined(parts: Sequence[Mixed]) -> Mixed:
     """Return the results of successive steps. Earlier ones may have fewer classes."""
     if len(parts) == 1:
         return parts[0]
-    most = parts[-1].newest.shape[1]
-    missing = [((0, 0), (0, most - part.newest.shape[1])) for part in parts]
-    newest = [
-        np.pad(part.newest, pads, constant_values=-np.inf)
-        for part, pads in zip(parts, missing, strict=True)
-    ]
-    same = [part._replace(newest=one) for part, one in zip(parts, newest, strict=True)]
+    most, same = parts[-1].newest.shape[1], []
+    for part in parts:
+        missing = (0, 0), (0, most - part.newest.shape[1])
+        newest: Any = np.pad(part.newest, missing, constant_values=-np.inf)
+        same.append(part._replace(newest=newest))
     return jax.tree.map(lambda *leaves: np.concatenate(leaves), *same)
 
 

@@ -28,7 +28,7 @@ STDOUT = "-"
 """Name of standard output, where predictions may go."""
 
 CHUNK = 32
-"""Number of rows of a file that are learned in one call."""
+"""Number of rows that are learned in one call where as many are at hand, as in a file."""
 
 LOOK_AHEAD = 200
 """Number of rows that determine the kinds of columns and target before any row is learned."""
