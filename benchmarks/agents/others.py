@@ -4,8 +4,8 @@ import dataclasses
 import statistics
 from functools import cached_property
 
-from benchmarks.agents.own import config_of, learned
-from foretrace.experiment import GRU, LRU, RTU, Beside, NetworkConfig
+from benchmarks.agents.own import RECURRENT, config_of, learned
+from foretrace.experiment import GRU, RTU, Beside, NetworkConfig
 from foretrace.rl import AgentConfig, Gymnasium, Gymnax, RepeatFirst, RepeatPrevious
 from foretrace.rl._config import TASKS
 
@@ -18,7 +18,7 @@ SCALES |= {"maze": (1.95, 4)}
 VELOCITIES = {"CartPole-v1": [1, 3], "Acrobot-v1": [4, 5]}
 REPEAT = {"repeat-first": RepeatFirst(), "repeat-previous": RepeatPrevious()}
 KINDS = {"RTU": RTU(32), "GRU": GRU(), "RTU+GRU": Beside((RTU(32), GRU(32)))}
-CELLS = {"LRU": NetworkConfig(2, 32, LRU(32)), "GRU": NetworkConfig(2, 32, GRU())}
+CELLS = {"LRU": RECURRENT, "GRU": NetworkConfig(2, 32, GRU())}
 CELLS |= {"RTU+GRU": NetworkConfig(1, 32, KINDS["RTU+GRU"])}
 
 
@@ -26,7 +26,7 @@ def control(cell):
     """Return the result of a cell of CartPole or Acrobot."""
     options = {"method": cell["method"], "normalize_observations": True, "scale_rewards": True}
     world = {"environment": Gymnax(cell["environment"]), "hide": tuple(cell["hide"])}
-    return result("gymnax", cell, options, **world)
+    return result("gymnax", cell, options, network=RECURRENT, **world)
 
 
 def repeat(cell):

@@ -26,11 +26,12 @@ DEFAULT = {"optimizer": "adam", "learning_rate": 3e-4, "trace_decay": 0.8}
 DEFAULT |= {"discount": 0.99, "entropy": 0.01}
 OPTIONS = {*DEFAULT, "epsilon", "method"}
 ENVIRONMENTS = {"chain": MemoryChain, "maze": TMaze, "trace": TraceConditioning}
+RECURRENT = NetworkConfig(2, 32, LRU(32))
 FEED_FORWARD = NetworkConfig(2, 32, LRU(32, r_max=1e-7))
 
 
 def config_of(cell):
-    """Return the configuration of a cell: the command line's, with the cell's settings."""
+    """Return the configuration of a cell: the command line's, with two layers of LRUs."""
     kind = cell.get("environment") or cell["task"]
     length = cell.get("length", cell.get("interval"))
     base, environment = TASKS["memory-chain"], ENVIRONMENTS[kind](length)
@@ -39,11 +40,12 @@ def config_of(cell):
         base = TASKS["trace-conditioning"]
         agent = dataclasses.replace(base.agent, discount=1 - 1 / (2 * length))
     way = cell.get("way", cell.get("rule"))
+    network = FEED_FORWARD if way == "feed-forward" else RECURRENT
     return dataclasses.replace(
         base,
         environment=environment,
         agent=dataclasses.replace(agent, **{name: cell[name] for name in OPTIONS if name in cell}),
-        network=FEED_FORWARD if way == "feed-forward" else base.network,
+        network=None if cell.get("optimizer") == "lstd" else network,
         rule={"feed-forward": "spatial", "rolling": base.rule}.get(way, way),
         steps=cell.get("steps", base.steps),
     )

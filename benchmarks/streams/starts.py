@@ -20,7 +20,7 @@ from benchmarks import ledger
 COMMANDS = {
     "stream": "stream rows.csv --target reject",
     "train": "train copy --steps 20",
-    "rl": "rl repeat-first --steps 2000",
+    "rl": "rl repeat-first --steps 2000 --cell gru --depth 2",
 }
 
 
