@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 import tyro
 
-from foretrace._options.cells import GRU, LRU
+from foretrace._options.cells import GRU, RTU, Beside
 from foretrace._options.network import NetworkConfig
 from foretrace._options.rule import RuleText
 from foretrace._rule import rule_text
@@ -112,7 +112,7 @@ class RLConfig:
 
     environment: Annotated[EnvironmentConfig, tyro.conf.AvoidSubcommands] = MemoryChain()
     hide: tuple[int, ...] = ()
-    network: AgentNetwork = NetworkConfig(2, 32, LRU(32))
+    network: AgentNetwork = NetworkConfig(1, 32, Beside((RTU(32), GRU(32))))
     agent: AgentConfig = AgentConfig()
     rule: RuleText = "online"
     steps: int = 200_000
@@ -189,6 +189,7 @@ TASKS = {
     "trace-conditioning": RLConfig(
         TraceConditioning(), agent=AgentConfig("prediction", discount=0.9)
     ),
+    # Two layers of gated units learn this task faster than the default network.
     "repeat-first": RLConfig(RepeatFirst(), network=NetworkConfig(2, 32, GRU())),
     "repeat-previous": RLConfig(RepeatPrevious()),
     "gymnax": RLConfig(Gymnax(), agent=_SCALED),

@@ -222,7 +222,8 @@ def parsed(line):
         ("train scifar --cell lru", LRU(128, 0.9, 0.999)),
         ("train scifar --cell linear-rnn", LinearRNN()),  # and are of no other cell
         ("rl t-maze --cell gru --steps 7", GRU()),
-        ("rl t-maze --cell rtu+gru --tanh True", Beside((RTU(64, True), GRU(64)))),
+        ("rl t-maze --state-size 7 --tanh True", Beside((RTU(7, True), GRU(7)))),
+        ("rl t-maze --cell gru+rtu --tanh True", Beside((GRU(64), RTU(64, True)))),
         ("train copy --state-size 7 --cell gru+gru", Beside((GRU(7), GRU(7)))),
     ],
 )

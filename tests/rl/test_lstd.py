@@ -138,9 +138,9 @@ LEAST = "rl t-maze --rule reservoir --agent.optimizer lstd --agent.method sarsa 
 @pytest.mark.parametrize(
     ("command", "given", "named"),
     [
-        (LEAST, "--cell lru", "--cell"),
+        (LEAST, "--cell rtu+gru", "--cell"),
         (LEAST, "--network.norm-eps 1e-5 --model_size=32", "--network.norm-eps, --model_size=32"),
-        (f"sweep {LEAST} --grid seed=0,1", "--depth 2", "--depth"),
+        (f"sweep {LEAST} --grid seed=0,1", "--depth 1", "--depth"),
     ],
 )
 def test_what_least_squares_do_not_use_is_named_even_with_its_default_and_nothing_is_written(
@@ -159,5 +159,5 @@ def test_a_record_has_no_network_that_is_not_used(tmp_path):
     recorded = json.loads(run.config.read_text())["config"]
     assert recorded["network"] is None and recorded["agent"]["optimizer"] == "lstd"
     resume = ["resume", str(run.path), "--steps", "20"]
-    assert cli.main([*resume, "--depth", "2"]) == 2
+    assert cli.main([*resume, "--depth", "1"]) == 2
     assert _main._parse(resume).config == dataclasses.replace(config, steps=20)
