@@ -81,6 +81,7 @@ class Settings:
         gradient_clip: largest error of a number in a gradient step [no record].
         softmax_rates: learning rates of `gradient` for classes [no record].
         word_rates: learning rates of `words` [2026-11-27, words of texts].
+        word_prior: texts that a word has to outweigh in naive Bayes [2026-11-29, words].
         steering: number of classes, counted from the first, whose errors train the modules of
             `memory` [2026-11-25, behind a guard].
         late: largest change of a late label's state to the present parameters [2026-11-28, two
@@ -191,6 +192,7 @@ class Settings:
     gradient_clip: float = 3.0
     softmax_rates: tuple[float, ...] = (0.3, 2.0)
     word_rates: tuple[float, ...] = (0.2, 0.6)
+    word_prior: float = 2.0
     steering: int = 4
     late: float = 5.0
     chosen: int = 8
