@@ -17,8 +17,9 @@ SCALES = {"repeat-first": (-0.5, 1), "repeat-previous": (-0.5, 1), "chain": (0, 
 SCALES |= {"maze": (1.95, 4)}
 VELOCITIES = {"CartPole-v1": [1, 3], "Acrobot-v1": [4, 5]}
 REPEAT = {"repeat-first": RepeatFirst(), "repeat-previous": RepeatPrevious()}
-CELLS = {"LRU": NetworkConfig(2, 32, LRU(32)), "GRU": NetworkConfig(2, 32, GRU())}
 KINDS = {"RTU": RTU(32), "GRU": GRU(), "RTU+GRU": Beside((RTU(32), GRU(32)))}
+CELLS = {"LRU": NetworkConfig(2, 32, LRU(32)), "GRU": NetworkConfig(2, 32, GRU())}
+CELLS |= {"RTU+GRU": NetworkConfig(1, 32, KINDS["RTU+GRU"])}
 
 
 def control(cell):

@@ -21,6 +21,8 @@ POPGym 1.0.7 and, as published, 500,000 of the chain. Seeds are run in order, fr
 0 to 15, all tasks of a seed before the next, and every finished one counts.
 """
 
+from itertools import product
+
 from benchmarks import ledger
 from benchmarks.agents import costs, others, own, ppo
 from benchmarks.ledger import grid
@@ -91,10 +93,13 @@ def repeat():
 
 
 def popgym():
-    """Return the cells of POPGym's own environments: the setting of all four is one."""
+    """Return the cells of POPGym's own environments: the setting of all four is one.
+
+    That of `RTU+GRU` is the result of the part `choice`.
+    """
     tasks = ["RepeatFirst", "RepeatPrevious", "CountRecall", "Autoencode"]
     place = {"board": "POPGym", "task": "popgym", "stream": tasks, "way": "foretrace"}
-    return grid(**place, cell="GRU", rule="online", **USUAL, steps=300_000)
+    return grid(**place, cell=["GRU", "RTU+GRU"], rule="online", **USUAL, steps=300_000)
 
 
 def choice():
@@ -116,12 +121,17 @@ def choice():
 
 
 def chains():
-    """Return the cells of gymnax's memory chain."""
-    place = {"board": "gymnax", "task": "chains", "way": "foretrace", "cell": "LRU"}
-    return [
-        cell | {"stream": f"chain of {cell['length']}"}
-        for cell in grid(**place, length=[128, 256, 512], rule="online", **USUAL, steps=500_000)
-    ]
+    """Return the cells of gymnax's memory chain.
+
+    The agent of the part `choice` has a discount of 1 - 1/k for a chain of k steps.
+    """
+    place = {"board": "gymnax", "task": "chains", "way": "foretrace", "rule": "online"}
+    found = []
+    for cell, length in product(("LRU", "RTU+GRU"), (128, 256, 512)):
+        options = USUAL if cell == "LRU" else USUAL | {"discount": round(1 - 1 / length, 4)}
+        row = {"cell": cell, "length": length, **options, "steps": 500_000}
+        found.append(place | row | {"stream": f"chain of {length}"})
+    return found
 
 
 def ppo_cells():

@@ -48,6 +48,9 @@ MORE = {
     | {"horizon": 2, "known": ("start",), "model": CHUNKS, "ignore": ("c", "k", "empty")}
     | {"at_least": -1.0},
 }
+OF_SLOTS = ("pasts.", "past_errors.", "arrived.streams.", "of_members.", "carries.")
+"""Arrays of a checkpoint that have an entry for each member; the last only if there are members."""
+
 STREAMS = {name: options for name, options in frozen.STREAMS.items() if name != "stop"} | MORE
 """Options of streams that run to their end: those that are frozen, and some more."""
 
@@ -153,8 +156,12 @@ def assert_same_state(one, two):
     """Assert that two runs ended with the same arrays, bit for bit."""
     a, b = (load_file(run / "checkpoint.safetensors") for run in (one, two))
     assert a.keys() == b.keys()
+    slots = len(a["past_errors.unit"])
     for name in a.keys() - {"__extra__"}:
-        np.testing.assert_array_equal(a[name], b[name], err_msg=name)
+        # The last slot is that of missing rows, as many as an incomplete chunk has.
+        of_slots = name.startswith(OF_SLOTS if slots > 2 else OF_SLOTS[:-1])
+        kept = slice(-1) if of_slots else ...
+        np.testing.assert_array_equal(a[name][kept], b[name][kept], err_msg=name)
 
 
 def assert_same_run(one, two):

@@ -54,6 +54,22 @@ def test_what_is_pickled_copied_or_cloned_goes_on_exactly(name):
     assert begun._get_params() == model._get_params() and begun._intake is None
 
 
+def test_many_rows_in_a_call_teach_what_each_alone_teaches():
+    """The seventeenth class comes in the middle of a chunk of rows."""
+    xs, ys = np.arange(70.0)[:, None] % 9, [f"c{i // 3 % 20}" for i in range(70)]
+    many, each = (stream.Classifier(model=FEW) for _ in range(2))
+    with pytest.warns(UserWarning, match="room for 32"):
+        many.partial_fit(xs[:1], ys[:1])
+        many.partial_fit(xs[1:], ys[1:])
+    with pytest.warns(UserWarning, match="room for 32"):
+        for x, y in zip(xs, ys, strict=True):
+            each.partial_fit(x[None], [y])
+    assert many._intake.shape.outputs == each._intake.shape.outputs == 32
+    assert many.surprise == pytest.approx(each.surprise, nan_ok=True)
+    found, expected = (answer(one, {0: 1.0}) for one in (many, each))
+    assert found == pytest.approx(expected, rel=1e-9) and len(found) == 20
+
+
 def test_a_pickle_with_other_arrays_is_refused():
     model = MODELS["classes"]()
     for row in rows(3):

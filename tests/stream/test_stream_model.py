@@ -36,7 +36,8 @@ def test_experts_and_chunks_follow_from_the_model():
     assert with_network.expert_names() == ("baselines", "row", "network")
     assert StreamConfig("a.csv", model=fast_size).chunk == 32
     assert StreamConfig("a.csv", target="z", model=fast_size, member="who").chunk == 32
-    assert StreamConfig("a.csv").chunk == 1
+    assert StreamConfig("a.csv").chunk == 32 and StreamConfig("-", model=fast_size).chunk == 32
+    assert StreamConfig("-").chunk == StreamConfig("a.csv", outliers="stop").chunk == 1
 
 
 ONE_LAYER = {"depth": 1, "model_size": 16, "state_size": 16}

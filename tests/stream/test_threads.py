@@ -53,9 +53,9 @@ def test_each_call_is_done_once_in_some_order(kind, monkeypatch):
     model, order, answers, pickles = MODELS[kind](), [], [], []
     step, leave = OnlineEstimator._learn, SlotTable.leave
 
-    def noting(self, x, y, labels=()):
-        order.append((x, y))
-        return step(self, x, y, labels)
+    def noting(self, pairs, *more):
+        order.extend(pairs)
+        return step(self, pairs, *more)
 
     def noting_leave(self, name):
         order.append((name, None))

@@ -154,8 +154,11 @@ class RecurrentNetwork(Modules):
             total, longest = refusals.total + is_refused, jnp.maximum(refusals.longest, in_a_row)
             after_row = Refusals(total, in_a_row, longest)
             refusals = optax.tree.where(lesson.has_row, after_row, refusals)
+        step, key = optax.tree.where(
+            lesson.has_row, (learner.step, learner.key), (now.learner.step, now.learner.key)
+        )
         found = NetworkState(
-            learner._replace(carry=None),
+            learner._replace(carry=None, step=step, key=key),
             self._noted(now.residuals, lesson),
             refusals,
         )

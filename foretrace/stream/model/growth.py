@@ -50,10 +50,12 @@ def _wider(old: Any, fresh: Any) -> Any:
     """Return the new tree, with the old values at the beginning of each array."""
     leaves, tree = jax.tree.flatten(fresh)
     pairs = zip(jax.tree.leaves(old), leaves, strict=True)
-    return jax.tree.unflatten(
-        tree,
-        [a if a.shape == b.shape else b.at[tuple(map(slice, a.shape))].set(a) for a, b in pairs],
-    )
+
+    def wider(old: Any, fresh: Any) -> Any:
+        at = tuple(map(slice, old.shape))
+        return old if old.shape == fresh.shape else jnp.asarray(fresh).at[at].set(old)
+
+    return jax.tree.unflatten(tree, [wider(*pair) for pair in pairs])
 
 
 def _learned(old: LearnerState, fresh: LearnerState) -> LearnerState:

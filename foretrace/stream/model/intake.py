@@ -19,9 +19,10 @@ from foretrace.stream.model.model import build_mixture
 from foretrace.stream.model.model_config import MOST as LIMITS
 from foretrace.stream.model.model_config import ModelConfig
 from foretrace.stream.model.rows import pack, unpack
-from foretrace.stream.model.state import Mixed, MixtureState
+from foretrace.stream.model.state import Mixed, MixtureState, joined
 from foretrace.stream.read.encode import EncodingError
 from foretrace.stream.read.learned import Learned
+from foretrace.stream.read.row import RawRow
 from foretrace.stream.read.streams import Streams
 from foretrace.stream.read.target import ClassTarget
 from foretrace.stream.read.values import (
@@ -130,6 +131,7 @@ class Intake(Learned):
         self.own = own
         self.parts = Parts()
         self.news: list[str] = []
+        self.heard: list[tuple[int, str]] = []
         self.num_labels, self.next_look = 0, float(LABELS)
         self.units, self.changes = {}, {}
         self.judged: tuple[Sequence[Hashable], Any] = (), ()
@@ -165,14 +167,18 @@ class Intake(Learned):
 
     def _fit(self) -> None:
         """Set the sizes for the target's number of classes."""
-        if self.shape.classes and self.target.output_size != self.shape.outputs:
+        if self._has_outgrown:
             self.shape = self._shape_for(self.target.output_size)
             self.__dict__.pop("mixture", None)
 
+    @property
+    def _has_outgrown(self) -> bool:
+        """Whether the target has more room for classes than the mixture."""
+        return self.shape.classes and self.target.output_size != self.shape.outputs
+
     def _grown(self, state: State) -> State:
         """Return a state that is large enough for all classes seen so far."""
-        before = self.shape
-        if not before.classes or self.target.output_size == before.outputs:
+        if not self._has_outgrown:
             return state
         packing = self.mixture.packing
         arrays = state if isinstance(state, MixtureState) else packing.unpack(state)
@@ -201,16 +207,31 @@ class Intake(Learned):
         # All names and flags are read first, so that an error is raised before anything has
         # changed.
         arrivals = [((self.name(row), row, value), self._starts_anew(row)) for row, value in rows]
-        found = [self.streams.push(*given, reset=reset) for given, reset in arrivals]
-        state = self._grown(state)
+        found: list[RawRow] = []
+        done: list[Mixed] = []
+        for i, (given, reset) in enumerate(arrivals):
+            pushed = self.streams.push(*given, reset=reset)
+            self._hear(i)
+            if self._has_outgrown and found:
+                # No row has room for a class that comes later.
+                state, mixed = self._step(state, found)
+                done.append(mixed.rows(len(found)))
+                found = []
+            state = self._grown(state)
+            found.append(pushed)
+        state, mixed = self._step(state, found)
+        self._hear(len(rows) - 1)
+        mixed = joined([*done, mixed])
+        self.judged = [given[0] for given, _ in arrivals], mixed.surprise
+        return state, mixed
+
+    def _step(self, state: State, found: list[RawRow]) -> tuple[State, Mixed]:
         packed = pack(self.shape, found, self.chunk)
         if self.stops:
             self._check_outliers(state, packed)
         self.parts.end("encoding")
-        self._look_for_sentinels(state, len(rows))
-        state, mixed = self.mixture.step(state, packed)
-        self.judged = [given[0] for given, _ in arrivals], mixed.surprise
-        return state, mixed
+        self._look_for_sentinels(state, len(found))
+        return self.mixture.step(state, packed)
 
     def take(self, state: State, row: Row, id: Hashable, **about: Any) -> tuple[State, Mixed]:
         """Take the next row of its member, and return the prediction. The label arrives by the id.
@@ -435,13 +456,20 @@ class Intake(Learned):
             | dict(table.counts)
         }
 
-    def pop_news(self) -> list[str]:
-        """Return and forget sentences about the first values that could not be used."""
-        sources = self, self.encoder, self.target, self.room
-        news = [line for source in sources for line in source.news]
-        for source in sources:
-            source.news = []
+    def pop_news(self) -> list[tuple[int, str]]:
+        """Return and forget sentences about the first values that could not be used.
+
+        Each has the place of its row among the rows that were learned together.
+        """
+        self._hear(0)
+        news, self.heard = self.heard, []
         return news
+
+    def _hear(self, at: int) -> None:
+        for source in (self, self.encoder, self.target, self.room):
+            if source.news:
+                self.heard += [(at, line) for line in source.news]
+                source.news = []
 
     def _restored(self) -> None:
         self._fit()

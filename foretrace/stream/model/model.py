@@ -18,7 +18,7 @@ from foretrace.stream.experts.shape import Shape
 from foretrace.stream.model.mixture import Mixture
 from foretrace.stream.model.model_config import ModelConfig
 from foretrace.stream.read.encode import Encoder
-from foretrace.stream.read.target import ClassTarget, Target
+from foretrace.stream.read.target import ROOM, ClassTarget, Target
 
 MAX_EXACT_ELEMENTS, MAX_EXACT_BYTES = 2**20, 2**28
 """Limits for the default credit through all layers: elements of a stream, bytes of all streams."""
@@ -33,6 +33,8 @@ def shape_of(encoder: Encoder, target: Target, *, previous: bool = True, **optio
         previous: whether the last known label is an input.
         **options: further fields of `Shape`.
     """
+    if isinstance(target, ClassTarget) and target.grows and target.output_size < ROOM:
+        options = {"begun_with": ROOM} | options  # features that suit later classes, too
     return Shape(
         inputs=encoder.width,
         lagged=encoder.number_places,

@@ -43,8 +43,8 @@ class ModelConfig:
 
     Args:
         size: kind of model. `auto`: a mixture of cheap experts. `fast`: the same mixture without
-            the experts `events`, `memory` and `distant`, computed in chunks of 32 rows. `small`:
-            only a network and the baselines.
+            the experts `events`, `memory` and `distant`; a live source is also learned in chunks of
+            32 rows. `small`: only a network and the baselines.
         experts: experts of the mixture. Simple ones: last value, mean, season, majority (baselines,
             always used), and counts of the labels that followed the same last labels (contexts,
             only for classes). Least squares: on the row (row), on earlier rows and labels (lags),

@@ -1,5 +1,6 @@
 """State and results of a mixture, as trees of arrays of fixed size."""
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -113,10 +114,30 @@ class Mixed(NamedTuple):
             self._replace(scores=None, errors=None, surprise=None),
         )
 
+    def rows(self, count: int) -> "Mixed":
+        """The results of the first rows, as NumPy arrays."""
+        return jax.tree.map(lambda part: np.asarray(part)[:count], self)
+
+    def last_surprise(self, count: int) -> float:
+        """The surprise of the last of the first rows."""
+        return float(np.asarray(self.surprise)[count - 1])
+
     @property
     def told(self) -> Array | None:
         """Margins of the prediction, or the number of known classes."""
         return self.num_classes if self.margins is None else self.margins
+
+
+def joined(parts: Sequence[Mixed]) -> Mixed:
+    """Return the results of successive steps. Earlier ones may have fewer classes."""
+    if len(parts) == 1:
+        return parts[0]
+    most, same = parts[-1].newest.shape[1], []
+    for part in parts:
+        missing = (0, 0), (0, most - part.newest.shape[1])
+        newest: Any = np.pad(part.newest, missing, constant_values=-np.inf)
+        same.append(part._replace(newest=newest))
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves), *same)
 
 
 class Report(NamedTuple):

@@ -26,7 +26,7 @@ from foretrace.stream.read.slots import SlotTable
 from foretrace.stream.read.streams import Streams
 from foretrace.stream.read.target import Target
 from foretrace.stream.read.values import check_hashable
-from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.config import CHUNK, StreamConfig
 from foretrace.stream.runs.ignored import NO_MEMBERS, idle_experts
 from foretrace.stream.runs.saved import copy_state
 
@@ -231,20 +231,24 @@ class OnlineEstimator:
                 member_name(x, self.member)
             target.check(y, "y" if len(rows) == 1 else f"y[{i}]")
 
-    def _learn(self, x: Row, y: Any, labels: Sequence[Any] = ()) -> Mixed:
-        """Learn from a checked row, and return its prediction. Ctrl-C waits until this is done.
+    def _learn(
+        self, pairs: Sequence[tuple[Row, Any]], labels: Sequence[Any] = (), chunk: int = 1
+    ) -> Mixed:
+        """Learn from checked rows, and return the first prediction. Ctrl-C waits until then.
 
         Args:
-            x: features of the row.
-            y: target of the row.
+            pairs: features and target of each row, at most `chunk`.
             labels: labels that are known in advance.
+            chunk: number of rows in a call of the program.
         """
         # The old state is donated. If the new state did not replace it, the model would be lost.
         with Uninterrupted():
-            intake, state = self._begun(x, labels)
-            self._state, mixed = intake.learn(state, [(x, y)])
+            intake, state = self._begun(pairs[0][0], labels)
+            intake.chunk = chunk
+            self._state, mixed = intake.learn(state, pairs)
             self._intake = intake
-        self._surprise = mixed.surprise
+        # The value of a single row stays an array of JAX: to convert it would wait for the program.
+        self._surprise = mixed.surprise if chunk == 1 else mixed.last_surprise(len(pairs))
         return mixed.first
 
     def _take(self, x: Row, id: Hashable) -> Mixed:
@@ -337,9 +341,10 @@ class OnlineEstimator:
             labels: further labels that are known in advance.
         """
         self._check(rows, targets)
-        known = [*targets, *labels]
-        for x, y in zip(rows, targets, strict=True):
-            self._learn(x, y, known)
+        known, pairs = [*targets, *labels], [*zip(rows, targets, strict=True)]
+        chunk = CHUNK if len(pairs) >= CHUNK else 1
+        for start in range(0, len(pairs), chunk):
+            self._learn(pairs[start : start + chunk], known, chunk)
         self._say_news()
 
     def _learn_row(self, x: Row | None, y: Any, id: Hashable) -> None:
@@ -358,12 +363,12 @@ class OnlineEstimator:
         if by_id or self.delay:
             self._label(x, y, id)
         elif x is not None:
-            self._learn(x, y, [y])
+            self._learn([(x, y)], [y])
         self._say_news()
 
     def _say_news(self, stacklevel: int = 5) -> None:
         """Warn once about values that could not be used. Their rows are learned."""
-        for news in [] if self._intake is None else self._intake.pop_news():
+        for _, news in [] if self._intake is None else self._intake.pop_news():
             warnings.warn(f"{type(self).__name__}: {news}", stacklevel=stacklevel)
 
     def _answer(self, x: Row, id: Hashable) -> Mixed | None:

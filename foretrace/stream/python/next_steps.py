@@ -100,7 +100,7 @@ class NextSteps(OnlineEstimator):
         """Learn the oldest pending value. `xs` are the features of later steps."""
         x, y = self._late.popleft()
         later = [*(other for other, _ in self._late), *xs]
-        answer = self._learn(self._ahead_of.row(x, later), y)
+        answer = self._learn([(self._ahead_of.row(x, later), y)])
         if (slot := self._slot(None if self.member is None else x[self.member])) is not None:
             is_known = not np.isnan(answer.newest).any()
             self._answers[slot] = answer.newest if is_known else None

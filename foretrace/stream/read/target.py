@@ -2,7 +2,7 @@
 
 import dataclasses
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,14 +20,21 @@ from foretrace.stream.read.values import (
     shown,
 )
 
+ROOM = 16
+"""Number of classes for which there is room, unless there are two, or more than half of them."""
 
-def class_room(values: Iterable[Any]) -> int:
+SURE = 20
+"""Number of first labels after which two classes are taken for all that there are."""
+
+
+def class_room(values: Sequence[Any]) -> int:
     """Return the maximum number of classes for given first labels.
 
-    >>> class_room(["a", "b", None]), class_room(range(20))
-    (16, 40)
+    >>> class_room(["a", "b", None]), class_room(["a", "b"] * 10), class_room(range(20))
+    (16, 2, 40)
     """
-    return max(16, 2 * len({as_label(value) for value in values if not is_absent(value)}))
+    found = len({as_label(value) for value in values if not is_absent(value)})
+    return 2 if 0 < found <= 2 and len(values) >= SURE else max(ROOM, 2 * found)
 
 
 def _nowhere(capacity: int) -> bool:
@@ -47,8 +54,9 @@ class ClassTarget(Counting):
     Args:
         capacity: maximum number of classes. Later classes are not learned. Their labels are
             counted, and count as wrongly predicted.
-        grows: whether the capacity doubles for a later class if `has_room` returns True. From a
-            capacity of `MANY` on, the known classes must also have occurred twice on average.
+        grows: whether the capacity doubles, to `ROOM` at least, for a later class if `has_room`
+            returns True. From a capacity of `MANY` on, the known classes must also have occurred
+            twice on average.
         look_ahead: number of labels after which a new class may show that the classes are numbers.
             This is reported once. None if the target certainly has classes.
         as_text: whether classes are compared by their text (`as_label`), as for rows of files,
@@ -162,18 +170,22 @@ class ClassTarget(Counting):
             "say --task classification"
         )
 
+    @property
+    def _larger(self) -> int:
+        return max(ROOM, 2 * self.output_size)
+
     def _grow(self, value: Any) -> bool:
         """Double the capacity if classes repeat and there is memory; return whether it grew."""
-        size = self.output_size
+        size, larger = self.output_size, self._larger
         if not self.grows or (size >= MANY and self.num_labels < 2 * size):
             return False
-        if self._is_memory_full or not self.has_room(2 * size):
+        if self._is_memory_full or not self.has_room(larger):
             self._is_memory_full = True
             return False
-        self.output_size = 2 * size
+        self.output_size = larger
         self.news.append(
             f"the class {shown(value)} is one more than the {size} there was room for: from "
-            f"here on there is room for {2 * size}, in a new program; what was learned is kept. "
+            f"here on there is room for {larger}, in a new program; what was learned is kept. "
             "Give the number of `classes` for room from the beginning"
         )
         return True
@@ -197,7 +209,7 @@ class ClassTarget(Counting):
     def _restored(self) -> None:
         self.output_size = self.first_size  # it has grown for a class without a place
         while self.grows and self.output_size < len(self.classes):
-            self.output_size *= 2
+            self.output_size = self._larger
         self._places = {as_label(value): i for i, value in enumerate(self.classes)}
         self._shown = {str(value): i for i, value in enumerate(self.classes)}
         fits = len(self._places) == len(self.classes) <= self.output_size

@@ -27,8 +27,8 @@ LEAST |= dict.fromkeys(("members", "log_every", "checkpoint_every"), 1)
 STDOUT = "-"
 """Name of standard output, where predictions may go."""
 
-FAST_CHUNK = 32
-"""Number of rows that are learned in one call for the size `fast`."""
+CHUNK = 32
+"""Number of rows that are learned in one call where as many are at hand, as in a file."""
 
 LOOK_AHEAD = 200
 """Number of rows that determine the kinds of columns and target before any row is learned."""
@@ -79,8 +79,8 @@ class StreamConfig:
         like: file with the same columns as the source. Its first rows determine the kinds of the
             columns and of the target, so that the first row of a live source is learned at once.
         predictions: file NAME.csv or NAME.jsonl for the prediction of each row, which is written
-            before the next row is read; - for CSV on standard output; kafka://HOST:PORT/TOPIC if
-            the source is a topic. Default: none.
+            before the next row is read, or for a file at most 32 rows later; - for CSV on standard
+            output; kafka://HOST:PORT/TOPIC if the source is a topic. Default: none.
         numeric: columns that hold numbers, even if their first values look different.
         categorical: columns that hold categories.
         time: columns that hold dates and times, in ISO format or in one of `strptime`, as in
@@ -105,7 +105,8 @@ class StreamConfig:
         words: number of inputs of a column of texts. Each word, in lower case and without
             punctuation, belongs to one of these inputs. With 0, texts are categories.
         classes: maximum number of classes. A later class doubles the maximum, as far as memory
-            allows. Default: twice the number in the first rows, at least 16; 256 for a text.
+            allows. Default: 2 if the first rows have two, otherwise twice their number and at least
+            16; 256 for a text.
         coverage: fraction of the numbers that prediction intervals should contain, at most 0.99.
         alarm: classes, each with a probability above which a row is marked in the predictions, as
             in "fault=0.2". The scores show which labels these marks would have caught.
@@ -282,8 +283,14 @@ class StreamConfig:
 
     @property
     def chunk(self) -> int:
-        """Number of rows that are learned in one call. A larger number is faster."""
-        return FAST_CHUNK if self.model.size == "fast" and not self.waiting else 1
+        """Number of rows that are learned in one call.
+
+        The rows of a live source are learned one by one, but not for the size `fast`.
+        """
+        if self.waiting or self.outliers == "stop":
+            return 1
+        live = self.topic is not None or self.source == STDIN or Path(self.source).is_fifo()
+        return 1 if live and self.model.size != "fast" else CHUNK
 
     @property
     def keep_seconds(self) -> float | None:

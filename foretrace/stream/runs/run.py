@@ -220,25 +220,29 @@ class Learning(Program[State]):
 
     @property
     def ended(self) -> bool:
-        """Whether all rows are read. `result` learns an incomplete chunk."""
+        """Whether all rows are read."""
         return self.at_end or (self.rows is not None and self.step + len(self.chunk) >= self.rows)
 
     def block(self) -> None:
-        """Read a chunk of rows, and learn it if it is complete."""
+        """Read and learn a chunk of rows, or those that are left."""
         self.intake.parts.end("records")
-        while not self.ended and len(self.chunk) < self.intake.chunk:
+        torn: list[tuple[Row, Position]] = []
+        every, saved = self.config.log_every, self.config.checkpoint_every
+        size = min(self.intake.chunk, *(one - self.step % one for one in (every, saved)))
+        while not self.ended and len(self.chunk) < size:
             item = self._next()
             self.intake.parts.end("reading")
-            if item is not None:
-                self.chunk.append(item)
             if item is None or item[1].is_torn:
                 self.at_end = True  # the next bytes may be the rest of this line
-                return
-        if len(self.chunk) == self.intake.chunk:
-            before = self.step
+                torn = [] if item is None else [item]
+            else:
+                self.chunk.append(item)
+        before = self.step
+        if self.chunk:
             self._learn()
-            if self.step // self.config.log_every > before // self.config.log_every:
-                self._report()
+        self.chunk = torn
+        if self.step // every > before // every:
+            self._report()
 
     def kept(self) -> tuple[State, dict[str, Any]]:
         """Return a copy of the state after the last learned row, and the additional values."""
@@ -255,9 +259,9 @@ class Learning(Program[State]):
     def result(self) -> dict[str, Any]:
         """Return the scores over all rows.
 
-        If a file has grown, a resumed run continues as if the file had not ended. Three things are
-        therefore not in the checkpoint: an incomplete chunk, an incomplete last line, and last rows
-        whose next rows are not all known.
+        If a file has grown, a resumed run continues as if the file had not ended. Two things are
+        therefore not in the checkpoint: an incomplete last line, and last rows whose next rows are
+        not all known.
 
         Raises:
             ValueError: no label was learned, because members lost all labels that were due.
@@ -355,9 +359,9 @@ class Learning(Program[State]):
                 self.session.show.say(line)
         if self.outlet and mixed is not None:
             self._put(mixed)
+        for at, line in self.intake.pop_news():
+            self.session.show.say(f"warning: row {self.chunk[at][1].row}: {line}")
         self.chunk = []
-        for line in self.intake.pop_news():
-            self.session.show.say(f"warning: row {self.step}: {line}")
         self.intake.parts.end("mixture")
 
     def _look_for_labels(self) -> None:

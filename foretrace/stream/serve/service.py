@@ -27,6 +27,7 @@ from foretrace._runs.checkpoint import read_extra
 from foretrace._runs.directory import RunError
 from foretrace._runs.files import write_atomically
 from foretrace._runs.follow import Session
+from foretrace._runs.machine import release_unused
 from foretrace._runs.metrics import read_metrics
 from foretrace.stream.model.state import Mixed
 from foretrace.stream.read.journal import Journal
@@ -100,6 +101,7 @@ class Serving(Learning):
         # .1 s.
         gc.collect()
         gc.freeze()
+        release_unused()
 
     @property
     def stopped(self) -> bool:
