@@ -75,8 +75,8 @@ class Seasonal(AbstractExpert):
     def learn(self, state: PeriodState, lesson: Lesson) -> PeriodState:
         """Return the state after a label: the updated error of every period."""
         labels, between = lesson.features.labels, self.ahead[0]
-        sums = sum(labels[i : self.labels - BEFORE + 1 + i] for i in range(BEFORE))
-        mean = sums / BEFORE
+        count = self.labels - BEFORE + 1
+        mean = jnp.stack([labels[i : i + count] for i in range(BEFORE)]).mean(axis=0)
         differences = labels[: len(mean) - 1 - between] - mean[1 + between :]
         differences = jnp.concatenate([jnp.full(between, jnp.nan, labels.dtype), differences])
         cycles = []
