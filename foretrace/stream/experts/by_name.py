@@ -16,6 +16,7 @@ from foretrace.stream.experts.neighbours import Neighbours
 from foretrace.stream.experts.network import RecurrentNetwork
 from foretrace.stream.experts.outside import Outside
 from foretrace.stream.experts.raw_squares import RAW_PRIORS, RawSquares
+from foretrace.stream.experts.seasonal import Seasonal
 from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import LABELS, WIDE, Shape
 from foretrace.stream.experts.words import Words
@@ -34,6 +35,7 @@ EXPERTS = (
     "contexts",
     *SETS,
     "raw",
+    "seasonal",
     "neighbours",
     "gradient",
     "words",
@@ -45,6 +47,9 @@ EXPERTS = (
 
 OF_CLASSES = ("contexts", "gradient")
 """Groups that predict only classes."""
+
+OF_NUMBERS = ("raw", "seasonal")
+"""Groups that predict only numbers."""
 
 
 def experts_of(
@@ -92,6 +97,9 @@ def experts_of(
         found: list[AbstractExpert] = [ClassBaselines(outputs)]
     else:
         found = [NumberBaselines(outputs, LABELS)]
+        ahead = tuple((shape.delays - (shape.horizon > 0)).tolist())
+        if ahead[0] < LABELS // 2:
+            groups["seasonal"] = (Seasonal(ahead, LABELS),)
     if shape.words:
         groups["words"] = (Words(shape.row_inputs, shape.words, answer),)
         if shape.classes:
