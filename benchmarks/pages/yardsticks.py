@@ -23,6 +23,7 @@ def scores():
             # Published Electricity has two columns more.
             less = (cell["stream"], name) == ("elec2", "boards") and OURS not in way
             way = f"{way}, six columns" if less else way
+            way = f"{way}, {cell['cell']}" if cell.get("cell") == "RTU+GRU" else way
             several.setdefault((cell["board"], cell["stream"], way), []).append(score)
         for (*task, way), some in several.items():
             found.setdefault(tuple(task), {}).setdefault(way, mean(some))
@@ -77,10 +78,24 @@ def learners(board, *names):
     return table(["", *names], by_columns(lines, [(shown, best)] * len(names)))
 
 
+def touchstone():
+    """Return the area of each series that nobody had looked at, and means with published ones."""
+    pairs = results("boards", board="touchstone")
+    new = [(cell["stream"], one) for cell, one in pairs if not one["was looked at"]]
+    lines = [
+        [stream, f"{one['rows']:,}", str(one["columns"]), f"{one['score']:.2f}"]
+        for stream, one in new
+    ]
+    for name, some in (("these", [one for _, one in new]), ("all", [one for _, one in pairs])):
+        value = mean(one["score"] for one in some)
+        lines.append([f"**mean of {name} {len(some)}**", "", "", f"**{value:.3f}**"])
+    return table(["series", "rows", "columns", "ROC-AUC"], lines)
+
+
 def chains():
     """Return seeds, share of seeds that succeed and mean returns on gymnax's memory chain."""
     found = {}
-    for cell, one in results("boards", board="gymnax"):
+    for cell, one in results("boards", board="gymnax", cell="LRU"):
         found.setdefault(cell["length"], []).append(one["mean"])
     lines = [
         [

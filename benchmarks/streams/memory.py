@@ -10,6 +10,8 @@ most of these streams, is no way around the memory. Methods:
 
     learned           ONLINE and ft.kalman
     frozen            the same modules, not trained
+    learned, 72       three times as many modules
+    learned, write    three times as many that write (set/reset)
     frozen, 72        three times as many modules, not trained
     reservoir 300     150 rotations (300 numbers), not trained
     one-step          ft.kalman on the one-step truncated rule
@@ -53,6 +55,12 @@ RATES = (1e-2, 3e-3, 1e-3)
 FROZEN = (ft.RESERVOIR, optax.set_to_zero())
 MODULES = {
     "learned": (modules(8), ft.ONLINE, ft.kalman()),
+    "learned, 72": (modules(24), ft.ONLINE, ft.kalman()),
+    "learned, write": (
+        (ft.SetReset.factory(state_size=24), *modules(8)[1:]),
+        ft.ONLINE,
+        ft.kalman(),
+    ),
     "frozen": (modules(8), *FROZEN),
     "frozen, 72": (modules(24), *FROZEN),
     "reservoir 300": ((ft.Rotation.factory(state_size=150),), *FROZEN),

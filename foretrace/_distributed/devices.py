@@ -18,6 +18,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from foretrace._cells.parts import is_key
+from foretrace._runs.programs import program
 from foretrace._runs.signals import Stop
 from foretrace._types import Array, Bool
 from foretrace.tasks import Batch
@@ -77,18 +78,20 @@ class Devices:
             batch, NamedSharding(self._mesh, PartitionSpec(_AXIS))
         )
 
-    def compile(self, function: Callable, **options: Any) -> Callable:
-        """Return a function compiled for the devices, with replicated results."""
-        return (
-            jax.jit(function, **options)
-            if self.number == 1
-            else jax.jit(function, out_shardings=self._same, **options)
-        )
+    def compile(self, name: str, function: Callable, of: str | None, **options: Any) -> Callable:
+        """Return a function compiled for the devices, with replicated results.
+
+        The arguments are those of `program`. Programs for several devices are not stored.
+        """
+        if self.number == 1:
+            return program(name, function, of, **options)
+        donated = (0,) if options.get("changes") else ()
+        return jax.jit(function, out_shardings=self._same, donate_argnums=donated)
 
     def replicate(self, tree: Any) -> Any:
         """Copy arrays that are equal in all processes to every device."""
         if self.number == 1:
-            return jax.tree.map(jnp.copy, tree)
+            return jax.device_put(tree, may_alias=False)
         return jax.tree.map(self._copy_to_all, tree)
 
     def unreplicate(self, tree: Any) -> Any:
@@ -134,16 +137,14 @@ class Steps:
 
     Args:
         devices: devices on which the step runs.
-        function: `(state, at) -> (state, row of numbers)`. The buffers of the state that is passed
-            in are donated.
+        program: compiled function `(state, at) -> (state, row of numbers)`, which is `agreeing` if
+            there are several processes. The buffers of the state that is passed in are donated.
         stop: stop request of this process.
     """
 
-    def __init__(self, devices: Devices, function: Callable, stop: Stop):
+    def __init__(self, devices: Devices, program: Callable, stop: Stop):
         self._devices, self._stop, self._agreed = devices, stop, False
-        self._program = devices.compile(
-            agreeing(function) if devices.several else function, donate_argnums=0
-        )
+        self._program = program
 
     def __call__(self, state: Any, at: Any) -> tuple[Any, Array]:
         """Return the state after a step, and the function's row, which `look` reads."""

@@ -149,8 +149,7 @@ def _whole_gradient(
 
 def _coefficient_names(network: Network) -> set[str]:
     """Return the names of the parameters from which the coefficients are computed."""
-    cell = network.block(0).cell
-
+    cell = jax.eval_shape(lambda network: network.block(0).cell, network)
     names = [
         jax.tree_util.keystr(path, simple=True, separator=".")
         for path, _ in jax.tree.leaves_with_path(cell)

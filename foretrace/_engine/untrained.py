@@ -32,7 +32,7 @@ def untrained_parameters(network: AbstractNetwork, rule: LearningRule | str) -> 
         jax.tree.leaves_with_path, is_leaf=lambda node: isinstance(node, AbstractCell)
     )
     places = [path for path, leaf in of_cells(network) if isinstance(leaf, AbstractCell)]
-    cells = of_cells(jax.tree.map(lambda leaf: leaf[0], network.cells))
+    cells = of_cells(jax.eval_shape(partial(jax.tree.map, lambda leaf: leaf[0]), network.cells))
     return [
         name
         for place, (_, cell) in zip(places, cells, strict=True)
@@ -53,7 +53,8 @@ def _untrained_of(cell: AbstractCell, rule: LearningRule, place: str) -> list[st
             _, emitted = unroll(closed, theta, h, xs, rule)
             return jnp.vdot(jax.vmap(closed.readout)(emitted, xs), errors)
 
-        return jax.grad(project)(cell)
+        # The values of the parameters do not matter.
+        return jax.grad(project)(jax.tree.map(lambda leaf: jnp.zeros(leaf.shape, leaf.dtype), cell))
 
     # The gradient is linear in the errors: a gradient that does not depend on them is zero.
     reached = depends_on_arguments(gradient, errors)

@@ -1,13 +1,18 @@
 """The options of a network."""
 
 import dataclasses
+from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import Annotated
 
+import jax
 import tyro
 
+from foretrace._compiler import unoptimised
 from foretrace._network import Network, NormPlace
 from foretrace._options.cells import LRU, AbstractCellConfig, CellConfig
 from foretrace._runs.config_json import check_types
+from foretrace._runs.programs import described, program
 from foretrace._types import PRNGKeyArray
 
 
@@ -43,6 +48,22 @@ class NetworkConfig:
 
     def drawn(self, input_size: int, output_size: int, key: PRNGKeyArray) -> Network:
         """Sample a network. The function may be traced."""
+        if not isinstance(key, jax.core.Tracer):
+            found = _drawing(self, input_size, output_size)(key)
+            # The results of a stored program are committed to their device. With some arrays of
+            # this kind in its state, a step would be compiled twice.
+            return jax.device_put(jax.device_get(found))
         options = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
         options["cell"] = self.cell.factory()
         return Network(input_size, output_size, **options, key=key)
+
+
+@lru_cache(maxsize=4)
+def _drawing(
+    config: NetworkConfig, input_size: int, output_size: int
+) -> Callable[[PRNGKeyArray], Network]:
+    """Return `config.drawn` for these sizes as a program that runs once."""
+    draw = partial(config.drawn, input_size, output_size)
+    of = described((config, input_size, output_size))
+    form = partial(jax.eval_shape, draw)
+    return program("network", draw, of, form=form, options=unoptimised())

@@ -20,6 +20,7 @@ from foretrace._runs.directory import (
     reopen,
 )
 from foretrace._runs.files import locked
+from foretrace._runs.machine import release_unused
 from foretrace._runs.metrics import MetricsLog
 from foretrace._runs.progress import ProgressBar
 from foretrace._runs.saved import RunKind, Saved, find_result, read_saved, steps_of
@@ -356,8 +357,12 @@ def follow(
             record_config(run, dataclasses.replace(before, **grown))
         work.begun()
         try:
+            is_first = True
             while not (work.ended or work.stopped):
                 work.block()
+                if is_first:
+                    release_unused()
+                is_first = False
                 work.save_if_due()
         except Exception:
             if work.is_whole:

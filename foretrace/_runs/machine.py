@@ -1,5 +1,6 @@
 """Versions, commit, hardware and memory of a run."""
 
+import ctypes
 import datetime
 import importlib.metadata
 import os
@@ -7,6 +8,7 @@ import platform
 import resource
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,12 @@ def peak_bytes() -> int:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * (
         1 if sys.platform == "darwin" else 1024
     )
+
+
+def release_unused() -> None:
+    """Return freed memory to the system, of which a compiler leaves much; only with glibc."""
+    with suppress(AttributeError, OSError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def surroundings() -> dict[str, Any]:

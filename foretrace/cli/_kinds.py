@@ -43,12 +43,19 @@ class Known(NamedTuple):
 
 
 def _of_run(
-    table: Callable[[Path], Any], figure: Callable[[Path], Any]
+    table: Callable[[Path], Any],
+    figure: Callable[[Path], Any],
+    costs: Callable[[Path], str] | None = None,
 ) -> Callable[[Path, bool], None]:
-    """Return the function that reports a run by its table, its figure and its files."""
+    """Return the function that reports a run by its table, its figure and its files.
+
+    The costs are counted where a figure may be drawn, because this also takes longer than the rest.
+    """
 
     def report(folder: Path, draws: bool) -> None:
         show(table(folder))
+        if draws and costs is not None:
+            print(costs(folder))
         if draws or Run(folder).figure.exists():  # an existing figure shows the whole run
             figure(folder)
         print(files(folder))
@@ -72,7 +79,7 @@ def _of_sweep(folder: Path, draws: bool) -> None:
 
 
 KINDS = (
-    Known(Train, _train.KIND, _of_run(train_report.table, train_report.figure)),
+    Known(Train, _train.KIND, _of_run(train_report.table, train_report.figure, train_report.costs)),
     Known(RL, rl_run.KIND, _of_run(rl_report.table, rl_report.figure)),
     Known(Stream, stream_saved.KIND, _of_run(stream_report.page, stream_figure.figure)),
     Known(Sweep, RunKind(SweepConfig, may_change=("trials",)), _of_sweep, "trials"),

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import gc
 import importlib.metadata
 import logging
 import os
@@ -47,6 +48,7 @@ _READER_LEFT = 141
 def run() -> NoReturn:
     """Run the command line as the `foretrace` command and end the process."""
     keep_compiled()
+    gc.freeze()  # what was imported stays, so the collector need not visit it again and again
     end = _main(sys.argv[1:])
     if end.at_once:
         _exit_at_once(end.code)

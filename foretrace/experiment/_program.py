@@ -11,21 +11,24 @@ import numpy as np
 import optax
 from jax import lax
 
-from foretrace._distributed.devices import Devices
-from foretrace._engine.alignment import Alignment, alignment
+from foretrace._distributed.devices import Devices, agreeing
+from foretrace._engine.alignment import Alignment, alignment, compare
 from foretrace._engine.data import Data
 from foretrace._engine.forward import run
+from foretrace._engine.gradient import jitted_evaluate
 from foretrace._learner.learner import Learner
 from foretrace._learner.optimizer import adamw
 from foretrace._learner.state import Info, LearnerState
 from foretrace._network import Network
-from foretrace._rule import BPTT, LearningRule
+from foretrace._rule import BPTT, LearningRule, as_rule
+from foretrace._runs.programs import described, program
 from foretrace._types import Array, Float
 from foretrace.experiment._build import build
 from foretrace.experiment._config import Config
 from foretrace.experiment._precision import matrix_products
 from foretrace.experiment._scores import _Tally, _tally
 from foretrace.tasks import Batch, EvaluationSplit
+from foretrace.tasks._drawn import AbstractDrawnTask
 
 
 class At(NamedTuple):
@@ -71,7 +74,18 @@ def programs(
 
     # The same call as in `align`, so that one program draws the batches of both.
     draw = drawing(config) if devices.mesh is None else drawing(config, devices.shard)
-    return step, draw, devices.compile(partial(tally_batch, config))
+    of, tally = _text(config), partial(tally_batch, config)
+    learning = agreeing(step) if devices.several else step
+    return (
+        devices.compile("train", learning, of, form=lambda state, at: (state, 0), changes=True),
+        draw,
+        devices.compile("tally", tally, of, form=lambda network, total, batch: total),
+    )
+
+
+def _text(config: Config) -> str | None:
+    """Return the text for `program`, or None if a batch is read on the host."""
+    return described(config) if isinstance(config.task, AbstractDrawnTask) else None
 
 
 def _unchanged(batch: Batch) -> Batch:
@@ -185,6 +199,21 @@ def evaluation_batches(config: Config, split: EvaluationSplit, sequences: int) -
 
 def align(config: Config, network: Network, rule: LearningRule | str) -> Alignment:
     """Return the alignment of a rule's gradient with BPTT on the first validation batch."""
-    task = config.task
-    xs, ys, mask = drawing(shared(config))("validation", config.seed, np.int32(0))
+    task, same = config.task, shared(config)
+    batch = drawing(same)("validation", config.seed, np.int32(0))
+    if config.chunk is None:
+        each = (dataclasses.replace(same, rule=str(as_rule(one))) for one in (rule, BPTT))
+        return compare(network, *(_gradient(one)(network, batch) for one in each))
+    xs, ys, mask = batch
     return alignment(network, xs, ys, rule=rule, loss=task.loss, mask=mask, chunk=config.chunk)
+
+
+@lru_cache(maxsize=4)
+def _gradient(config: Config) -> Callable[[Network, Batch], Network]:
+    """Return the gradient on whole sequences under the configuration's rule, as a program."""
+    options = {"rule": as_rule(config.rule), "loss": config.task.loss, "return_carry": False}
+
+    def whole(network: Network, batch: Batch) -> Network:
+        return jitted_evaluate(network, None, Data(*batch), **options).grads
+
+    return program("gradient", whole, _text(config), form=lambda network, _: network)

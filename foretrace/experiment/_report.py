@@ -14,7 +14,7 @@ from foretrace._engine.carry import carry_size
 from foretrace._engine.operations import operation_count
 from foretrace._options.network import NetworkConfig
 from foretrace._rule import as_rule
-from foretrace._runs.directory import RunError
+from foretrace._runs.directory import RunError, read_config_as
 from foretrace._runs.figures import Panel, draw_metrics
 from foretrace._runs.saved import read_run
 from foretrace.experiment._config import Config
@@ -57,7 +57,7 @@ def table(run_dir: str | os.PathLike[str]) -> Any:
     grid.add_row(ours, f"{last['loss']:.2e}", *shares)
     if (loss := published(config)) is not None:
         grid.add_row("the paper, Table 1", f"{loss:.2e}", "", "")
-    grid.caption = f"{_caption(config, last)} {_cost(config)}"
+    grid.caption = _caption(config, last)
     return grid
 
 
@@ -80,7 +80,13 @@ def _caption(config: Config, last: dict[str, Any]) -> str:
     return ours + (theirs if published(config) is not None else "")
 
 
-def _cost(config: Config) -> str:
+def costs(run_dir: str | os.PathLike[str]) -> str:
+    """Return a sentence about the operations of a step and the numbers that it carries.
+
+    Raises:
+        RunError: there is no run, or it belongs to another command.
+    """
+    config = read_config_as(run_dir, Config)
     sizes = config.task.input_size, config.task.output_size
     network = jax.eval_shape(partial(config.network.drawn, *sizes), jax.random.key(0))
     rule, whole = as_rule(config.rule), config.chunk is None

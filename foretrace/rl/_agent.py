@@ -101,7 +101,8 @@ class Agent(Options):
         self._front = () if batch_size is None else (batch_size,)
         self._step = jax.jit(partial(learn_and_act, self))
         self._play = jax.jit(partial(play, self), static_argnums=(0, 1, 2))
-        self._kept = type(jax.eval_shape(lambda: self.optimizer.init(network, self._front)))
+        init = partial(self.optimizer.init, front=self._front)
+        self._kept = type(jax.eval_shape(init, network))
 
     @property
     def action_count(self) -> int | None:

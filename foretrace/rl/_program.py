@@ -10,6 +10,7 @@ from jax import lax
 
 from foretrace._learner.optimizer import adam
 from foretrace._modules import ModuleNetwork
+from foretrace._network import AbstractNetwork
 from foretrace._types import Array, Float, Int, PRNGKeyArray
 from foretrace.rl._actor_critic import ActorCritic
 from foretrace.rl._agent import Agent
@@ -50,12 +51,15 @@ class World(NamedTuple):
     key: PRNGKeyArray
 
 
-def build(config: RLConfig, key: PRNGKeyArray | None = None) -> Agent:
+def build(
+    config: RLConfig, key: PRNGKeyArray | None = None, network: AbstractNetwork | None = None
+) -> Agent:
     """Return the agent of a configuration. The function may be traced.
 
     Args:
         config: configuration of a run.
         key: PRNG key of the initial parameters. Default: a key from the configuration's seed.
+        network: network of the agent. Default: a network sampled with the key.
 
     Raises:
         ValueError: a size, rate or probability is out of range, a depth is given for a rule without
@@ -71,10 +75,12 @@ def build(config: RLConfig, key: PRNGKeyArray | None = None) -> Agent:
         )
     outputs = {"prediction": 1, "actor-critic": 1 + (2 * size if size else actions)}
     sizes = environment.observation_size, outputs.get(agent.method, actions)
-    key = jax.random.key(config.seed) if key is None else key
-    draw = ModuleNetwork if agent.optimizer == "lstd" else config.network.drawn
+    if network is None:
+        key = jax.random.key(config.seed) if key is None else key
+        draw = ModuleNetwork if agent.optimizer == "lstd" else config.network.drawn
+        network = draw(*sizes, key=key)
     return Agent(
-        draw(*sizes, key=key),
+        network,
         method_of(agent, size),
         rule=config.rule,
         discount=agent.discount,

@@ -14,11 +14,12 @@ from foretrace._runs.checkpoint import load
 from foretrace._runs.directory import Run, read_config_as
 from foretrace._runs.follow import Program, Result, Schedule, Session, follow
 from foretrace._runs.metrics import read_metrics
+from foretrace._runs.programs import described, program
 from foretrace._runs.saved import RunKind, Saved, read_saved
 from foretrace.rl._agent import Agent
 from foretrace.rl._config import RLConfig
-from foretrace.rl._live import errors_of_python
-from foretrace.rl._metrics import means
+from foretrace.rl._live import SpacedTask, errors_of_python
+from foretrace.rl._metrics import TITLES, Tally, means
 from foretrace.rl._program import World, advance, begin, build
 from foretrace.rl._state import AgentState
 
@@ -85,7 +86,14 @@ def _begun(config: RLConfig, agent: Agent) -> World:
 @lru_cache(maxsize=1)
 def _compiled(config: RLConfig) -> Any:
     """Return `advance` as a program that all seeds share; the parameters are arguments."""
-    return jax.jit(partial(advance, config.seen, build(config)), donate_argnums=0)
+
+    def block(world: World, steps: Any) -> tuple[World, Tally]:
+        return advance(config.seen, build(config, network=world.agent.network), world, steps)
+
+    # The text does not describe environments of other packages.
+    of = None if isinstance(config.environment, SpacedTask) else described(config)
+    sums = dict.fromkeys((*TITLES, "steps", "known"), 0)
+    return program("agent", block, of, form=lambda world, _: (world, sums), changes=True)
 
 
 class _Acting(Program[World]):

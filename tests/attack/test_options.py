@@ -26,6 +26,7 @@ CASES = {
     "experts contexts": (("contexts",), {"is_class": False}, {"is_class": True}),
     "experts gradient": (("row", "gradient"), {"is_class": False}, {"is_class": True}),
     "experts raw": (("raw",), {"is_class": True}, {"is_class": False}),
+    "experts seasonal": (("seasonal",), {"is_class": True}, {"is_class": False}),
 }
 """Another value of each option that may be ignored, where it is, and where it has an effect."""
 

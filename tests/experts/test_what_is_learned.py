@@ -54,6 +54,12 @@ def later_column(draw):
     return xs, xs[:, 40]
 
 
+def months(draw):
+    """A level that walks, and a season of twelve rows."""
+    walk, season = np.cumsum(0.2 * draw.normal(size=240)), 2 * draw.normal(size=12)
+    return np.zeros((240, 1)), walk + np.resize(season, 240) + 0.5 * draw.normal(size=240)
+
+
 def signs(draw, lag=0):
     """The class is the sign of a number; behind a lag, of the number of another row."""
     xs = draw.normal(size=(500, 2))
@@ -73,6 +79,7 @@ OF_NUMBERS = Shape(4, (0, 1, 2, 3), 1, previous=False)
 MEMORY, DISTANT = ("row", "memory"), ("row", "steps", "distant")
 LAGS, NEAR = ("lags", "wide", "events"), ("row", "neighbours")
 STORED = {"memory": 0.3, "mixture": 0.31, "row from mean": -0.6}
+SEASONS = {"seasonal 0.15 0.4": 0.55, "season": -0.7, "lags from mean": -0.58, "last": -2}
 CASES = {
     # One program for two cases.
     "distant": (OF_FOUR, partial(distant, reach=20), DISTANT, {"mixture": 0.05, "row": -0.5}),
@@ -85,6 +92,7 @@ CASES = {
     "late labels": (LATE, signs, FEW[1:], {"mixture": 0.1}),
     "neighbours": (CLASSES, corners, NEAR, {"row neighbours": 0.12, "neighbours": -0.2}),
     "distant, 500": (OF_FOUR, partial(distant, reach=500), DISTANT, {"mixture": 0.05}),
+    "seasonal": (Shape(1, (), 1), months, ("lags", "seasonal"), SEASONS),
     "events": (BY_ROW, cues, LAGS, {"mixture": 0.1, "lags": -0.25, "wide": -0.25}),
 }
 """Shape, rows and labels, experts, and bounds of mean errors: from below where negative."""

@@ -136,12 +136,12 @@ def test_equal_values_are_one_class_and_have_the_name_of_the_first(as_text):
 
 def test_room_for_classes_grows_while_there_is_memory():
     target = ClassTarget(2, grows=True)
-    target.has_room = lambda classes: classes <= 4
-    assert [target.read(label) for label in "abcdea"] == [0, 1, 2, 3, -1, 0]
-    assert target.output_size == 4 and target.news[1].endswith("there is no memory for more")
+    target.has_room = lambda classes: classes <= 16
+    assert [target.read(i) for i in (*range(17), 0)] == [*range(16), -1, 0]
+    assert target.output_size == 16 and target.news[1].endswith("there is no memory for more")
     saved, again = json.loads(json.dumps(target.to_json())), ClassTarget(2, grows=True)
     again.restore(saved)
-    assert (again.output_size, again.to_json()) == (4, target.to_json())
+    assert (again.output_size, again.to_json()) == (16, target.to_json())
 
 
 def test_room_for_many_classes_grows_only_while_they_repeat():

@@ -9,8 +9,8 @@ from jax.experimental.compilation_cache import compilation_cache
 from test_own_experts import Sums
 
 from foretrace._learner.packing import Packed
+from foretrace._runs import programs
 from foretrace.stream.experts.shape import Shape
-from foretrace.stream.model import programs
 from foretrace.stream.model.mixture import Mixture
 from foretrace.stream.model.state import Mixed
 
@@ -38,7 +38,7 @@ def ran(of="a", name="turn"):
 
     with jax.enable_x64(True):
         state = Packed((), (jax.device_put(X.copy()),))
-    program = programs.program(name, turn, of, changes=True)
+    program = programs.program(name, turn, of, changes=True, wide=True)
     after, _ = program(state, X)
     assert state.small[0].is_deleted()  # its memory is the result's
     after, mixed = program(after, X)

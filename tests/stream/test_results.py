@@ -28,6 +28,10 @@ def test_a_run_from_python_is_that_of_the_command(files, tmp_path, monkeypatch):
     heaviest = max(last["weights"].items(), key=lambda one: one[1])
     caption = _report.page(result.run_dir).renderables[0].caption
     assert "Weights: {} {:.2f}, ".format(*heaviest) in caption
+    monkeypatch.setattr(_figure.figures, "draw_metrics", lambda *drawn: drawn[2][-1].curves)
+    curves = _figure.figure(result.run_dir)
+    assert next(iter(curves)) == heaviest[0]
+    assert [x for x, _ in curves[heaviest[0]]] == [50, 100, 150]
     assert result.scores["mae"] == last["mae"] and 0.7 < result.scores["coverage"] <= 1
     with pytest.raises(ValueError, match="resume=True needs the run to continue: name its direc"):
         stream.run(config, resume=True)

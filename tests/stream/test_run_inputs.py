@@ -84,6 +84,11 @@ SAID = {
     ),
     "texts": (TEXTS, STOP, ["inputs, texts: text", UNSEEN]),
     "texts that are seen": (TEXTS, STOP | {"model": WORDS}, ["inputs, texts: text"]),
+    "texts with many words": (
+        TEXTS,
+        STOP | {"model": WORDS, "words": 40},
+        ["'text' has 25 different words in its first 20 texts, .* 40 inputs.* --words 128"],
+    ),
     "texts as categories": (TEXTS, STOP | {"words": 0}, ["inputs, categories: text"]),
     "no value at first": (LATE, STOP, ["without a value so far: late"]),
     "a comma": (written("{0},5"), STOP, ["a decimal comma, such as '0,5', and they are taken"]),

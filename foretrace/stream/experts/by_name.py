@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from foretrace._learner.learner import Learner
 from foretrace.stream.experts.answer import Classes, answer_of
 from foretrace.stream.experts.baselines import ClassBaselines, NumberBaselines
+from foretrace.stream.experts.bayes import Bayes
 from foretrace.stream.experts.contexts import ORDERS, Contexts
 from foretrace.stream.experts.distant import Distant
 from foretrace.stream.experts.expert import AbstractExpert
@@ -15,8 +16,10 @@ from foretrace.stream.experts.neighbours import Neighbours
 from foretrace.stream.experts.network import RecurrentNetwork
 from foretrace.stream.experts.outside import Outside
 from foretrace.stream.experts.raw_squares import RAW_PRIORS, RawSquares
+from foretrace.stream.experts.seasonal import Seasonal
 from foretrace.stream.experts.settings import TUNED
 from foretrace.stream.experts.shape import LABELS, WIDE, Shape
+from foretrace.stream.experts.words import Words
 
 SETS = ("row", "lags", "wide", "waves", "steps")
 """Sets of features on which least squares are learned."""
@@ -32,6 +35,7 @@ EXPERTS = (
     "contexts",
     *SETS,
     "raw",
+    "seasonal",
     "neighbours",
     "gradient",
     "words",
@@ -43,6 +47,9 @@ EXPERTS = (
 
 OF_CLASSES = ("contexts", "gradient")
 """Groups that predict only classes."""
+
+OF_NUMBERS = ("raw", "seasonal")
+"""Groups that predict only numbers."""
 
 
 def experts_of(
@@ -90,9 +97,13 @@ def experts_of(
         found: list[AbstractExpert] = [ClassBaselines(outputs)]
     else:
         found = [NumberBaselines(outputs, LABELS)]
+        ahead = tuple((shape.delays - (shape.horizon > 0)).tolist())
+        if ahead[0] < LABELS // 2:
+            groups["seasonal"] = (Seasonal(ahead, LABELS),)
     if shape.words:
-        size, rates = 1 + shape.network_inputs, TUNED.word_rates
-        groups["words"] = (Gradient("words", size, answer, rates, of_words=True),)
+        groups["words"] = (Words(shape.row_inputs, shape.words, answer),)
+        if shape.classes:
+            groups["words"] += (Bayes(shape.words, outputs),)
     large = {name for name in groups if sizes.get(name, WIDE) > shape.most_features}
     squares = {name for name in SETS if name in groups and name in wanted}
     if squares and squares <= large:

@@ -35,7 +35,9 @@ class Features(NamedTuple):
         wide_events: random tanh features of the row, of the last unusual rows and of their ages.
             Zero if `has_events` is False.
         inputs: inputs of the row and of the last known label, in the form that a network takes.
-            Empty if no expert needs them.
+            Without a network, only the inputs that are no words, or empty if there are no words.
+        words: the largest counts of words in the row, relative to the root of the number of words,
+            and their places among the inputs for words. Counts may be zero. Empty without texts.
         has_events: whether unusual rows are known and rare.
         labels: last known labels, the newest first. Numbers are in standard deviations, and NaN if
             unknown. Classes are indices, and -1 if unknown.
@@ -59,6 +61,7 @@ class Features(NamedTuple):
     steps: Float[Array, "T"]
     wide_events: Float[Array, "F"]
     inputs: Float[Array, "I"]
+    words: Any
     has_events: Bool[Array, ""]
     labels: Float[Array, "K"] | Int[Array, "K"]
     num_classes: Int[Array, ""]

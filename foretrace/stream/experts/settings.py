@@ -54,6 +54,9 @@ class Settings:
         sharpness: factor by which scores of classes are multiplied to get logits [2026-11-23, rows
             without a past: 3, 10 and 20 are level].
         season_memory: labels over which the error of a lag is averaged [no record].
+        season_close: multiple of the smallest error up to which a shorter period is taken
+            [2026-11-29, a seasonal expert].
+        seasonal_rates: rates of a season and its level [2026-11-29, a seasonal expert].
         count_memory: labels that counts of classes remember [no record].
         huber: multiple of the scale above which an error has a smaller weight [2026-11-23, cheap
             experts].
@@ -81,6 +84,7 @@ class Settings:
         gradient_clip: largest error of a number in a gradient step [no record].
         softmax_rates: learning rates of `gradient` for classes [no record].
         word_rates: learning rates of `words` [2026-11-27, words of texts].
+        word_prior: texts that a word has to outweigh in naive Bayes [2026-11-29, words].
         steering: number of classes, counted from the first, whose errors train the modules of
             `memory` [2026-11-25, behind a guard].
         late: largest change of a late label's state to the present parameters [2026-11-28, two
@@ -174,6 +178,13 @@ class Settings:
     far_change: float = 300.0
     sharpness: float = 6.0
     season_memory: float = 1000.0
+    season_close: float = 1.05
+    seasonal_rates: tuple[tuple[float, float], ...] = (
+        (1, 0.8),
+        (0.4, 0.4),
+        (0.15, 0.1),
+        (0.15, 0.4),
+    )
     count_memory: float = 10_000.0
     huber: float = 1.5
     error_span: float = 300.0
@@ -191,6 +202,7 @@ class Settings:
     gradient_clip: float = 3.0
     softmax_rates: tuple[float, ...] = (0.3, 2.0)
     word_rates: tuple[float, ...] = (0.2, 0.6)
+    word_prior: float = 2.0
     steering: int = 4
     late: float = 5.0
     chosen: int = 8

@@ -44,6 +44,10 @@ CATEGORIES, MAX_CATEGORY = 8, 4
 """Number of features of an earlier row for all categories, and maximum for one column."""
 
 
+MOST_WORDS = 512
+"""Maximum number of inputs for words that are read in one row: those with the largest counts."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Shape:
     """Sizes of a stream's rows, labels and members, from which experts and network are made.
@@ -61,8 +65,8 @@ class Shape:
             Default: all.
         categories: place and number of the indicators of each categorical column. Each earlier
             value is represented by a few features.
-        words: number of inputs for words. They are the last inputs, and only the expert for words
-            reads them.
+        words: number of inputs for words. They are the last inputs, and only the experts for words
+            and a network read them.
         begun_with: maximum number of classes when the stream began, which determines features and
             experts. Default: `outputs`.
         raw: whether unscaled numbers are also features.
@@ -137,12 +141,12 @@ class Shape:
     def network_inputs(self) -> int:
         """Number of inputs of the network: a row and the last known label; 0 without a network.
 
-        The expert for words also reads the inputs of a row.
+        The expert for words also reads the other inputs of a row.
         """
         of_label = self.outputs if self.classes else 2
         if self.has_network:
             return self.inputs + of_label * self.previous
-        return self.inputs if self.words else 0
+        return self.row_inputs if self.words else 0
 
     @property
     def first_delay(self) -> int | None:

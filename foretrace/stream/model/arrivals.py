@@ -31,7 +31,7 @@ class Row(NamedTuple):
             for classes, the last and the most frequent class.
         raw: unscaled numbers of the row, with the mean in place of a missing number.
         x: inputs of the row. If there is a network, the inputs of the last known label follow.
-        outliers: which inputs are outliers.
+        outliers: which inputs before those of words are outliers.
     """
 
     moments: Float[Array, "2"]
@@ -39,7 +39,7 @@ class Row(NamedTuple):
     baselines: Float[Array, "2"]
     raw: Float[Array, "N"]
     x: Float[Array, "J"]
-    outliers: Bool[Array, "I"]
+    outliers: Bool[Array, "R"]
 
 
 class Told(NamedTuple):
@@ -159,7 +159,7 @@ class Arrivals:
         streams = in_slots(self._new_stream(), shape.slots + 1)
         ordinary = None if shape.classes else new_ordinary(one_stream=shape.slots == 1)
         return Arrived(
-            columns=new_moments(shape.inputs),
+            columns=new_moments(shape.row_inputs),
             target=target,
             ordinary=ordinary,
             streams=streams,
@@ -267,7 +267,7 @@ class Arrivals:
 
     def _encoded(self, columns: Moments, raw: RawRow) -> tuple[tuple[Array, Array, Array], Moments]:
         """Return inputs, unscaled numbers and outliers of a row; and the moments after the row."""
-        given = jnp.asarray(raw.x)
+        given, words = jnp.split(jnp.asarray(raw.x), [self.shape.row_inputs])
         is_number = jnp.asarray(raw.is_number) > 0
         is_there = is_number & jnp.isfinite(given)
         x = jnp.where(is_there, given, 0.0)
@@ -279,7 +279,7 @@ class Arrivals:
         inputs = jnp.where(is_number, scores, jnp.nan_to_num(given) + missing)
         places = np.asarray(self.shape.lagged[: self.shape.num_raw], int)
         numbers = jnp.where(known, x, columns.all.mean)[places]
-        return (inputs, numbers, outlier), columns
+        return (jnp.concatenate([inputs, words]), numbers, outlier), columns
 
     def _number(
         self, arrived: Arrived, stream: Stream, y: Array, is_next: Array, learning: bool

@@ -19,10 +19,18 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from foretrace._types import Array, Bool, Float
+from foretrace._types import Array, Bool, Float, Int
 from foretrace.stream.experts.expert import Features
 from foretrace.stream.experts.settings import TUNED
-from foretrace.stream.experts.shape import FOLDED, STEPS, WIDE, Shape, category_codes, codes
+from foretrace.stream.experts.shape import (
+    FOLDED,
+    MOST_WORDS,
+    STEPS,
+    WIDE,
+    Shape,
+    category_codes,
+    codes,
+)
 from foretrace.stream.model.events import (
     Events,
     event_features,
@@ -64,8 +72,9 @@ class Seen(NamedTuple):
         row: inputs of the row, after the projection.
         lags: earlier inputs and labels.
         events: unusual rows and their ages.
-        inputs: inputs of the row and of the last label, in the form that a network takes. Empty if
-            no expert needs them.
+        inputs: inputs of the row without words, and of the last label, in the form that a network
+            takes. Empty if no expert needs them.
+        words: as in `Features`.
         has_events: whether there are unusual rows and they are rare.
         labels: last known labels.
         moments: mean and standard deviation of the numbers, or the number of classes and 1.
@@ -77,6 +86,7 @@ class Seen(NamedTuple):
     lags: Float[Array, "L"]
     events: Float[Array, "V"]
     inputs: Float[Array, "I"]
+    words: Any
     has_events: Bool[Array, ""]
     labels: Float[Array, "K"]
     moments: Float[Array, "2"]
@@ -207,7 +217,12 @@ def look(
     earlier = jnp.where(jnp.isnan(past.raw), raw[None], past.raw)
     raws = jnp.concatenate([raw[None], earlier])
     labels = past.labels
-    inputs, x = x[: shape.network_inputs], x[: shape.row_inputs]
+    inputs = x[: shape.network_inputs]
+    words: Any = ()
+    if shape.words:
+        words = _largest(x[shape.row_inputs : shape.inputs])
+        inputs = jnp.concatenate([x[: shape.row_inputs], inputs[shape.inputs :]])
+    x = x[: shape.row_inputs]
     x = jnp.clip(jnp.nan_to_num(x), -TUNED.largest, TUNED.largest)
     row = _projected(maps.row, x)
     parts = [past.rows[: shape.depth].ravel()]
@@ -226,6 +241,7 @@ def look(
         lags=jnp.concatenate(parts),
         events=events,
         inputs=inputs,
+        words=words,
         has_events=has_events(past.events),
         labels=labels,
         moments=moments,
@@ -259,6 +275,12 @@ def expand(shape: Shape, maps: Maps, seen: Seen) -> Features:
     classes = shape.classes
     scores = (seen.labels - seen.moments[0]) / seen.moments[1]
     raw_row, raw_lags = _raw(shape, seen)
+    inputs = seen.inputs
+    if shape.words and shape.has_network:
+        values, places = seen.words
+        all_words = jnp.zeros(shape.words).at[places].set(values)
+        of_row, of_label = jnp.split(inputs, [shape.row_inputs])
+        inputs = jnp.concatenate([of_row, all_words, of_label])
     return Features(
         row=row,
         now=now,
@@ -272,7 +294,8 @@ def expand(shape: Shape, maps: Maps, seen: Seen) -> Features:
             lambda: jnp.concatenate([one, _narrow(jnp.tanh, maps.wide_events @ events)]),
             lambda: jnp.zeros(WIDE),
         ),
-        inputs=seen.inputs,
+        inputs=inputs,
+        words=seen.words,
         has_events=seen.has_events,
         labels=seen.labels.astype(jnp.int32) if classes else scores,
         num_classes=seen.moments[0].astype(jnp.int32) if classes else jnp.zeros((), jnp.int32),
@@ -281,6 +304,13 @@ def expand(shape: Shape, maps: Maps, seen: Seen) -> Features:
         moments=seen.moments,
         ordinary=seen.ordinary,
     )
+
+
+def _largest(words: Float[Array, "D"]) -> tuple[Float[Array, "P"], Int[Array, "P"]]:
+    """Return the largest counts of words, and their places."""
+    # In float64, XLA would sort all of them.
+    places = lax.top_k(words.astype(jnp.float32), min(MOST_WORDS, words.size))[1]
+    return words[places], places
 
 
 def _raw(shape: Shape, seen: Seen) -> tuple[Float[Array, "R"], Float[Array, "L"]]:

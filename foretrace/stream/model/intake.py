@@ -369,9 +369,9 @@ class Intake(Learned):
         """
         found = []
         for name, (kind, at) in self.encoder.columns.items():
-            mean, scale = now = float(units[0, at]), float(units[1, at])
-            if kind != "numeric" or name in self.encoder.unlagged or not scale:
+            if kind != "numeric" or name in self.encoder.unlagged or not units[1, at]:
                 continue
+            mean, scale = now = float(units[0, at]), float(units[1, at])
             before, unit = self.units.setdefault(str(name), now)
             is_scale = max(scale, unit) <= CHANGED * min(scale, unit)
             if is_scale and abs(mean - before) <= CHANGED * unit:

@@ -11,22 +11,29 @@ from typing import Any, TypeVar
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
+from jax import export, lax
 
 from foretrace._compiler import unoptimised
 from foretrace._learner.learner import Learner
 from foretrace._learner.packing import Packed, Packing
+from foretrace._runs.programs import program
 from foretrace._types import Array, Float
 from foretrace.stream.experts.by_name import EXPERTS, Own
+from foretrace.stream.experts.network import Refusals
 from foretrace.stream.experts.shape import Shape
 from foretrace.stream.model.arrivals import Outliers
 from foretrace.stream.model.features import Maps, maps
+from foretrace.stream.model.intervals import MemberErrors
 from foretrace.stream.model.moments import settled_scale
 from foretrace.stream.model.of_members import read
-from foretrace.stream.model.programs import program
 from foretrace.stream.model.pure import PureMixture
 from foretrace.stream.model.rows import unpack
 from foretrace.stream.model.state import Mixed, MixtureState, Report, network_in, num_bytes
+from foretrace.stream.read.scores import Tallies
+
+# Types in the results of programs, which the files of stored programs name.
+for _kind in (Mixed, Outliers, MemberErrors, Tallies, Refusals):
+    export.register_namedtuple_serialization(_kind, serialized_name=f"foretrace.{_kind.__name__}")
 
 MAX_BYTES = 2**30
 """Maximum memory of the experts, and of the past and the waiting rows of all members."""
@@ -71,7 +78,8 @@ class Mixture:
         self.packing = Packing(self.like)
         keeping, taking = self.packing.keeping_packed, self.packing.taking_packed
         # Learners and the user's experts have no text that describes them completely.
-        compiled = partial(program, of=None if network or own else repr((shape, experts)))
+        of = None if network or own else repr((shape, experts))
+        compiled = partial(program, of=of, wide=True)
         changing = partial(compiled, changes=True)
         self._step = changing("step", keeping(partial(self._traced_rows, pure.step)))
         self._advance = changing("advance", keeping(partial(self._traced_rows, pure.advance)))

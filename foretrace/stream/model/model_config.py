@@ -17,7 +17,10 @@ if TYPE_CHECKING:
 else:
     ExpertName = Literal[EXPERTS]
 
-AUTO: tuple[ExpertName, ...] = tuple(name for name in EXPERTS if name not in ("row", "network"))
+CHOSEN = ("row", "seasonal", "network")
+"""Experts that take part only by name."""
+
+AUTO: tuple[ExpertName, ...] = tuple(name for name in EXPERTS if name not in CHOSEN)
 """Experts of the size `auto`."""
 
 FAST: tuple[ExpertName, ...] = AUTO[: AUTO.index("events")]
@@ -47,11 +50,12 @@ class ModelConfig:
             only for classes). Least squares: on the row (row), on earlier rows and labels (lags),
             on numbers as they are, in no unit (raw, for numbers), on random features of the lags
             and of the row (wide, waves), on soft steps of its numbers (steps), and on random
-            features of the last unusual rows (events). Others: nearest neighbours, gradient descent
-            (gradient, for classes), the words of texts (words), trained modules (memory), single
-            values of up to 1,000 rows ago (distant), the recurrent network (network). Default: all
-            but row and network for `auto`; these without events, memory and distant for `fast`; the
-            network for `small`.
+            features of the last unusual rows (events). Others: smoothed season and level (seasonal,
+            for numbers), nearest neighbours, gradient descent (gradient, for classes), the words of
+            texts (words), trained modules (memory), single values of up to 1,000 rows ago
+            (distant), the recurrent network (network). Default: all but row, seasonal and network
+            for `auto`; these without events, memory and distant for `fast`; the network for
+            `small`.
         cell: recurrent layer of the network, with a name as in `foretrace train`. The cells
             linear-rnn and gru are dense: only the rule rtrl gives them the exact gradient through
             time.

@@ -282,9 +282,9 @@ class PureMixture:
         return jnp.zeros(shape, like.dtype)
 
     def _taken_first(self, state: MixtureState, maps: Maps) -> Waiting:
-        zeros = jnp.zeros(self.shape.inputs)
+        zeros, numbers = jnp.zeros(self.shape.inputs), jnp.zeros(self.shape.row_inputs)
         watched, given = (jnp.zeros(len(one)) for one in (self.shape.alarms, self.shape.outside))
-        raw = RawRow(zeros, zeros, watched=watched, given=given)
+        raw = RawRow(zeros, numbers, watched=watched, given=given)
         slot, _, view = self._view(state, raw)
         return self._take(view, maps, raw, slot, waits=True)[1]
 

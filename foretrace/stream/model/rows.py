@@ -11,7 +11,7 @@ from foretrace.stream.read.row import RawRow
 
 def width(shape: Shape) -> int:
     """Return the number of elements of a packed row."""
-    return 3 + 2 * shape.inputs + len(shape.alarms) + len(shape.outside)
+    return 3 + shape.inputs + shape.row_inputs + len(shape.alarms) + len(shape.outside)
 
 
 def pack(shape: Shape, rows: Sequence[RawRow], size: int | None = None) -> Float[np.ndarray, "C W"]:
@@ -24,7 +24,8 @@ def pack(shape: Shape, rows: Sequence[RawRow], size: int | None = None) -> Float
     """
     out = np.zeros((size or len(rows), width(shape)))
     out[len(rows) :, 0], out[len(rows) :, 1] = np.nan, shape.slots
-    inputs, end = 3 + shape.inputs, 3 + 2 * shape.inputs
+    inputs = 3 + shape.inputs
+    end = inputs + shape.row_inputs
     last = end + len(shape.alarms)
     for packed, row in zip(out, rows, strict=False):
         packed[:3] = row.y, row.slot, row.is_new
@@ -35,7 +36,8 @@ def pack(shape: Shape, rows: Sequence[RawRow], size: int | None = None) -> Float
 
 def unpack(shape: Shape, row: Float[Array, "W"]) -> RawRow:
     """Return the parts of a packed row."""
-    inputs, end = 3 + shape.inputs, 3 + 2 * shape.inputs
+    inputs = 3 + shape.inputs
+    end = inputs + shape.row_inputs
     last = end + len(shape.alarms)
     return RawRow(
         x=row[3:inputs],

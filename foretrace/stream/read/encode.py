@@ -39,7 +39,7 @@ Outliers = Literal["auto", "clip", "mask", "stop"]
 CATEGORIES = 16
 """Default number of inputs of a categorical column."""
 
-WORDS = 1024
+WORDS = 8192
 """Default number of inputs for the words of a column of texts."""
 
 SPARE_FEATURES = 32
@@ -161,7 +161,9 @@ class Encoder(Counting):
         if not learn:
             return self._draft().encode(row)
         self.look_at(row)
-        out = [0.0] * self.width  # faster than an array if values are set one by one
+        out = [0.0] * (
+            self.width - self.num_words
+        )  # faster than an array if values are set one by one
         for name, (kind, at) in self.columns.items():
             value = row.get(name)
             if kind == "numeric":
@@ -170,12 +172,15 @@ class Encoder(Counting):
                 out[at + self._category(name, value)] = 1.0
             elif kind == "time":
                 out[at : at + _TIME_SIZE] = self._time(name, value)
-            elif kind == "text":
-                out[at : at + self.sizes[kind]] = self._text(value)
-            else:
+            elif kind == "undecided":
                 out[at + 1] = 1.0
                 self.counts["missing"] += 1
-        return RawRow(np.array(out), self._is_number)
+        found = np.zeros(self.width)
+        found[: len(out)] = out
+        for name, (kind, at) in self.columns.items():
+            if kind == "text":
+                self._count_words(found[at : at + self.sizes[kind]], row.get(name))
+        return RawRow(found, self._is_number)
 
     def _draft(self) -> Self:
         """Return a copy that learns independently and accepts every value."""
@@ -251,7 +256,7 @@ class Encoder(Counting):
         """Prepare the lookup of columns in rows; a copy has a separate lookup."""
         kinds = {name: kind for name, (kind, _) in self.columns.items()}
         self.undecided = [name for name, kind in kinds.items() if kind == "undecided"]
-        self._is_number = np.zeros(self.width)
+        self._is_number = np.zeros(self.width - self.num_words)
         self._is_number[[at for kind, at in self.columns.values() if kind == "numeric"]] = 1.0
 
     def _number(self, name: Any, value: Any) -> float:
@@ -310,15 +315,14 @@ class Encoder(Counting):
         angles = [2 * math.pi * (seconds % period) / period for period in (_DAY, _WEEK, _YEAR)]
         return [f(angle) for angle in angles for f in (math.sin, math.cos)] + [0.0]
 
-    def _text(self, value: Any) -> list[float]:
-        """Return the inputs of a text, from the hashes of its words."""
-        words, out = as_words(value), [0.0] * self.sizes["text"]
+    def _count_words(self, out: np.ndarray, value: Any) -> None:
+        """Write the inputs of a text, from the hashes of its words."""
+        words = as_words(value)
         self.counts["missing"] += not words
-        for word in words:
+        for word, count in Counter(words).items():
             # Python's own hash differs between processes.
             place = zlib.crc32(word.encode(errors="surrogatepass")) % len(out)
-            out[place] += len(words) ** -0.5
-        return out
+            out[place] += count * len(words) ** -0.5
 
     def _restored(self) -> None:
         columns = [Column(name, kind) for name, (kind, _) in self.columns.items()]

@@ -12,8 +12,8 @@ class RawRow(NamedTuple):
     Args:
         x: one value for each input: unscaled numbers (NaN if missing), and the encoded inputs of
             the other columns.
-        is_number: which inputs are numbers. The input after a number says whether the number is
-            missing.
+        is_number: which inputs before those of words are numbers. The input after a number says
+            whether the number is missing.
         y: label of the row `delay` rows before this row: a number, or the index of a class. The
             index is -1 if the class exceeds the maximum number of classes. NaN if there is no
             label.
@@ -24,7 +24,7 @@ class RawRow(NamedTuple):
     """
 
     x: Float[Any, "I"]
-    is_number: Float[Any, "I"]
+    is_number: Float[Any, "R"]
     y: Any = np.nan
     slot: Any = 0
     is_new: Any = 0

@@ -103,7 +103,8 @@ class StreamConfig:
         categories: number of inputs of a categorical column, one of them for missing and unknown
             categories.
         words: number of inputs of a column of texts. Each word, in lower case and without
-            punctuation, belongs to one of these inputs. With 0, texts are categories.
+            punctuation, belongs to one of these inputs. With 0, texts are categories. Of a row, the
+            512 words with the largest counts are learned.
         classes: maximum number of classes. A later class doubles the maximum, as far as memory
             allows. Default: 2 if the first rows have two, otherwise twice their number and at least
             16; 256 for a text.

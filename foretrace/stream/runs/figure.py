@@ -1,4 +1,4 @@
-"""Figure of a run on a stream: its scores and those of the baselines."""
+"""Figure of a run on a stream: its scores, those of the baselines, and weights of experts."""
 
 import os
 from typing import Any
@@ -8,11 +8,11 @@ import numpy as np
 from foretrace._runs import figures
 from foretrace.stream.read.scores import BASELINES, SCORES
 from foretrace.stream.read.values import as_time
-from foretrace.stream.runs.report import OWN_NAME, records_in, title
+from foretrace.stream.runs.report import OWN_NAME, heaviest, records_in, title
 
 
 def figure(run_dir: str | os.PathLike[str]) -> str:
-    """Draw the scores of a run into `curves.png`, and return the file's path.
+    """Draw scores and weights of a run into `curves.png`, and return the file's path.
 
     Raises:
         RunError: there is no run, or the run has no measurement yet.
@@ -35,6 +35,11 @@ def figure(run_dir: str | os.PathLike[str]) -> str:
         }
         levels = {"the share asked for": config.coverage} if name == "coverage" else {}
         panels.append(figures.Panel(score.title, curves, levels))
+    weights = {
+        name: [(x, line["weights"][name]) for x, line in zip(places, lines, strict=True)]
+        for name in heaviest(lines[-1])
+    }
+    panels.append(figures.Panel("weight of the heaviest experts", weights))
     heading = f"{title(config)}; a point is {config.log_every} rows"
     return figures.draw_metrics(run_dir, heading, panels, what)
 

@@ -16,7 +16,7 @@ from foretrace.stream.read.formats import date_formats, number_format
 from foretrace.stream.read.lines import Position, Row
 from foretrace.stream.read.schema import Column, listed
 from foretrace.stream.read.source import SYMBOL, Source
-from foretrace.stream.read.values import as_label, as_number, is_absent, is_missing
+from foretrace.stream.read.values import as_label, as_number, as_words, is_absent, is_missing
 from foretrace.stream.runs.config import StreamConfig
 from foretrace.stream.runs.plan import Plan, Rows, time_advice
 
@@ -129,6 +129,14 @@ def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]
             lines.append(
                 f"column {column.name!r} holds texts, which only the experts words and network see"
             )
+        elif column.kind == "text":
+            count = len({word for value in values for word in as_words(value)})
+            if 2 * count > config.words:
+                lines.append(
+                    f"column {column.name!r} has {count} different words in its first "
+                    f"{len(values)} texts, and many of them share one of {config.words} inputs; if "
+                    f"rare words matter, begin a run with --words {2 ** (4 * count).bit_length()}"
+                )
     if config.target is None:
         return lines
     if config.delay and not plan.classes:

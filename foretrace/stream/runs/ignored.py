@@ -3,7 +3,7 @@
 import dataclasses
 from collections.abc import Collection
 
-from foretrace.stream.experts.by_name import OF_CLASSES
+from foretrace.stream.experts.by_name import OF_CLASSES, OF_NUMBERS
 from foretrace.stream.model.model_config import ModelConfig
 from foretrace.stream.read.schema import Kind
 from foretrace.stream.runs.config import StreamConfig
@@ -68,7 +68,7 @@ def idle_experts(model: ModelConfig, classes: bool) -> list[str]:
         model: options of the model.
         classes: whether classes are predicted.
     """
-    idle = ("raw",) if classes else OF_CLASSES
+    idle = OF_NUMBERS if classes else OF_CLASSES
     kinds = ("numbers", "a class") if classes else ("classes", "a number")
     return [
         "the expert {} has no effect: it predicts {}, and the target is {}".format(name, *kinds)

@@ -179,10 +179,15 @@ def simple_answers(record: dict[str, Any]) -> dict[str, dict[str, float]]:
     return {what: scores for what, scores in found.items() if scores}
 
 
+def heaviest(record: dict[str, Any]) -> dict[str, float]:
+    """Return the weights of the experts that have the largest ones, by name."""
+    weights = record.get("weights", {})
+    return dict(sorted(weights.items(), key=lambda one: -one[1])[:_HEAVIEST])
+
+
 def _weights(record: dict[str, Any]) -> str:
     """Return a text with the experts that have the largest weights."""
-    heaviest = sorted(record.get("weights", {}).items(), key=lambda one: -one[1])[:_HEAVIEST]
-    shown = ", ".join(f"{name} {weight:.2f}" for name, weight in heaviest)
+    shown = ", ".join(f"{name} {weight:.2f}" for name, weight in heaviest(record).items())
     return f"Weights: {shown}. " if shown else ""
 
 
