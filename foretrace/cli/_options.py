@@ -79,7 +79,7 @@ class Sweep:
 
 @dataclasses.dataclass(frozen=True)
 class RL:
-    """Let an agent with memory learn from one stream, without replay; two minutes by default.
+    """Let an agent with memory learn from one stream, without replay; a few minutes by default.
 
     The agent learns at every step of its environment. The rule propagates errors to earlier inputs,
     and traces propagate them to earlier predictions. Compare rules, seeds and other options with
