@@ -168,7 +168,8 @@ def _read(path: Path) -> Any:
             raise ValueError("its digest does not fit")
         return export.deserialize(bytearray(data[_DIGEST:]))
     except Exception as error:
-        path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            path.unlink()
         warnings.warn(f"{path} is damaged ({error}); it is removed and made anew", stacklevel=2)
         return None
 

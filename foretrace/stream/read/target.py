@@ -33,8 +33,9 @@ def class_room(values: Sequence[Any]) -> int:
     >>> class_room(["a", "b", None]), class_room(["a", "b"] * 10), class_room(range(20))
     (16, 2, 40)
     """
-    found = len({as_label(value) for value in values if not is_absent(value)})
-    return 2 if 0 < found <= 2 and len(values) >= SURE else max(ROOM, 2 * found)
+    labels = [as_label(value) for value in values if not is_absent(value)]
+    found = len({*labels})
+    return 2 if found == 2 and len(labels) >= SURE else max(ROOM, 2 * found)
 
 
 def _nowhere(capacity: int) -> bool:

@@ -290,7 +290,9 @@ class StreamConfig:
         """
         if self.waiting or self.outliers == "stop":
             return 1
-        live = self.topic is not None or self.source == STDIN or Path(self.source).is_fifo()
+        path = Path(self.source)
+        live = self.topic is not None or self.source == STDIN
+        live |= path.exists() and not path.is_file()  # a named pipe or a device
         return 1 if live and self.model.size != "fast" else CHUNK
 
     @property

@@ -12,6 +12,7 @@ import numpy as np
 from foretrace._runs.escape import for_terminal
 from foretrace._runs.progress import ProgressBar
 from foretrace._runs.signals import Interrupted, Stop
+from foretrace.stream.model.model_config import MOST
 from foretrace.stream.read.formats import date_formats, number_format
 from foretrace.stream.read.lines import Position, Row
 from foretrace.stream.read.schema import Column, listed
@@ -131,11 +132,12 @@ def warnings(config: StreamConfig, plan: Plan, rows: Sequence[Mapping[str, Any]]
             )
         elif column.kind == "text":
             count = len({word for value in values for word in as_words(value)})
-            if 2 * count > config.words:
+            enough = min(2 ** (4 * count).bit_length(), MOST["words"])
+            if 2 * count > config.words and enough > config.words:
                 lines.append(
                     f"column {column.name!r} has {count} different words in its first "
                     f"{len(values)} texts, and many of them share one of {config.words} inputs; if "
-                    f"rare words matter, begin a run with --words {2 ** (4 * count).bit_length()}"
+                    f"rare words matter, begin a run with --words {enough}"
                 )
     if config.target is None:
         return lines

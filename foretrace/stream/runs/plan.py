@@ -27,7 +27,7 @@ Rows = Iterator[tuple[Row, Position]]
 
 _TEXT_CLASSES = 256
 
-MAX_INPUTS = 2**16
+MAX_INPUTS = {"categories": 2**16, "words": 2**19}
 """Maximum number of inputs for categories, and for words."""
 
 MIN_GAPS = 20
@@ -355,9 +355,10 @@ def _check_sizes(config: StreamConfig, plan: Plan) -> None:
     """Check the sizes of host buffers before allocating them."""
     for name, kinds in (("categories", ("categorical", "undecided")), ("words", ("text",))):
         size, count = getattr(config, name), sum(one.kind in kinds for one in plan.columns)
-        if size * count > MAX_INPUTS:
+        if size * count > MAX_INPUTS[name]:
             raise ValueError(
-                f"{name}={size} for each of {count} columns are more than {MAX_INPUTS} inputs; "
+                f"{name}={size} for each of {count} columns are more than {MAX_INPUTS[name]} "
+                f"inputs; "
                 f"choose fewer --{name}, or --ignore columns"
             )
 

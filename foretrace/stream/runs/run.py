@@ -230,7 +230,12 @@ class Learning(Program[State]):
         every, saved = self.config.log_every, self.config.checkpoint_every
         size = min(self.intake.chunk, *(one - self.step % one for one in (every, saved)))
         while not self.ended and len(self.chunk) < size:
-            item = self._next()
+            try:
+                item = self._next()
+            except Exception:
+                if self.is_whole and self.chunk:
+                    self._learn()  # the rows before the one that cannot be read
+                raise
             self.intake.parts.end("reading")
             if item is None or item[1].is_torn:
                 self.at_end = True  # the next bytes may be the rest of this line
