@@ -3,8 +3,6 @@
 import os
 from typing import Any
 
-import jax
-
 from foretrace._engine.carry import carry_size
 from foretrace._network import parameter_count
 from foretrace._runs.directory import RunError
@@ -79,7 +77,7 @@ def _title(config: RLConfig) -> str:
 
 
 def _cost(config: RLConfig) -> str:
-    agent = build(config, network=jax.eval_shape(lambda: build(config).network))
+    agent = build(config)
     # The trace and, in addition, the gradient of the entropy, or of the last and the final value.
     gradients = 3 if agent.optimizer.asks_following else 2 if agent.method.entropy else 1
     part = agent.optimizer.trained(agent.network)

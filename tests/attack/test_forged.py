@@ -187,7 +187,7 @@ def test_it_is_refused(runs, tmp_path, part, place, value):
 INTAKES = {
     "members": {"member": "c", "members": 3, "delay": 1, "task": "regression"},
     "members ahead": {"member": "c", "members": 3, "horizon": 2, "delay": 1},
-    "chunks": {"model": dataclasses.replace(BASELINES, size="fast"), "delay": 4},
+    "chunks": {"model": dataclasses.replace(BASELINES, size="fast"), "delay": 4, "classes": 16},
 }
 
 

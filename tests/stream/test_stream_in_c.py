@@ -102,6 +102,8 @@ def test_a_run_in_c_predicts_and_learns_as_the_run_itself(whole, tmp_path, quick
     table[40]["a"] = "-1e31"  # missing as well
     for at in range(FIRST, last or len(table)):
         label = table[at - whole.config.delay][whole.config.target]
+        if intake.shape.classes and label == "new" and intake.shape.outputs == 2:
+            break  # C has room for the classes of the run alone
         predicted, learned = program.step(table[at], label)
         expected = outputs_of(whole.found[at], len(learned))
         # The network computes in float32, and sums are taken in another order.
