@@ -11,7 +11,7 @@ down before the first run on a long series:
   a value without one has 0.
 - Sizes `auto` and `fast` and the experts `lags`, the largest or the mean over the columns, and 1,
   10, 30, 100 or 200 rows were compared on the ten series of 10,000 rows or fewer. These had been
-  looked at before (all but one of `boards.md`'s eleven); the ten longer ones had not.
+  looked at before; the ten longer ones had not.
 - Their public results (leaderboard, mean ROC-AUC over all twenty): k-means .699, Toto .657, Stumpi
   .642.
 

@@ -358,8 +358,7 @@ def _check_sizes(config: StreamConfig, plan: Plan) -> None:
         if size * count > MAX_INPUTS[name]:
             raise ValueError(
                 f"{name}={size} for each of {count} columns are more than {MAX_INPUTS[name]} "
-                f"inputs; "
-                f"choose fewer --{name}, or --ignore columns"
+                f"inputs; choose fewer --{name}, or --ignore columns"
             )
 
 
