@@ -14,6 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from foretrace._cells.abstract import AbstractCell, Coefficients
+from foretrace._recurrence.step_scan import depends_on_arguments
 from foretrace._recurrence.unroll import states
 from foretrace._rule import LearningRule
 from foretrace._types import Array, Bool, Inexact, Inputs, PyTree, Sensitivity, State, States
@@ -27,20 +28,41 @@ def is_full(cell: AbstractCell, rule: LearningRule) -> bool:
 def init_sensitivity(cell: AbstractCell, rule: LearningRule) -> Sensitivity | None:
     """Return the sensitivity before the first step, which is zero; None if the rule carries none.
 
-    The result has a tree of coefficients for each leaf of the state. If `is_full`, every array has
-    one more module axis in front.
+    The result has a tree of coefficients for each leaf of the state. A coefficient that the leaf
+    never depends on is None there: for example, in `Beside`, one of another cell. If `is_full`,
+    every array has one more module axis in front.
     """
     if not rule.carried:
         return None
     # A full sensitivity has an axis for the state's module, in front of the axis of the
     # coefficient's module.
     theta, full = jax.eval_shape(cell.coefficients), is_full(cell, rule)
+    coefficients, structure = jax.tree.flatten(theta)
+    state, states_of = jax.tree.flatten(jax.eval_shape(cell.init_state))
 
-    def zeros(leaf: jax.ShapeDtypeStruct) -> Coefficients:
+    def zeros(leaf: jax.ShapeDtypeStruct, reached: set[int]) -> Coefficients:
         front = leaf.shape if full else ()
-        return jax.tree.map(lambda c: jnp.zeros(front + c.shape, jnp.result_type(c, leaf)), theta)
+        return structure.unflatten(
+            jnp.zeros(front + c.shape, jnp.result_type(c, leaf)) if place in reached else None
+            for place, c in enumerate(coefficients)
+        )
 
-    return jax.tree.map(zeros, jax.eval_shape(cell.init_state))
+    return states_of.unflatten(map(zeros, state, _reached(cell, len(coefficients))))
+
+
+def _reached(cell: AbstractCell, count: int) -> list[set[int]]:
+    """Return, for each leaf of the state, the places of the coefficients it can depend on."""
+    theta, h = jax.eval_shape(lambda: (cell.coefficients(), cell.init_state()))
+    x = jax.ShapeDtypeStruct((cell.input_size,), jax.tree.leaves(cell)[0].dtype)
+
+    def step(theta: Coefficients, h: State, x: Array) -> State:
+        return cell.step(theta, h, h, x)
+
+    # In one step, and then through the states of the step before.
+    found = depends_on_arguments(step, theta, h, x)
+    for _ in found:
+        found = [at.union(*(of for k, of in enumerate(found) if count + k in at)) for at in found]
+    return found
 
 
 @jax.custom_jvp
@@ -65,7 +87,9 @@ def _attach_jvp(primals: tuple, tangents: tuple) -> tuple:
     exact = lax.Precision.HIGHEST
 
     def moved(d: Array, jacobian: Any) -> Array:
-        for j, dt in zip(jax.tree.leaves(jacobian), jax.tree.leaves(dtheta), strict=True):
+        for j, dt in zip(_with_absent(jacobian), _with_absent(dtheta), strict=True):
+            if j is None:
+                continue
             full, dt = j.ndim > dt.ndim, dt.astype(j.dtype)
             if full:
                 # Every module depends on all coefficients.
@@ -76,6 +100,14 @@ def _attach_jvp(primals: tuple, tangents: tuple) -> tuple:
         return d
 
     return h, jax.tree.map(moved, dh, e)
+
+
+def _absent(leaf: Any) -> bool:
+    return leaf is None
+
+
+def _with_absent(tree: Any) -> list[Array | None]:
+    return jax.tree.leaves(tree, is_leaf=_absent)
 
 
 def advance(
@@ -127,7 +159,9 @@ def advance(
         # sum_n dh'_n/dtheta[m] is dh'_m/dtheta[m], because no other module depends on theta[m].
         ones = jnp.ones_like(leaf)
         rows.append(jax.vmap(row)(jnp.diag(ones)) if is_full(cell, rule) else row(ones))
-    return structure.unflatten(rows)
+    return jax.tree.map(
+        lambda old, new: None if old is None else new, e, structure.unflatten(rows), is_leaf=_absent
+    )
 
 
 def one_leaf_cotangent(state: State, k: int, cotangent: Array) -> State:

@@ -139,21 +139,26 @@ def _transposed_steps(
         return leaves
 
     first = jax.tree.map(lambda leaf: leaf[0], (before, xs))
-    varies = depends_on_arguments(numbers, *first)
+    varies = [bool(places) for places in depends_on_arguments(numbers, *first)]
     leaves = jax.vmap(numbers, out_axes=[0 if each else None for each in varies])(before, xs)
     varying = [leaf for leaf, each in zip(leaves, varies, strict=True) if each]
     constant = [leaf for leaf, each in zip(leaves, varies, strict=True) if not each]
     return _TransposedSteps(varying, constant, tuple(varies), structure)
 
 
-def depends_on_arguments(function: Any, *args: Any) -> list[bool]:
-    """Return, for each leaf of a function's result, whether it depends on the arguments.
+def depends_on_arguments(function: Any, *args: Any) -> list[set[int]]:
+    """Return, for each leaf of a function's result, the leaves of the arguments it depends on.
 
-    A nested program counts as depending on everything that it reads.
+    The leaves are given by their places. A nested program counts as depending on everything that
+    it reads.
     """
     jaxpr = jax.make_jaxpr(function)(*args).jaxpr
-    computed = set(jaxpr.invars)
+    reads = {variable: {place} for place, variable in enumerate(jaxpr.invars)}
+
+    def of(variables: Any) -> set[int]:
+        known = [v for v in variables if isinstance(v, jax.extend.core.Var)]
+        return set().union(*(reads.get(v, ()) for v in known))
+
     for equation in jaxpr.eqns:
-        if any(isinstance(v, jax.extend.core.Var) and v in computed for v in equation.invars):
-            computed |= set(equation.outvars)
-    return [isinstance(v, jax.extend.core.Var) and v in computed for v in jaxpr.outvars]
+        reads |= dict.fromkeys(equation.outvars, of(equation.invars))
+    return [of([v]) for v in jaxpr.outvars]

@@ -72,7 +72,8 @@ def learn_and_act(
         step=jnp.where(outcome.known.any(), optax.safe_increment(state.step), state.step),
         key=key,
     )
-    size = norm(eqx.filter(after.carry.e, eqx.is_inexact_array))
+    # Not of packed arrays: in a vector, XLA repeats the decay of a module for each coefficient.
+    size = optax.tree.norm(eqx.filter(after.carry.e, eqx.is_inexact_array))
     tested = (output, td_error, after.carry.h, norm(after.trace), size, change.norm)
     # One vector and one reduction. Otherwise XLA repeats the test at each element of the state.
     finite = [jnp.isfinite(part).ravel() for part in jax.tree.leaves(tested)]

@@ -287,9 +287,14 @@ def _check_rule(
         )
         book.require(f"closed parameters have exactly no gradient, {rule}", closed == 0, closed)
     if rule.name in want.e:
-        book.equal(
-            f"definition of the sensitivity, {rule}", _only_layer(whole.carry.e), want.e[rule.name]
+        # One that is absent has to be zero.
+        e = jax.tree.map(
+            lambda got, one: np.zeros_like(one) if got is None else got,
+            _only_layer(whole.carry.e),
+            want.e[rule.name],
+            is_leaf=lambda leaf: leaf is None,
         )
+        book.equal(f"definition of the sensitivity, {rule}", e, want.e[rule.name])
     if singly and rule.inputs:
         definition = want.gradients["ONLINE" if rule == HYBRID else "TRUNCATED"][1]
         book.equal(f"definition, {rule} in chunks of one step", singly.grads, definition)
