@@ -7,6 +7,7 @@ from benchmarks.streams.boards import RIVER
 from benchmarks.streams.rows import ANY
 
 OURS = "foretrace"
+CELLS = {"LRU": "two layers of LRUs", "RTU+GRU": "one layer, RTU and GRU side by side"}
 
 
 def scores():
@@ -23,7 +24,7 @@ def scores():
             # Published Electricity has two columns more.
             less = (cell["stream"], name) == ("elec2", "boards") and OURS not in way
             way = f"{way}, six columns" if less else way
-            way = f"{way}, {cell['cell']}" if cell.get("cell") == "RTU+GRU" else way
+            way = f"{way}, two layers of GRUs" if cell.get("cell") == "GRU" else way
             several.setdefault((cell["board"], cell["stream"], way), []).append(score)
         for (*task, way), some in several.items():
             found.setdefault(tuple(task), {}).setdefault(way, mean(some))
@@ -95,15 +96,16 @@ def touchstone():
 def chains():
     """Return seeds, share of seeds that succeed and mean returns on gymnax's memory chain."""
     found = {}
-    for cell, one in results("boards", board="gymnax", cell="LRU"):
-        found.setdefault(cell["length"], []).append(one["mean"])
+    for cell, one in results("boards", board="gymnax"):
+        found.setdefault((cell["length"], cell["cell"]), []).append(one["mean"])
     lines = [
         [
             str(length),
+            CELLS[cell],
             str(len(some)),
             f"{mean(value > 0.5 for value in some):.2f}",
             f"{mean(some):z.2f}",
         ]
-        for length, some in sorted(found.items())
+        for (length, cell), some in sorted(found.items())
     ]
-    return table(["length", "seeds", "share above .5", "mean return"], lines)
+    return table(["length", "network", "seeds", "share above .5", "mean return"], lines)
