@@ -106,7 +106,7 @@ def _absent(leaf: Any) -> bool:
     return leaf is None
 
 
-def _with_absent(tree: Any) -> list[Array | None]:
+def _with_absent(tree: Any) -> list[Any]:
     return jax.tree.leaves(tree, is_leaf=_absent)
 
 

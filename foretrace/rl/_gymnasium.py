@@ -8,6 +8,7 @@ from typing import Annotated, Any, ClassVar, NamedTuple
 import jax
 import jax.numpy as jnp
 import tyro
+from jax import lax
 
 from foretrace._types import Array, Float, Int, PRNGKeyArray
 from foretrace.rl._environment import TimeStep
@@ -58,8 +59,12 @@ class AbstractGymnasium(SpacedTask):
         """Take an action. The seed of the episode determines the random numbers."""
         live, flag = self._live, jax.ShapeDtypeStruct((), jnp.bool_)
         number = jax.ShapeDtypeStruct((), live.seen.dtype)
-        found = jax.pure_callback(live.step, (live.seen, number, flag, flag), *state, action)
-        actions = state.actions.at[state.step].set(action.astype(state.actions.dtype))
+        action = action.astype(live.action.dtype)
+        # One array, because JAX takes some 60 us for each argument of a function in Python.
+        numbers = [state.seed, state.step, state.actions, action]
+        bits = [lax.bitcast_convert_type(part, jnp.int32).ravel() for part in numbers]
+        found = jax.pure_callback(live.step, (live.seen, number, flag, flag), jnp.concatenate(bits))
+        actions = state.actions.at[state.step].set(action)
         after = GymnasiumState(state.seed, state.step + 1, actions)
         return after, TimeStep.of(*found)
 

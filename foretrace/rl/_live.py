@@ -58,19 +58,26 @@ class Live:
         with _noted():
             return self._begun(int(seed))[1]
 
-    def step(self, seed: Any, step: Any, actions: Any, action: Any) -> tuple[np.ndarray, ...]:
-        """Return the result of an action at a given step of an episode."""
+    def step(self, bits: Any) -> tuple[np.ndarray, ...]:
+        """Return the result of an action at a given step of an episode.
+
+        Args:
+            bits: seed and step, the actions so far in `limit` rows, and the action, as int32.
+        """
         with _noted():
-            environment, before = self._at(int(seed), np.asarray(actions)[: int(step)])
-            action = np.asarray(action, self.action.dtype)
+            numbers = np.asarray(bits)
+            seed, step = numbers[:2].tolist()
+            actions = numbers[2:].view(self.action.dtype).reshape(-1, *self.action.shape)
+            action = actions[-1]
+            environment, before = self._at(seed, actions[:step])
             observation, reward, terminated, truncated, _ = acted(environment, action)
             before.extend(action.tobytes())
             reward = check_array("reward", reward, (), self.seen.dtype, finite=False)
             terminated = check_array("terminated", terminated, (), bool)
             truncated = check_array("truncated", truncated, (), bool)
-            truncated = ~terminated & (truncated | (int(step) + 1 >= self.limit))
+            truncated = ~terminated & (truncated | (step + 1 >= self.limit))
             if terminated | truncated:
-                self._free.append(self._episodes.pop(int(seed)).environment)
+                self._free.append(self._episodes.pop(seed).environment)
             return self._flat(observation), reward, terminated, np.asarray(truncated)
 
     def _at(self, seed: int, actions: np.ndarray) -> _Episode:

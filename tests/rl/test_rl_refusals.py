@@ -60,7 +60,7 @@ def within(**wrong):
     """Take a step in an environment that is wrong, as a compiled program does."""
     live = _live.Live(lambda: Walk(wrong_from=1, **wrong), None)
     live.reset(0)
-    live.step(0, 0, [], 0)
+    live.step(np.zeros(3, np.int32))
 
 
 class Broken(rl.MemoryChain):
