@@ -35,7 +35,7 @@ def measure(stream):
     """Return the best of some scores on a stream, how a score is shown, and the measure's name."""
     if stream in ANY and not ANY[stream].classes:
         return min, "{:.4g}".format, "error, lower is better"
-    if stream in ANY or stream == "ElectricityTiny":
+    if stream in ANY or stream in ("ElectricityTiny", "ten graphs"):
         return max, percent, "accuracy, higher is better"
     if stream == "standard profile":
         return max, "{:.1f}".format, "score, higher is better"
@@ -77,6 +77,20 @@ def learners(board, *names):
     ways.sort(key=lambda way: OURS not in way)
     lines = {way: [one.get(way) for one in found] for way in ways}
     return table(["", *names], by_columns(lines, [(shown, best)] * len(names)))
+
+
+def graphs():
+    """Return our accuracy and the best of the others on each graph, where we are behind first."""
+    found, lines = {}, []
+    for cell, one in results("boards", board="CaDrift"):
+        found.setdefault(cell["graph"], {})[cell["way"].removeprefix("river ")] = one["accuracy"]
+    for graph, ways in found.items():
+        others = {way: score for way, score in ways.items() if not way.startswith(OURS)}
+        first = max(others, key=others.get)
+        values = bold_best([ways[OURS], others[first]], percent, max)
+        lines.append((ways[OURS] - others[first], [str(graph), *values, first]))
+    lines = [line for _, line in sorted(lines)]
+    return table(["seed", "ours", "best of theirs", "which is"], lines)
 
 
 def touchstone():
