@@ -20,12 +20,13 @@ def text():
     streamed = copy()
     rows = [
         ["ARTime", "score on NAB, higher", f"{nab['foretrace']:.1f}", f"{nab['ARTime']:.1f}"],
-        *(popgym(task, boards["POPGym", task]) for task in ("CountRecall", "RepeatPrevious")),
+        popgym("CountRecall", boards["POPGym", "CountRecall"]),
         river("bananas", boards["river", "bananas"]),
         ["Zucchet et al., Table 1", "training loss on copy of 48 steps, lower", *losses],
         ["deep-river, our *network*", "accuracy on elec2, higher", *elec2_of(elec2, "network")],
         streamed[0],
         cue(),
+        popgym("RepeatPrevious", boards["POPGym", "RepeatPrevious"]),
         streamed[1],
         ["deep-river, best model", "accuracy on elec2, higher", *elec2_of(elec2, "foretrace")],
         [f"{chunks['peer']}, chunks of 16", "µs for a gradient of a time step, lower", *braintrace],
