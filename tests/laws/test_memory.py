@@ -50,11 +50,16 @@ def test_the_carry_of_a_layer_is_n_plus_theta_numbers(make_cell, cell_name):
         )
 
     cell = eqx.filter_eval_shape(make_cell, SIZE, key=jax.random.key(0))
-    h, theta = jax.eval_shape(lambda cell: (cell.init_state(), cell.coefficients()), cell)
-    n, dimensions = cell.state_size, len(jax.tree.leaves(h))
+    # Of cells side by side, each has sensitivities to its own coefficients alone.
+    parts = [
+        jax.eval_shape(lambda part: (part.init_state(), part.coefficients()), part)
+        for part in getattr(cell, "cells", [cell])
+    ]
+    n, dimensions = cell.state_size, sum(len(jax.tree.leaves(h)) for h, _ in parts)
     full = 1 if cell.independent else n
-    assert carried(ft.ONLINE) == DEPTH * dimensions * (n + numbers(theta))
-    assert carried(ft.RTRL) == DEPTH * dimensions * (n + full * numbers(theta))
+    pairs = sum(len(jax.tree.leaves(h)) * numbers(theta) for h, theta in parts)
+    assert carried(ft.ONLINE) == DEPTH * (dimensions * n + pairs)
+    assert carried(ft.RTRL) == DEPTH * (dimensions * n + full * pairs)
     for rule in (ft.RESERVOIR, ft.SPATIAL, ft.TRUNCATED, ft.BPTT):
         assert carried(rule) == DEPTH * dimensions * n
     assert carried(ft.ONLINE, batch_size=3) == 3 * carried(ft.ONLINE)
