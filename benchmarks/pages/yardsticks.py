@@ -7,7 +7,8 @@ from benchmarks.streams.boards import RIVER
 from benchmarks.streams.rows import ANY
 
 OURS = "foretrace"
-CELLS = {"LRU": "two layers of LRUs", "RTU+GRU": "one layer, RTU and GRU side by side"}
+CELLS = {"LRU": "two layers of LRUs", "GRU": "two layers of GRUs"}
+CELLS |= {"RTU+GRU": "one layer, RTU and GRU side by side"}
 
 
 def scores():
@@ -24,7 +25,7 @@ def scores():
             # Published Electricity has two columns more.
             less = (cell["stream"], name) == ("elec2", "boards") and OURS not in way
             way = f"{way}, six columns" if less else way
-            way = f"{way}, two layers of GRUs" if cell.get("cell") == "GRU" else way
+            way = f"{way}, {CELLS['GRU']}" if cell.get("cell") == "GRU" else way
             several.setdefault((cell["board"], cell["stream"], way), []).append(score)
         for (*task, way), some in several.items():
             found.setdefault(tuple(task), {}).setdefault(way, mean(some))

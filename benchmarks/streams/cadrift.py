@@ -33,20 +33,6 @@ THEIRS = (
 )
 
 
-class LastLabel:
-    """The label of the row before."""
-
-    label = None
-
-    def predict_one(self, x):
-        """Return the last label."""
-        return self.label
-
-    def learn_one(self, x, y):
-        """Keep the label."""
-        self.label = y
-
-
 def cells():
     """Return the cells, graph by graph."""
     if "CADRIFT" not in os.environ:
@@ -58,6 +44,8 @@ def cells():
 
 def measure(cell):
     """Return the accuracy on a graph."""
+    from river.dummy import NoChangeClassifier
+
     from foretrace.stream import Classifier
 
     way, rows = cell["way"], []
@@ -68,7 +56,7 @@ def measure(cell):
     if way in OURS:
         model = Classifier(**OURS[way])
     else:
-        model = LastLabel() if way == "last label" else peers.river_models(True)[way](data)
+        model = NoChangeClassifier() if way == "last label" else peers.river_models(True)[way](data)
     return peers.progressive(model, data)
 
 

@@ -136,7 +136,7 @@ def check_interface(cell: AbstractCell) -> None:
             state.
     """
     name, n = type(cell).__name__, cell.state_size
-    theta, h, x = _shapes(cell)
+    theta, h, x = shapes(cell)
     if not isinstance(theta, Coefficients):
         raise TypeError(
             f"{name}.coefficients() returned {type(theta).__name__}, expected "
@@ -203,7 +203,7 @@ def _readout(cell: AbstractCell) -> Array:
     return cell.readout(cell.init_state(), jnp.zeros(cell.input_size))
 
 
-def _shapes(cell: AbstractCell) -> tuple[Any, Any, Any]:
+def shapes(cell: AbstractCell) -> tuple[Any, Any, Any]:
     """Return the shapes of coefficients, state and input. The cell may consist of shapes only."""
 
     def parts(cell: AbstractCell) -> tuple[Any, Any, Any]:
@@ -213,7 +213,7 @@ def _shapes(cell: AbstractCell) -> tuple[Any, Any, Any]:
 
 
 def _reads_others(cell: AbstractCell) -> bool:
-    theta, h, x = _shapes(cell)
+    theta, h, x = shapes(cell)
     jaxpr = jax.make_jaxpr(cell.step)(theta, h, h, x).jaxpr
     first = len(jax.tree.leaves((theta, h)))
     others = set(jaxpr.invars[first : first + len(jax.tree.leaves(h))])

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
-from foretrace._cells.abstract import AbstractCell, Coefficients
+from foretrace._cells.abstract import AbstractCell, Coefficients, shapes
 from foretrace._recurrence.step_scan import depends_on_arguments
 from foretrace._recurrence.unroll import states
 from foretrace._rule import LearningRule
@@ -34,11 +34,11 @@ def init_sensitivity(cell: AbstractCell, rule: LearningRule) -> Sensitivity | No
     """
     if not rule.carried:
         return None
+    theta, h, _ = given = shapes(cell)
+    coefficients, structure = jax.tree.flatten(theta)
     # A full sensitivity has an axis for the state's module, in front of the axis of the
     # coefficient's module.
-    theta, full = jax.eval_shape(cell.coefficients), is_full(cell, rule)
-    coefficients, structure = jax.tree.flatten(theta)
-    state, states_of = jax.tree.flatten(jax.eval_shape(cell.init_state))
+    full = is_full(cell, rule)
 
     def zeros(leaf: jax.ShapeDtypeStruct, reached: set[int]) -> Coefficients:
         front = leaf.shape if full else ()
@@ -47,21 +47,25 @@ def init_sensitivity(cell: AbstractCell, rule: LearningRule) -> Sensitivity | No
             for place, c in enumerate(coefficients)
         )
 
-    return states_of.unflatten(map(zeros, state, _reached(cell, len(coefficients))))
+    leaves, states_of = jax.tree.flatten(h)
+    return states_of.unflatten(map(zeros, leaves, _reached(cell, given)))
 
 
-def _reached(cell: AbstractCell, count: int) -> list[set[int]]:
-    """Return, for each leaf of the state, the places of the coefficients it can depend on."""
-    theta, h = jax.eval_shape(lambda: (cell.coefficients(), cell.init_state()))
-    x = jax.ShapeDtypeStruct((cell.input_size,), jax.tree.leaves(cell)[0].dtype)
+def _reached(cell: AbstractCell, given: tuple[Any, Any, Any]) -> list[set[int]]:
+    """Return, for each leaf of the state, the places of the coefficients it can depend on.
+
+    Args:
+        cell: the recurrence.
+        given: shapes of its coefficients, state and input.
+    """
 
     def step(theta: Coefficients, h: State, x: Array) -> State:
         return cell.step(theta, h, h, x)
 
-    # In one step, and then through the states of the step before.
-    found = depends_on_arguments(step, theta, h, x)
+    # In one step, and then through the leaves of the state before.
+    found, first = depends_on_arguments(step, *given), len(jax.tree.leaves(given[0]))
     for _ in found:
-        found = [at.union(*(of for k, of in enumerate(found) if count + k in at)) for at in found]
+        found = [at.union(*(of for k, of in enumerate(found) if first + k in at)) for at in found]
     return found
 
 
@@ -102,12 +106,13 @@ def _attach_jvp(primals: tuple, tangents: tuple) -> tuple:
     return h, jax.tree.map(moved, dh, e)
 
 
-def _absent(leaf: Any) -> bool:
+def absent(leaf: Any) -> bool:
+    """Say whether a place of a sensitivity has none."""
     return leaf is None
 
 
 def _with_absent(tree: Any) -> list[Any]:
-    return jax.tree.leaves(tree, is_leaf=_absent)
+    return jax.tree.leaves(tree, is_leaf=absent)
 
 
 def advance(
@@ -160,7 +165,7 @@ def advance(
         ones = jnp.ones_like(leaf)
         rows.append(jax.vmap(row)(jnp.diag(ones)) if is_full(cell, rule) else row(ones))
     return jax.tree.map(
-        lambda old, new: None if old is None else new, e, structure.unflatten(rows), is_leaf=_absent
+        lambda old, new: None if old is None else new, e, structure.unflatten(rows), is_leaf=absent
     )
 
 

@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from foretrace._cells.abstract import AbstractCell, Coefficients, check_interface
+from foretrace._recurrence.sensitivity import absent
 from foretrace._rule import HYBRID, LearningRule
 from foretrace._types import Array, PRNGKeyArray
 from foretrace.testing._definitions import modules_of
@@ -292,7 +293,7 @@ def _check_rule(
             lambda got, one: np.zeros_like(one) if got is None else got,
             _only_layer(whole.carry.e),
             want.e[rule.name],
-            is_leaf=lambda leaf: leaf is None,
+            is_leaf=absent,
         )
         book.equal(f"definition of the sensitivity, {rule}", e, want.e[rule.name])
     if singly and rule.inputs:
