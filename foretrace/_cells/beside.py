@@ -27,9 +27,9 @@ class Beside(AbstractCell):
 
     A layer can thus have modules with different kinds of memory: modules that keep inputs in their
     order, such as those of `RTU`, and gated units that select an input and keep it, such as those
-    of `GRU`. Module n consists of module n of every cell. The state of each cell has a sensitivity
-    to the cell's own coefficients only, so the sensitivities have as many elements as those of the
-    separate cells.
+    of `GRU`. Module n consists of module n of every cell. The state of a cell has no sensitivity
+    to the coefficients of the other cells: the sensitivities have as many elements as in separate
+    layers.
 
     The modules are independent if the modules of every cell are. The layer runs through a chunk
     step by step, even if its cells are linear.
