@@ -19,7 +19,7 @@ from foretrace.stream.model.model import build_mixture
 from foretrace.stream.model.model_config import MOST as LIMITS
 from foretrace.stream.model.model_config import ModelConfig
 from foretrace.stream.model.rows import pack, unpack
-from foretrace.stream.model.state import Mixed, MixtureState, joined
+from foretrace.stream.model.state import Mixed, MixtureState, Scored, joined
 from foretrace.stream.read.encode import EncodingError
 from foretrace.stream.read.learned import Learned
 from foretrace.stream.read.row import RawRow
@@ -96,7 +96,6 @@ class Intake(Learned):
         units: mean and deviation of each numeric column after its last change.
         changes: last change of each column: the row at which it was noticed, and the units before
             and after it.
-        judged: member and surprise of each label of the last event.
     """
 
     streams: Streams
@@ -134,14 +133,12 @@ class Intake(Learned):
         self.heard: list[tuple[int, str]] = []
         self.num_labels, self.next_look = 0, float(LABELS)
         self.units, self.changes = {}, {}
-        self.judged: tuple[Sequence[Hashable], Any] = (), ()
         if isinstance(self.target, ClassTarget):
             self.target.has_room = self._has_room
 
     def __getstate__(self) -> dict[str, Any]:
         # Compiled programs are not pickled; equal models find their programs again.
-        kept = {name: value for name, value in self.__dict__.items() if name != "mixture"}
-        return kept | {"judged": ((), ())}
+        return {name: value for name, value in self.__dict__.items() if name != "mixture"}
 
     # The mixture is looked up once, because a lookup by the model takes longer than encoding a
     # number.
@@ -198,6 +195,11 @@ class Intake(Learned):
             return member_text(row.get(self.member))
         return member_name(row, self.member)
 
+    def member_of(self, row: Row, id: Hashable) -> Hashable:
+        """Return the member to which a row belongs, or the waiting row whose label it brings."""
+        has_row = self.room.size and id in self.room
+        return self.room.rows[id].member if has_row else self.name(row)
+
     def learn(self, state: State, rows: Sequence[tuple[Row, Any]]) -> tuple[State, Mixed]:
         """Learn from at most a chunk of rows with targets. The buffers of `state` are donated.
 
@@ -221,9 +223,7 @@ class Intake(Learned):
             found.append(pushed)
         state, mixed = self._step(state, found)
         self._hear(len(rows) - 1)
-        mixed = joined([*done, mixed])
-        self.judged = [given[0] for given, _ in arrivals], mixed.surprise
-        return state, mixed
+        return state, joined([*done, mixed])
 
     def _step(self, state: State, found: list[RawRow]) -> tuple[State, Mixed]:
         packed = pack(self.shape, found, self.chunk)
@@ -249,7 +249,7 @@ class Intake(Learned):
         state, mixed = self.mixture.take(state, pack(self.shape, [found])[0], place)
         return state, jax.tree.map(np.asarray, mixed)
 
-    def label(self, state: State, id: Hashable, value: Any) -> tuple[State, dict[str, Any] | None]:
+    def label(self, state: State, id: Hashable, value: Any) -> tuple[State, Scored | None]:
         """Learn the label of a row by its id; return the scores, or None if the label is known.
 
         Raises:
@@ -257,7 +257,6 @@ class Intake(Learned):
             ValueError: a different label has already arrived. The state is not changed.
         """
         self._free_places()
-        names = [self.room.rows[id].member] if id in self.room else []
         place = self.room.pop(id, self.target.plain(value))
         if place is None:
             return state, None
@@ -265,15 +264,15 @@ class Intake(Learned):
         state = self._grown(state)
         self._look_for_sentinels(state, 1)
         state, found = self.mixture.label(state, place, y, watched)
-        self.judged = names, found["surprise"]
-        return state, found
+        return state, Scored(**found)
 
     def event(
         self, state: State, row: Row, value: Any, id: Hashable, time: float | None = None
-    ) -> tuple[State, Mixed | None]:
-        """Take a row, a row with its label, or only a label; return the prediction of a row.
+    ) -> tuple[State, Mixed | Scored]:
+        """Take a row, a row with its label, or only a label; return the results.
 
-        A label without its row has an id and no inputs. A label that is refused is counted.
+        A label without its row has an id and no inputs. A label that is refused is counted, and has
+        no results.
 
         Args:
             state: present state, whose buffers are donated.
@@ -283,23 +282,24 @@ class Intake(Learned):
             time: time of the row in seconds, if the row has a time.
         """
         self._free_places()
-        self.judged = (), ()
         is_known = not (is_absent if self.shape.classes else is_missing)(value)
         if is_absent(id) or (is_known and id not in self.room and self.encoder.has_values(row)):
             state, mixed = self.learn(state, [(row, value)])
             if is_known and not is_absent(id):
                 self.room.remember(id, self.target.plain(value))
-            return state, mixed.first
+            return state, mixed
         if not is_known and id in self.room:
-            return state, self.answer(state, id)
+            return state, self.answer(state, id).alone
         if not is_known:
-            return self.take(state, row, id, time=time)
+            state, mixed = self.take(state, row, id, time=time)
+            return state, mixed.alone
         try:
             self.room.find(id, self.target.plain(value))
         except (KeyError, ValueError) as error:  # only of the waiting room; others end the run
             self.room.refuse(error)
-            return state, None
-        return self.label(state, id, value)[0], None
+            return state, Scored()
+        state, scored = self.label(state, id, value)
+        return state, scored or Scored()
 
     def drop(self, state: State, id: Hashable) -> State:
         """Remove a row whose label will never arrive, which counts as a missing label."""

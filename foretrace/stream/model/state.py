@@ -86,6 +86,14 @@ class MixtureState(NamedTuple):
     tallies: Tallies | None
 
 
+class Scored(NamedTuple):
+    """Results of a label that came without its row, as in `Mixed`; None if it was refused."""
+
+    scores: Float[Array, "S"] | None = None
+    errors: Float[Array, "E"] | None = None
+    surprise: Float[Array, ""] | None = None
+
+
 class Mixed(NamedTuple):
     """Results of a step for each of its rows; a missing result is None.
 
@@ -113,6 +121,11 @@ class Mixed(NamedTuple):
             lambda part: np.asarray(part)[0],
             self._replace(scores=None, errors=None, surprise=None),
         )
+
+    @property
+    def alone(self) -> "Mixed":
+        """The results of a single row as those of a chunk of one row."""
+        return jax.tree.map(lambda part: part[None], self)
 
     def rows(self, count: int) -> "Mixed":
         """The results of the first rows, as NumPy arrays."""

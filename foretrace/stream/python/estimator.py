@@ -291,8 +291,6 @@ class OnlineEstimator:
         The values in `x` are ignored, because a pipeline may have changed them with newer
         statistics.
 
-        Its values do not count: a pipeline has changed them by newer statistics.
-
         Raises:
             KeyError: no row with this id waits for its label.
             ValueError: the row with this id has another label, or no row waits.
@@ -317,7 +315,7 @@ class OnlineEstimator:
         with Uninterrupted():
             self._state, scored = self._intake.label(self._state, id, y)
         if scored is not None:
-            self._surprise = scored["surprise"]
+            self._surprise = scored.surprise
 
     def _warn_of_another_order(self, x: Row, waiting: Sequence[str]) -> None:
         text = repr(dict(x))

@@ -3,12 +3,10 @@
 from collections.abc import Sequence
 from typing import Any, cast
 
-import jax
-
 from foretrace.stream.experts.by_name import Own
 from foretrace.stream.model.intake import State
 from foretrace.stream.model.mixture import Mixture
-from foretrace.stream.model.state import Mixed, MixtureState
+from foretrace.stream.model.state import Mixed, MixtureState, Scored
 from foretrace.stream.read.lines import Position, Row
 from foretrace.stream.read.source import SYMBOL
 from foretrace.stream.read.streams import seconds_of
@@ -68,8 +66,8 @@ class Part:
         """Return the values of a checkpoint in addition to the arrays."""
         return {"position": self.position, "intake": self.intake.to_json()}
 
-    def take(self, events: Sequence[tuple[Row, Position]]) -> Mixed | None:
-        """Learn from events; return the predictions of rows, or None for a label without a row.
+    def take(self, events: Sequence[tuple[Row, Position]]) -> Mixed | Scored:
+        """Learn from events, and return the results.
 
         An event is a row, a row with its label, or a label without a row, with the position after
         it.
@@ -82,23 +80,23 @@ class Part:
                 the state may be between two events.
         """
         rows = [(row, row.get(self.target)) for row, _ in events]
-        mixed = self._event(*rows[0]) if self.config.waiting else self._learn_or_undo(rows)
+        found = self._event(*rows[0]) if self.config.waiting else self._learn_or_undo(rows)
         self.position = events[-1][1]
         if self.config.horizon:
             for row, position in events:
                 self.intake.note(row, position.row)
-        return mixed
+        return found
 
-    def _event(self, row: Row, value: Any) -> Mixed | None:
-        """Take a row or a label by its id; return the prediction of a row."""
+    def _event(self, row: Row, value: Any) -> Mixed | Scored:
+        """Take a row or a label by its id."""
         time = None
         if self.keep is not None and self.time_column is not None:
             time = seconds_of(row.get(self.time_column))
             if time is not None:
                 self.intake.room.expire(time - self.keep)
         id = row.get(cast(str, self.config.id))
-        self.state, mixed = self.intake.event(self.state, row, value, id, time)
-        return None if mixed is None else jax.tree.map(lambda part: part[None], mixed)
+        self.state, found = self.intake.event(self.state, row, value, id, time)
+        return found
 
     def _learn_or_undo(self, rows: list[tuple[Row, Any]]) -> Mixed:
         """Learn from rows. If a row is refused, restore the intake to its state before them."""

@@ -4,7 +4,7 @@ import dataclasses
 import math
 import os
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from contextlib import closing
 from functools import partial
 from itertools import chain, islice
@@ -24,7 +24,7 @@ from foretrace.stream.experts.by_name import own_experts
 from foretrace.stream.experts.expert import AbstractExpert
 from foretrace.stream.model.intake import State
 from foretrace.stream.model.mixture import Mixture
-from foretrace.stream.model.state import Mixed, MixtureState, Report
+from foretrace.stream.model.state import Mixed, MixtureState, Report, Scored
 from foretrace.stream.read.lines import Position, Row
 from foretrace.stream.read.pipe import NOT_AGAIN, Pipe
 from foretrace.stream.read.scores import means, not_better, of_classes
@@ -344,30 +344,34 @@ class Learning(Program[State]):
             raise Interrupted
         return left
 
-    def _learn(self) -> None:
-        """Learn the chunk."""
+    def _learn(self) -> Mixed | Scored:
+        """Learn the chunk, and return the results."""
         self.session.show.compiling()
         if self.config.id is not None and not (self.config.waiting or self.warned):
             self._look_for_labels()
+        names: list[Hashable] = []
+        if self.config.unusual is not None:
+            given = ((row, row.get(self.config.id)) for row, _ in self.chunk)
+            names = [self.intake.member_of(*one) for one in given]
         try:
-            mixed = self.part.take(self.chunk)
+            found = self.part.take(self.chunk)
         except Exception as error:
             # The last checkpoint is better than a state between two rows.
             self.is_whole = isinstance(error, ValueError)
             raise
         self.newest, self.step = self.chunk[-1][0], self.part.position.row
-        if self.config.unusual is not None:  # otherwise nothing waits for the mixture
+        if names and found.surprise is not None:  # otherwise nothing waits for the mixture
             rows = (position.row for _, position in self.chunk)
-            names, found = self.intake.judged
-            labels = zip(rows, names, np.ravel(found).tolist(), strict=False)
+            labels = zip(rows, names, np.ravel(found.surprise).tolist(), strict=False)
             for line in self.monitors.alarms(labels):
                 self.session.show.say(line)
-        if self.outlet and mixed is not None:
-            self._put(mixed)
+        if self.outlet and isinstance(found, Mixed):
+            self._put(found)
         for at, line in self.intake.pop_news():
             self.session.show.say(f"warning: row {self.chunk[at][1].row}: {line}")
         self.chunk = []
         self.intake.parts.end("mixture")
+        return found
 
     def _look_for_labels(self) -> None:
         """Report once that a line with only an id and a target counts as a row without inputs."""
@@ -386,8 +390,8 @@ class Learning(Program[State]):
         outputs, told = np.asarray(mixed.newest), np.asarray(mixed.told)  # waits for the mixture
         self.intake.parts.end("mixture")
         self.is_whole = False  # each row in a checkpoint must have its prediction
-        judged = np.ravel(self.intake.judged[1]).tolist() or [math.nan]
-        parts = self.chunk, outputs, told, judged
+        surprise = [math.nan] if mixed.surprise is None else np.ravel(mixed.surprise).tolist()
+        parts = self.chunk, outputs, told, surprise
         for (row, position), *found in zip(*parts, strict=False):
             self.outlet(position.row, row, *found)
         self.is_whole = True

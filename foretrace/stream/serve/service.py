@@ -28,7 +28,7 @@ from foretrace._runs.directory import RunError
 from foretrace._runs.files import write_atomically
 from foretrace._runs.follow import Session
 from foretrace._runs.metrics import read_metrics
-from foretrace.stream.model.state import Mixed
+from foretrace.stream.model.state import Mixed, Scored
 from foretrace.stream.read.journal import Journal
 from foretrace.stream.read.lines import Position, Row, SourceError
 from foretrace.stream.read.source import Source
@@ -213,23 +213,19 @@ class Serving(Learning):
 
     # Outgoing answers
 
-    def _learn(self) -> None:
+    def _learn(self) -> Mixed | Scored:
         self.found = {}
-        super()._learn()
+        result = super()._learn()
         if not self.pending:  # an earlier line of the journal
-            return
+            return result
         requests = self.pending.popleft()
         found: Any = self.found
         if requests[0].is_label:
-            found = {"id": requests[0].id} | self._surprise()
+            found = {"id": requests[0].id} | _surprise(result)
             self._check_told(requests)
         for one in requests:
             one.done(found)
-
-    def _surprise(self) -> dict[str, float]:
-        """Return the surprise of a label; nothing before enough are known."""
-        found = [*np.ravel(self.intake.judged[1]).tolist(), math.nan][0]
-        return {} if math.isnan(found) else {"surprise": round(found, 4)}
+        return result
 
     def _check_told(self, labels: list[Request]) -> None:
         """Refuse a label that an earlier event in the same batch has made impossible."""
@@ -391,3 +387,9 @@ def replaced(run: Any) -> str:
         if path.exists():
             path.rename(aside / path.name)
     return f"checkpoint and record are in {aside}; all events of {JOURNAL} are learned again"
+
+
+def _surprise(label: Mixed | Scored) -> dict[str, float]:
+    """Return the surprise of a label; nothing before enough are known."""
+    found = math.nan if label.surprise is None else float(np.ravel(label.surprise)[0])
+    return {} if math.isnan(found) else {"surprise": round(found, 4)}
