@@ -21,7 +21,7 @@ from foretrace._runs.checkpoint import load, restoring
 from foretrace._runs.directory import Run, read_config_as
 from foretrace._runs.saved import read_saved
 from foretrace.cli._kinds import known_in
-from foretrace.cli._options import COMMANDS, Align, Sweep
+from foretrace.cli._options import COMMANDS, Align, Serve, ServeConfig, Sweep
 from foretrace.experiment._build import build
 from foretrace.experiment._config import TASKS, Config
 from foretrace.experiment._train import KIND, Progress, read_config
@@ -63,6 +63,11 @@ def default_for(command: str, words: list[str]) -> tuple[Any, list[str]]:
     if command in (*_TASKS, "stream"):
         config, words = _begun(command, words)
         return COMMANDS[command](config), words
+    if command == "serve":
+        runs = [word for word in words if word[:1] != "-" and Run(Path(word)).config.exists()]
+        for word in runs[:1]:
+            options = vars(read_config_as(Path(word), StreamConfig))
+            return Serve(Path(word), ServeConfig(**options)), [w for w in words if w != word]
     return None, words
 
 

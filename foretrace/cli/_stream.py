@@ -11,7 +11,7 @@ from typing import Any
 from foretrace._runs.directory import default_path, read_config_as
 from foretrace._runs.files import appearing
 from foretrace.cli._kinds import again, report, stopped
-from foretrace.cli._options import Predict, Serve, ServeConfig, Stream
+from foretrace.cli._options import Predict, Serve, Stream
 from foretrace.stream.runs.config import STDOUT, StreamConfig
 from foretrace.stream.runs.predict import predictions
 from foretrace.stream.runs.predictions import LineWriter, is_csv
@@ -96,7 +96,7 @@ def predict(command: Predict) -> int:
 def serve(command: Serve) -> int:
     """Serve a run, and return the exit code."""
     options = {name: getattr(command, name) for name in _OF_SERVICE}
-    config = configured(command.run, command.config, ServeConfig())
+    config = configured(command.run, command.config)
     serve_run(command.run, config, **options)
     return 0
 

@@ -21,7 +21,12 @@ from services import (
 import foretrace as ft
 from foretrace._runs.directory import Run
 from foretrace._runs.files import LockedError
+from foretrace.stream.read.encode import Encoder
 from foretrace.stream.read.journal import Journal
+from foretrace.stream.read.schema import Column
+from foretrace.stream.read.slots import SlotTable
+from foretrace.stream.read.streams import Streams
+from foretrace.stream.read.target import NumberTarget
 from foretrace.stream.serve import service as service_of_runs
 from foretrace.stream.serve.desk import Request
 
@@ -103,6 +108,37 @@ def test_a_service_that_cannot_be_as_asked_says_why(tmp_path):
 
 
 @pytest.mark.program
+def test_a_later_start_takes_a_row_of_later_columns_and_no_option_that_would_end_it(tmp_path):
+    run = tmp_path / "run"
+    new = [*COMMAND, run, "--like", sample(tmp_path), *NEW]
+    assert "outliers='stop' would end" in failed(*new, "--waiting", 0, "--outliers", "stop")
+    with serving(run) as service:
+        assert service.post("/predict", id="a", row={"who": "m0", "extra": 5}).status_code == 422
+        assert service.predict("b", a=1, extra=5).status_code == 200
+    with serving(run, new=False) as service:
+        assert service.post("/predict", id="c", row={"who": "m0", "extra": 6}).status_code == 200
+        assert service.rows == 2
+        assert service.post("/v2/models/run/infer", id="d", inputs=[]).status_code == 422
+    assert "waiting" in failed(*COMMAND, run, "--port", 0, "--waiting", 10_000)
+    quiet = "--rows 20 --experts lags --run-dir".split()
+    subprocess.run(
+        [sys.executable, "-m", "foretrace", "stream", sample(tmp_path), "--target", "y", *quiet]
+        + [tmp_path / "file"],
+        check=True,
+        capture_output=True,
+    )
+    assert "is a run of `foretrace stream`" in failed(*COMMAND, tmp_path / "file", "--port", 0)
+    assert not (tmp_path / "file" / "events.jsonl").exists()
+
+
+def test_a_row_that_starts_anew_is_asked_for_like_the_first_of_a_member():
+    streams = Streams(Encoder([Column("a", "numeric")]), NumberTarget(), SlotTable(2))
+    streams.push("m", {"a": 1.0}, 2.0)
+    assert not streams.peek("m", {"a": 1.0}).is_new
+    assert streams.peek("m", {"a": 1.0}, reset=True).is_new == 1
+
+
+@pytest.mark.program
 def test_rows_without_ids_are_answered_one_by_one_where_a_chunk_would_be_faster(tmp_path):
     with serving(tmp_path / "run", "--size", "fast", new=["--waiting", 0]) as service:
         for i in range(9):
@@ -127,6 +163,18 @@ def test_a_journal_has_one_owner(tmp_path):
     with pytest.raises(LockedError, match=r"events\.jsonl is in use"):
         Journal(tmp_path / "events.jsonl", lambda _: b"").peek(1)
     journal.close()
+
+
+def test_events_set_aside_stay_after_a_second_return_to_the_same_row(tmp_path):
+    run, journal = Run(tmp_path), tmp_path / "events.jsonl"
+    (tmp_path / "checkpoints").mkdir()
+    kept = tmp_path / "checkpoints" / "1.safetensors"
+    ft.save(kept, {"a": np.ones(1)}, extra={"position": [1, 1, 3]})
+    for count in (3, 2):
+        journal.write_bytes(b"{}\n" * count)
+        service_of_runs.go_back(run, 1)
+    sizes = sorted(path.stat().st_size for path in tmp_path.glob("events-after-1*.jsonl"))
+    assert sizes == [3, 6]
 
 
 @pytest.mark.parametrize("writes", range(2))

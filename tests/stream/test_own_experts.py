@@ -12,6 +12,7 @@ from streams import assert_same_run, kill_behind, quiet
 
 import foretrace as ft
 from foretrace.stream import AbstractExpert, ModelConfig, StreamConfig
+from foretrace.stream.runs.predict import predictions
 
 ALONE = ModelConfig(experts=("baselines",))
 
@@ -127,6 +128,11 @@ def test_a_column_of_predictions_is_weighed_while_it_is_right_and_stands_aside_w
     assert errors[there].mean() < 0.2 and errors[~there].mean() < 1.1
     result = ft.stream.run(frame, tmp_path / "run", rows=800, resume=True, **options)
     assert result.weights["column other"] < 0.05 and result.scores["mae"] < 0.8
+    frame.to_csv(tmp_path / "more.csv", index=False)
+    for importance, count in ((False, 5), (True, 3)):
+        asked = {"rows": 5, "importance": importance}
+        more = predictions(tmp_path / "run", str(tmp_path / "more.csv"), **asked)
+        assert len(list(more[1])) == count  # `other` is one of three columns
     model = ft.stream.Regressor(model=ALONE, expert_columns=["other"])
     for x, other, now in zip(frame["x"], given[:200], y, strict=False):
         row = {"x": x, "other": other}

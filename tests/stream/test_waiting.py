@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import json
 import warnings
 
 import numpy as np
@@ -10,6 +11,7 @@ from streams import LAGS, OFTEN, assert_same_run, kill_behind, quiet, records, r
 
 from foretrace.stream.read.waiting import WaitingRoom
 from foretrace.stream.runs.config import StreamConfig
+from foretrace.stream.runs.predict import predictions
 from foretrace.stream.runs.run import follow
 
 ROWS, ROOM = 160, 12
@@ -100,8 +102,51 @@ def test_rows_wait_no_longer_than_they_are_kept(whole, tmp_path, capsys):
     room = WaitingRoom(3)
     for day in range(3):
         room.take(day, None, time=float(day))
-    room.expire(1.5)
+    room.expire(2.5, 1.0)
     assert [*room.rows] == [2] and room.counts["rows dropped"] == 2
+
+
+def test_a_row_without_a_time_is_as_old_as_the_row_before_it():
+    room = WaitingRoom(9)
+    room.take("first", None)
+    room.expire(1.0, 5.0)
+    for name, time in (("a", 1.0), ("undated", None), ("b", 4.0), ("later", None)):
+        room.take(name, None, time=time)
+    room.expire(7.0, 5.0)
+    assert [*room.rows] == ["b", "later"]
+
+
+def test_every_text_but_an_empty_one_is_a_class_or_a_category_also_by_id(tmp_path):
+    table = [("id", "kind", "y")]
+    table += [(f"z{t}", "none" if t % 5 else "odd", "na" if t % 5 else "-") for t in range(30)]
+    table += [(f"w{t}", "none", "") for t in range(9)] + [(f"w{t}", "", "?") for t in range(9)]
+    table += [("w1", "", "null"), ("w2", "", "?")]
+    with open(tmp_path / "a.csv", "w", newline="") as file:
+        csv.writer(file).writerows(table)
+    options = {"target": "y", "task": "classification", "id": "id", "categorical": ("kind",)}
+    config = StreamConfig(str(tmp_path / "a.csv"), **options, waiting=20, model=LAGS)
+    quiet(config, tmp_path / "run")
+    last = records(tmp_path / "run")[-1]
+    assert last["scored"] > 30 and last["counts"] == {"other labels": 1}  # "null" is not "?"
+
+
+def test_ids_are_compared_by_their_text(tmp_path):
+    rows = [{"id": t, "a": t % 3, "y": None} for t in range(20)]
+    rows += [{"id": f" {t}", "y": t % 3} for t in range(20)]
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    options = {"target": "y", "task": "regression", "id": "id", "waiting": 20, "model": LAGS}
+    quiet(StreamConfig(str(tmp_path / "a.jsonl"), **options), tmp_path / "run")
+    assert records(tmp_path / "run")[-1]["counts"] == {}
+
+
+def test_further_rows_are_predicted_and_their_labels_by_id_are_not(whole, tmp_path, caplog):
+    config, run, _ = whole
+    names, found = predictions(run, config.source)
+    found = list(found)
+    assert "y" in names and len(found) == ROWS + 2
+    assert "labels by id, which were skipped" in caplog.text
+    (tmp_path / "b.csv").write_text("who,a,day,y\nu,1.0,2026-01-30,\n")  # no column of ids
+    assert len(list(predictions(run, str(tmp_path / "b.csv"))[1])) == 1
 
 
 REFUSED = [

@@ -30,7 +30,6 @@ from foretrace.stream.read.values import (
     as_text,
     check_hashable,
     is_absent,
-    is_missing,
     member_text,
 )
 from foretrace.stream.read.waiting import WaitingRoom
@@ -195,10 +194,15 @@ class Intake(Learned):
             return member_text(row.get(self.member))
         return member_name(row, self.member)
 
-    def member_of(self, row: Row, id: Hashable) -> Hashable:
-        """Return the member to which a row belongs, or the waiting row whose label it brings."""
-        has_row = self.room.size and id in self.room
-        return self.room.rows[id].member if has_row else self.name(row)
+    def member_of(self, row: Row, column: str | None) -> Hashable:
+        """Return the member of a row, or of the waiting row whose label it brings by its id.
+
+        Args:
+            row: values of the columns.
+            column: column of the ids of rows.
+        """
+        id = member_text(row.get(column))
+        return self.room.rows[id].member if id in self.room else self.name(row)
 
     def learn(self, state: State, rows: Sequence[tuple[Row, Any]]) -> tuple[State, Mixed]:
         """Learn from at most a chunk of rows with targets. The buffers of `state` are donated.
@@ -282,7 +286,7 @@ class Intake(Learned):
             time: time of the row in seconds, if the row has a time.
         """
         self._free_places()
-        is_known = not (is_absent if self.shape.classes else is_missing)(value)
+        is_known = not self.target.lacks(value)
         if is_absent(id) or (is_known and id not in self.room and self.encoder.has_values(row)):
             state, mixed = self.learn(state, [(row, value)])
             if is_known and not is_absent(id):
@@ -335,7 +339,7 @@ class Intake(Learned):
 
     def predict(self, state: State, row: Row) -> Mixed:
         """Return the prediction for a row as if it were the next row of its member."""
-        found = self.streams.peek(self.name(row), row)
+        found = self.streams.peek(self.name(row), row, reset=self._starts_anew(row))
         return self.mixture.predict(state, pack(self.shape, [found])[0])
 
     def advance(self, state: State, row: Row, value: Any) -> tuple[State, Mixed]:

@@ -192,7 +192,10 @@ class Encoder(Counting):
 
     def has_values(self, row: Mapping[Any, Any]) -> bool:
         """Return whether a row has a value in any of the columns."""
-        return any(not is_missing(row.get(name)) for name in (*self.columns, *self.undecided))
+        return any(
+            not (is_absent if kind in ("categorical", "text") else is_missing)(row.get(name))
+            for name, (kind, _) in self.columns.items()
+        )
 
     def look_at(self, row: Mapping[Any, Any]) -> None:
         """Determine the kind of columns with a first value; add new columns if `adopt` is true."""

@@ -109,11 +109,15 @@ class Streams(Learned):
         found = self._read(row, slot, member.times, learn=learn)
         return found._replace(is_new=slot.is_new + is_first)
 
-    def peek(self, name: Hashable, row: Mapping[Any, Any]) -> RawRow:
-        """Return a row as if it were the next of a stream, without a label or a change of state."""
+    def peek(self, name: Hashable, row: Mapping[Any, Any], *, reset: bool = False) -> RawRow:
+        """Return a row as if it were the next of a stream, without a label or a change of state.
+
+        Arguments as in `push`.
+        """
         # A stream without a slot is a new one. The spare slot, which is never written, serves for
         # it.
         slot = self.table.find(name) or Slot(self.table.num_slots, True)
+        slot = slot._replace(is_new=slot.is_new or reset)
         times = {} if slot.is_new else dict(self.table.members[name].times)
         return self._read(row, slot, times, learn=False)
 

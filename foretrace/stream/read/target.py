@@ -102,6 +102,10 @@ class ClassTarget(Counting):
         self._places: dict[Any, int] = {}
         self._shown: dict[str, int] = {}
 
+    def lacks(self, value: Any) -> bool:
+        """Return whether a value is no label, because it is missing."""
+        return is_absent(value)
+
     def check(self, value: Any, name: str = "the target") -> None:
         """Raise an error if a value cannot be a class.
 
@@ -235,6 +239,10 @@ class NumberTarget(Counting):
         self.output_size = outputs
         self.strict = strict
 
+    def lacks(self, value: Any) -> bool:
+        """Return whether a value is no label, because it is missing."""
+        return is_missing(value)
+
     def check(self, value: Any, name: str = "the target") -> None:
         """Raise an error if a target is refused because it is neither a number nor missing.
 
@@ -262,7 +270,7 @@ class NumberTarget(Counting):
     def plain(self, value: Any) -> float | str | None:
         """Return a pending target in the stored form, which is JSON."""
         number = as_number(value)
-        return None if is_absent(value) else as_label(value) if number is None else number
+        return None if is_missing(value) else as_label(value) if number is None else number
 
     def _count_unusable(self, value: Any, number: float | None) -> None:
         if is_missing(value):

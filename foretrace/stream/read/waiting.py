@@ -7,7 +7,6 @@ from collections.abc import Hashable
 from typing import Any
 
 from foretrace.stream.read.learned import Counting, check_fits
-from foretrace.stream.read.values import is_missing
 
 
 @dataclasses.dataclass
@@ -75,7 +74,8 @@ class WaitingRoom(Counting):
         Args:
             id: id of the row. No waiting row has the same id.
             member: name of its member.
-            **about: other fields of `WaitingRow`.
+            **about: other fields of `WaitingRow`. Without a time, the row has that of the row
+                before it.
         """
         if not self._free:
             oldest = next(iter(self.rows))
@@ -86,6 +86,8 @@ class WaitingRoom(Counting):
             )
             self._leave(oldest)
             self._forgets(oldest)
+        if about.get("time") is None and self.rows:
+            about["time"] = self.rows[next(reversed(self.rows))].time
         place = heapq.heappop(self._free)
         self.rows[id] = WaitingRow(place, member, **about)
         self._of_members.setdefault(member, deque()).append(id)
@@ -108,7 +110,7 @@ class WaitingRoom(Counting):
                 f"dropped, since at most {self.size} rows wait"
             )
         before = self.told[id]
-        if not _is_same(before, value):
+        if before != value:
             raise ValueError(
                 f"the row of the id {id!r} has the label {before!r}, and is given {value!r}; a "
                 "label that was learned cannot be taken back"
@@ -145,11 +147,18 @@ class WaitingRoom(Counting):
         for id in [*self.of_member(member)]:
             self.drop(id)
 
-    def expire(self, before: float) -> None:
-        """Remove all rows whose time is earlier than `before`, oldest rows first."""
+    def expire(self, now: float, keep: float) -> None:
+        """Remove all rows that are older than `keep` seconds, oldest rows first.
+
+        A row before the first time has the time of this call.
+        """
+        for row in self.rows.values():
+            if row.time is not None:
+                break
+            row.time = now
         while self.rows:
             id, row = next(iter(self.rows.items()))
-            if row.time is None or row.time >= before:
+            if row.time is None or row.time >= now - keep:
                 return
             self.drop(id)
 
@@ -176,10 +185,3 @@ class WaitingRoom(Counting):
         self._of_members: dict[Any, deque[Any]] = {}
         for id, row in self.rows.items():
             self._of_members.setdefault(row.member, deque()).append(id)
-
-
-def _is_same(one: Any, other: Any) -> bool:
-    """Return whether two labels are the same."""
-    if is_missing(one) or is_missing(other):
-        return is_missing(one) and is_missing(other)
-    return bool(one == other)

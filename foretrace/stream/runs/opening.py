@@ -19,27 +19,39 @@ from foretrace.stream.runs.plan import Plan, Rows, check_columns, make_plan, ope
 from foretrace.stream.runs.saved import StreamSaved
 
 
-def open_rows(run: Session, source: Source, saved: StreamSaved) -> tuple[Plan, Rows, list[str]]:
+def open_rows(
+    run: Session, source: Source, saved: StreamSaved, *, checked: bool = False
+) -> tuple[Plan, Rows, list[str]]:
     """Return the plan, the rows after the run's position, and warnings.
 
     The plan comes from the checkpoint. A run that was stopped before its first checkpoint has it in
     its configuration file. Otherwise the first rows determine it.
+
+    Args:
+        run: the open run.
+        source: source of the rows.
+        saved: checkpoint of the run.
+        checked: whether the columns of each row were checked before the source got it.
     """
     config = run.config
+
+    def looked(plan: Plan, rows: Rows) -> tuple[Plan, Rows, list[str]]:
+        if not checked:
+            check = check_columns if source.pipe is None else _checked_later
+            rows = check(source, rows, _needed(config, plan))
+        return plan, rows, []
+
     if (plan := saved.plan) is not None:
-        check = check_columns if source.pipe is None else _checked_later
-        return plan, check(source, source.rows(saved.position), _needed(config, plan)), []
+        return looked(plan, source.rows(saved.position))
     if config.like is not None:
-        plan = _planned_like(run, source)
-        return plan, _checked_later(source, source.rows(), _needed(config, plan)), []
+        return looked(_planned_like(run, source), source.rows())
     stream = source.rows()
     first = first_rows(LOOK_AHEAD, source, stream, run.stop, run.show)
     rows = [row for row, _ in first]
     if not run.resumed or (recorded := read_begun(run.run, "plan")) is None:
         plan = make_plan(config, source, rows)
         return plan, chain(first, stream), first_warnings(config, plan, rows)
-    plan = from_json(Plan, recorded)
-    return plan, check_columns(source, chain(first, stream), _needed(config, plan)), []
+    return looked(from_json(Plan, recorded), chain(first, stream))
 
 
 def _planned_like(run: Session, source: Source) -> Plan:

@@ -10,6 +10,7 @@ from foretrace.stream.model.state import Mixed, MixtureState, Scored
 from foretrace.stream.read.lines import Position, Row
 from foretrace.stream.read.source import SYMBOL
 from foretrace.stream.read.streams import seconds_of
+from foretrace.stream.read.values import member_text
 from foretrace.stream.runs.config import StreamConfig
 from foretrace.stream.runs.plan import Plan, build
 from foretrace.stream.runs.saved import StreamSaved, copy_state, to_save
@@ -93,8 +94,8 @@ class Part:
         if self.keep is not None and self.time_column is not None:
             time = seconds_of(row.get(self.time_column))
             if time is not None:
-                self.intake.room.expire(time - self.keep)
-        id = row.get(cast(str, self.config.id))
+                self.intake.room.expire(time, self.keep)
+        id = member_text(row.get(cast(str, self.config.id)))  # by its text, as members
         self.state, found = self.intake.event(self.state, row, value, id, time)
         return found
 

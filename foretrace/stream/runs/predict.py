@@ -29,7 +29,7 @@ from foretrace.stream.model.intake import Intake, Row, State
 from foretrace.stream.read.lines import Encoding
 from foretrace.stream.read.source import SYMBOL, BadRows, Format, Source, check_row_count
 from foretrace.stream.read.target import ClassTarget
-from foretrace.stream.read.values import is_missing
+from foretrace.stream.read.values import is_absent, is_missing
 from foretrace.stream.runs.config import StreamConfig
 from foretrace.stream.runs.plan import Rows, check_columns
 from foretrace.stream.runs.predictions import Table
@@ -71,6 +71,7 @@ def predictions(
     run = opened(run_dir)
     config, plan, intake = run.config, run.plan, run.intake
     table = Table(config, intake.target, learns=False)
+    ahead = config.ahead and replace(config.ahead, target=None)  # each row is predicted
     reader = Source(
         source,
         format,
@@ -78,20 +79,35 @@ def predictions(
         encoding=encoding or config.encoding,
         bad_rows=bad_rows or config.bad_rows,
         times=config.time_formats,
-        ahead=replace(config, target=None).ahead,  # each row is predicted, also without a target
+        ahead=ahead,
     )
     rows = 1000 if importance and rows is None else rows
-    stream = islice(check_columns(reader, reader.rows(), [*plan.inputs, *config.roles]), rows)
+    needed = [*plan.inputs, *(name for name in config.roles if name != config.id)]
+    found = check_columns(reader, reader.rows(), needed)
+    stream = islice(_without_labels(config, intake, found, reader.name), rows)
     if importance:
         target = SYMBOL if config.target is None else config.target
         later = intake.encoder.columns.keys() - plan.gaps.keys()
-        names = dict.fromkeys((*plan.inputs, *sorted(later), target))
-        found = list(stream)
-        shares = shares_of(intake, run.state, [row for row, _ in found], names, target)
-        _tell_bad(reader.name, found[-1][1].bad)
+        names = dict.fromkeys((*plan.inputs, *sorted(later), *config.expert_column, target))
+        first = list(stream)
+        shares = shares_of(intake, run.state, [row for row, _ in first], names, target)
+        _tell_bad(reader.name, first[-1][1].bad)
         return ["column", "share"], ({"column": k, "share": v} for k, v in shares.items())
     told = _from_label(config, intake, Run(Path(run_dir)), stream, reader.name)
     return table.names, _rows(config, intake, run.state, table, told, reader.name)
+
+
+def _without_labels(config: StreamConfig, intake: Intake, stream: Rows, source: str) -> Rows:
+    """Yield all lines but labels without a row, and report the number of these."""
+    count = 0
+    for row, position in stream:
+        has_id = config.id is not None and not is_absent(row.get(config.id))
+        if config.waiting and has_id and not intake.encoder.has_values(row):
+            count += 1
+        else:
+            yield row, position
+    if count:
+        _LOGGER.warning("%s: labels by id, which were skipped: %d", source, count)
 
 
 def _from_label(config: StreamConfig, intake: Intake, run: Run, stream: Rows, source: str) -> Rows:

@@ -30,7 +30,7 @@ from foretrace.stream.read.pipe import NOT_AGAIN, Pipe
 from foretrace.stream.read.scores import means, not_better, of_classes
 from foretrace.stream.read.source import Source, check_row_count
 from foretrace.stream.read.target import ClassTarget
-from foretrace.stream.read.values import as_text, is_missing
+from foretrace.stream.read.values import as_text
 from foretrace.stream.runs.config import StreamConfig
 from foretrace.stream.runs.first_look import describe
 from foretrace.stream.runs.ignored import ignored
@@ -351,8 +351,7 @@ class Learning(Program[State]):
             self._look_for_labels()
         names: list[Hashable] = []
         if self.config.unusual is not None:
-            given = ((row, row.get(self.config.id)) for row, _ in self.chunk)
-            names = [self.intake.member_of(*one) for one in given]
+            names = [self.intake.member_of(row, self.config.id) for row, _ in self.chunk]
         try:
             found = self.part.take(self.chunk)
         except Exception as error:
@@ -376,7 +375,8 @@ class Learning(Program[State]):
     def _look_for_labels(self) -> None:
         """Report once that a line with only an id and a target counts as a row without inputs."""
         for row, position in self.chunk:
-            has_label, encoder = not is_missing(row.get(self.part.target)), self.intake.encoder
+            target, encoder = self.intake.target, self.intake.encoder
+            has_label = not target.lacks(row.get(self.part.target))
             if has_label and encoder.columns and not encoder.has_values(row):
                 self.warned = True
                 self.session.show.say(

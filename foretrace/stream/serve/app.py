@@ -120,13 +120,16 @@ class App:
 
     async def predict(self, call: Call) -> Response:
         """Take a row, and return its prediction."""
-        if self.service.config.horizon:
-            raise Refusal(404, "this run forecasts: send rows to /rows, and ask for /forecast")
+        self._check_predicts()
         body = parsed(await _body(call))
         row, id = body.get("row"), body.get("id")
         if id is None and self.service.config.waiting:
             raise Refusal(422, "id is missing: the label of the row comes by it")
         return _json(await self._asked(self.service.checks.row(row, id)))
+
+    def _check_predicts(self) -> None:
+        if self.service.config.horizon:
+            raise Refusal(404, "this run forecasts: send rows to /rows, and ask for /forecast")
 
     async def label(self, call: Call) -> Response:
         """Take the label of a row."""
@@ -175,6 +178,7 @@ class App:
 
     async def infer(self, call: Call) -> Response:
         """Take rows in the form of KServe's protocol, with a tensor for each column."""
+        self._check_predicts()
         body = parsed(await _body(call))
         try:
             columns = {one["name"]: list(one["data"]) for one in body["inputs"]}
@@ -265,7 +269,10 @@ def start(app: App, host: str, port: int) -> tuple[int, Callable[[], None]]:
         timeout_keep_alive=30,
         timeout_graceful_shutdown=5,
     )
-    server, socket = uvicorn.Server(config), config.bind_socket()
+    try:
+        server, socket = uvicorn.Server(config), config.bind_socket()
+    except SystemExit:  # uvicorn has said why
+        raise OSError(f"port={port} of host={host} cannot be used; choose another one") from None
     socket.listen(_CONNECTIONS)  # clients wait for the thread to start, instead of being refused
     thread = threading.Thread(target=server.run, kwargs={"sockets": [socket]}, daemon=True)
     thread.start()

@@ -23,6 +23,7 @@ from foretrace.stream.read.values import (
     as_time,
     is_absent,
     is_missing,
+    member_text,
 )
 from foretrace.stream.runs.config import StreamConfig
 
@@ -144,13 +145,12 @@ def checked_id(value: Any) -> str:
     Raises:
         Refusal: the id is neither a text nor a whole number, is empty, or is too long.
     """
-    if isinstance(value, int) and not isinstance(value, bool):
-        value = str(value)
-    if not isinstance(value, str) or not 0 < len(value) <= LONGEST_ID or is_absent(value):
+    is_right = isinstance(value, int | str) and not isinstance(value, bool)
+    if not is_right or not 0 < len(str(value).strip()) <= LONGEST_ID:
         raise Refusal(
             422, f"id={str(value)[:80]!r}, expected a text of 1 to {LONGEST_ID} characters"
         )
-    return value
+    return member_text(value)
 
 
 class Checks:
@@ -225,7 +225,7 @@ class Checks:
             raise Refusal(404, "this run takes no labels by ids: it was made without --waiting")
         id = checked_id(id)
         self._check_label(value)
-        if is_missing(value):
+        if self.intake.target.lacks(value):
             raise Refusal(422, "y is missing; a row whose label never comes needs no label")
         return Request({config.id: id, config.target: value}, id, is_label=True)
 

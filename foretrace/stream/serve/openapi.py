@@ -54,6 +54,9 @@ def description(config: StreamConfig, intake: Intake, name: str) -> dict[str, An
             "Take a row, and predict its target", {"id": id, "row": row}, ["id", "row"], "200"
         ),
         "/label": _post("Learn the label of a row", {"id": id, "y": y}, ["id", "y"], "202"),
+        "/rows": _post(
+            "Take rows and labels as lines of JSON, and answer each", {}, [], "200", lines=True
+        ),
         f"/v2/models/{name}/infer": _post(
             "Take rows by KServe's protocol",
             {"inputs": {"type": "array", "items": {"type": "object"}}},
@@ -76,9 +79,12 @@ def description(config: StreamConfig, intake: Intake, name: str) -> dict[str, An
     }
 
 
-def _post(what: str, properties: dict[str, Any], required: list[str], code: str) -> dict[str, Any]:
-    schema = {"type": "object", "properties": properties, "required": required}
-    body = {"required": True, "content": {"application/json": {"schema": schema}}}
+def _post(
+    what: str, properties: dict[str, Any], required: list[str], code: str, *, lines: bool = False
+) -> dict[str, Any]:
+    schema: dict[str, Any] = {"type": "object", "properties": properties, "required": required}
+    kind, schema = ("text/plain", {"type": "string"}) if lines else ("application/json", schema)
+    body = {"required": True, "content": {kind: {"schema": schema}}}
     return {"post": {"summary": what, "requestBody": body, "responses": _responses(code)}}
 
 

@@ -32,8 +32,8 @@ from foretrace.stream.model.state import Mixed, Scored
 from foretrace.stream.read.journal import Journal
 from foretrace.stream.read.lines import Position, Row, SourceError
 from foretrace.stream.read.source import Source
-from foretrace.stream.read.values import is_missing
-from foretrace.stream.runs.plan import open_source
+from foretrace.stream.runs.opening import open_rows
+from foretrace.stream.runs.plan import Plan, Rows, open_source
 from foretrace.stream.runs.predictions import Table, forecast
 from foretrace.stream.runs.run import Learning
 from foretrace.stream.runs.saved import StreamSaved, copy_state
@@ -83,6 +83,10 @@ class Serving(Learning):
         """Return the journal in the run directory, which may be a copy."""
         config = dataclasses.replace(self.config, source=str(self.session.run.path / JOURNAL))
         return open_source(config, feed=self._next_lines)
+
+    def rows_from(self, saved: StreamSaved) -> tuple[Plan, Rows, list[str]]:
+        """Return the plan, and the rows of the journal, which `Checks` has seen."""
+        return open_rows(self.session, self.source, saved, checked=True)
 
     def begun(self) -> None:
         """Open the desk for requests."""
@@ -157,7 +161,8 @@ class Serving(Learning):
         id, room = request.id, self.intake.room
         if id is not None and self.config.waiting:
             y = request.line.get(str(self.config.target))
-            if not is_missing(y) and (id in self._ids or id in room or id in room.told):
+            is_taken = id in self._ids or id in room or id in room.told
+            if is_taken and not self.intake.target.lacks(y):
                 # This is the label of a row that arrived before.
                 request.line = {str(self.config.id): id, str(self.config.target): y}
                 request.is_label = True
@@ -361,6 +366,8 @@ def go_back(run: Any, row: int) -> str:
     offset = Position(*read_extra(kept[row])["position"]).offset
     journal = run.path / JOURNAL
     later = run.path / f"events-after-{row}.jsonl"
+    if later.exists():  # of an earlier return to this row
+        later = later.with_stem(f"{later.stem}-{time.strftime('%Y%m%d-%H%M%S')}")
     with journal.open("rb") as events:
         events.seek(offset)
         write_atomically(later, iter(partial(events.read, 2**20), b""))

@@ -91,22 +91,33 @@ def serve(
         return follow(KIND, config, run.path, program, resume=True)
 
 
-def configured(run_dir: Path, config: StreamConfig, default: StreamConfig) -> StreamConfig | None:
+def configured(run_dir: Path, config: StreamConfig) -> StreamConfig | None:
     """Return the configuration of a service, whose source is its journal.
 
     Args:
-        run_dir: directory of the run. If the run exists, its options are recorded, and `serve`
-            compares them.
-        config: options that were given.
-        default: defaults of the other options.
+        run_dir: directory of the run. If the run exists, `serve` compares the options with the
+            recorded ones.
+        config: options of the command. For an existing run, the recorded ones are the defaults.
 
     Returns:
         The configuration; None for a new run without columns.
+
+    Raises:
+        ValueError: a service cannot have an option, or the run is not one of a service.
     """
+    if config.outliers == "stop":
+        raise ValueError(
+            "outliers='stop' would end the service, and each later start; choose --outliers clip "
+            "or mask"
+        )
     options = {f.name: getattr(config, f.name) for f in dataclasses.fields(StreamConfig)}
     if Run(run_dir).config.exists():
-        given = {k: v for k, v in options.items() if v != getattr(default, k)}
-        return dataclasses.replace(read_config_as(run_dir, StreamConfig), **given)
+        if Path(config.source).name != JOURNAL:
+            raise ValueError(
+                f"{run_dir} is a run of `foretrace stream` on {config.source!r}; a service keeps "
+                "its rows itself: begin a run for it with --like SAMPLE and --target COLUMN"
+            )
+        return StreamConfig(**options)
     if config.like is None:
         return None
     return StreamConfig(**options | {"source": str(run_dir / JOURNAL)})
