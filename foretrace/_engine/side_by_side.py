@@ -89,5 +89,5 @@ def _gathered(carries: list[list[Carry | None]]) -> Carry:
         found = tuple(tuple(getattr(carry, name) for carry in layer) for layer in carries)
         return jax.tree.map(lambda leaf: leaf[None], found)
 
-    e = each("e")
-    return Carry(each("h"), e if jax.tree.leaves(e) else None)
+    has_none = all(carry.e is None for layer in carries for carry in layer if carry is not None)
+    return Carry(each("h"), None if has_none else each("e"))

@@ -45,6 +45,7 @@ def fit(
     rule: LearningRule | str = "BPTT",
     optimizer: optax.GradientTransformation | None = None,
     mask: Array | None = None,
+    last: bool | None = None,
     epochs: int = 20,
     batch_size: int = 32,
     validation: float = 0.1,
@@ -66,6 +67,8 @@ def fit(
             it is exact and costs as much as the online rule.
         optimizer: Optax optimiser. Default: `adamw(1e-3)`.
         mask: booleans (S, T) that say whether each step counts. Default: all steps count.
+        last: whether there is one target for each sequence. Default: false if the second axis of
+            `ys` has T elements, and the loss takes an output and a target of a step.
         epochs: maximum number of passes over the training sequences.
         batch_size: number of sequences in one update.
         validation: fraction of the sequences that is held out, at least one sequence; 0 for none.
@@ -104,7 +107,8 @@ def fit(
     check_sizes("fit", epochs=epochs, batch_size=batch_size)
     _check(xs, ys, validation, patience)
     mask = None if mask is None else jnp.asarray(mask, bool)
-    last = ys.ndim < 2 or ys.shape[1] != xs.shape[1]
+    if last is None:
+        last = ys.ndim < 2 or ys.shape[1] != xs.shape[1] or not _takes(loss, network, ys[0, 0])
     check_chunk(network, xs, ys, mask, last=last)
     from tqdm import trange
 
@@ -145,6 +149,16 @@ def fit(
         if patience is not None and epoch - int(np.argmin(scores)) >= patience:
             break
     return Fit(best, losses, scores)
+
+
+def _takes(loss: Loss, network: Network, y: Array) -> bool:
+    """Return whether a loss takes an output of the network and a target."""
+    output = jax.ShapeDtypeStruct((network.output_size,), network.dtype)
+    try:
+        jax.eval_shape(loss, output, y)
+    except (TypeError, ValueError):
+        return False
+    return True
 
 
 def _mean_accepted(infos: list[tuple[Array, Array]], epoch: int) -> float:

@@ -115,7 +115,9 @@ class Learner(Options):
         self.loss = loss
         self.head = head
         self.batch_size = batch_size
-        self.mesh = mesh
+        # Without the types of its axes: with those of `jax.make_mesh`, JAX would want the sharding
+        # of every array said.
+        self.mesh = None if mesh is None else Mesh(mesh.devices, mesh.axis_names)
         self.mean_loss = mean_loss
         self.train_encoder = train_encoder
         self.accumulate = accumulate

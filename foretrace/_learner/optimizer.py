@@ -169,8 +169,11 @@ def is_slow(params: AbstractNetwork, wanted: bool = True) -> PyTree[bool]:
 
     def of_cell(cell: Any) -> PyTree[bool]:
         slow, name = marked(cell, "slow_parameters"), jax.tree_util.keystr
-        return jax.tree.map_with_path(
-            lambda path, _: slow.isdisjoint({name(path[:1]), name(path)}) != wanted, cell
-        )
+
+        def one(path: Any, _: Any) -> bool:
+            # A name may stand for all parameters below it.
+            return slow.isdisjoint({name(path[: i + 1]) for i in range(len(path))}) != wanted
+
+        return jax.tree.map_with_path(one, cell)
 
     return jax.tree.map(of_cell, params, is_leaf=lambda node: isinstance(node, AbstractCell))

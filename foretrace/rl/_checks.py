@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from foretrace._network import Network, check_network
+from foretrace.rl._environment import check_hash
 
 
 def _whole(least: int, below: float = math.inf) -> Callable[[Any], bool]:
@@ -111,6 +112,7 @@ def check_evaluation(agent: Any, environment: Any, episodes: Any, most_steps: An
             f"evaluate(environment={environment!r:.80}) must be a foretrace.rl.Environment, or an "
             "environment of gymnasium or its id"
         )
+    check_hash(environment)
     if agent.action_count == 1:
         raise ValueError(
             "evaluate: the agent only predicts, so that no return depends on it; look at its errors"

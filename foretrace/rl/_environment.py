@@ -112,6 +112,17 @@ def _in_python(environment: Environment) -> bool:
     return getattr(environment, "in_python", False)
 
 
+def check_hash(environment: Any) -> None:
+    """Raise a TypeError if an environment cannot be hashed: programs are compiled for each one."""
+    try:
+        hash(environment)
+    except TypeError as error:
+        raise TypeError(
+            f"{type(environment).__name__} cannot be hashed ({error}); make it a frozen dataclass, "
+            "@dataclasses.dataclass(frozen=True), with fields that can be hashed"
+        ) from None
+
+
 def check_environment(environment: Environment) -> None:
     """Check by tracing that an environment has the interface of `Environment`.
 
@@ -119,8 +130,8 @@ def check_environment(environment: Environment) -> None:
     infinite.
 
     Raises:
-        TypeError: `step` does not return a `TimeStep`, a flag is not boolean, or a number is not
-            real.
+        TypeError: `step` does not return a `TimeStep`, a flag is not boolean, a number is not real,
+            or the environment cannot be hashed.
         ValueError: an observation does not have `observation_size` elements, a reward or discount
             is not a single number, or the states that `step` and `reset` return have different
             shapes.
@@ -128,6 +139,7 @@ def check_environment(environment: Environment) -> None:
     >>> from foretrace import rl
     >>> check_environment(rl.MemoryChain(length=1))
     """
+    check_hash(environment)
     name = type(environment).__name__
     key = jax.eval_shape(lambda: jax.random.key(0))
     state, observation = jax.eval_shape(environment.reset, key)

@@ -77,9 +77,9 @@ def counted(
         "reward": step.reward,
         "td_error": jnp.abs(info.td_error),
         "trace_norm": info.trace_norm,
-        "sensitivity_norm": info.sensitivity_norm,
         "step_size": info.step_size,
-        # There is one update for all environments.
+        # These are one number for all environments.
+        "sensitivity_norm": info.sensitivity_norm * total.size,
         "update_norm": info.update_norm * total.size,
         "refused": refused,
         "error": error,

@@ -3,6 +3,7 @@
 import contextlib
 import functools
 import io
+import itertools
 import math
 import re
 import shlex
@@ -78,12 +79,20 @@ def applied(config: Any, values: Mapping[str, Value]) -> Any:
     >>> applied(Config(), {"network.cell": "min-gru", "optimizer.clip": "None"}).network.cell
     MinGRU(state_size=None, timescales=None)
     """
-    arguments: list[str] = []
+    ways: list[list[tuple[str, ...]]] = []
     for option, value in values.items():
-        text = str(value)
-        plain = text.lower() in ("true", "false", "none")
-        arguments += [f"--{option}", *([text.capitalize()] if plain else shlex.split(text))]
-    return _parsed(config, tuple(arguments))
+        text, name = str(value), f"--{option}"
+        ways.append([(name, *shlex.split(text))])
+        if text.lower() in ("true", "false", "none"):  # as given, if the option has such a text
+            ways[-1].append((name, text.capitalize()))
+    refused = None
+    for words in itertools.product(*ways):
+        try:
+            return _parsed(config, tuple(itertools.chain(*words)))
+        except ValueError as error:
+            refused = refused or error
+    assert refused is not None
+    raise refused
 
 
 @functools.lru_cache(maxsize=4096)

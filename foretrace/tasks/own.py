@@ -53,6 +53,8 @@ class OwnSequences(AbstractStoredTask):
             uses the same data. Default: any.
         standardise: whether the features, and targets that are numbers, are scaled to mean 0 and
             variance 1 over the training sequences.
+        each_step: whether `ys` have a target for each step. Default: true if there are T on their
+            second axis.
 
     >>> import tempfile, os, numpy as np
     >>> path = os.path.join(tempfile.mkdtemp(), "my.npz")
@@ -65,6 +67,7 @@ class OwnSequences(AbstractStoredTask):
     data: Annotated[str | None, tyro.conf.arg(aliases=("--data",))] = None
     digest: str | None = None
     standardise: bool = True
+    each_step: bool | None = None
 
     @property
     def input_size(self) -> int:
@@ -168,7 +171,8 @@ class OwnSequences(AbstractStoredTask):
             status = path.stat()
         except OSError as error:
             raise DataError(f"cannot read {path}: {error.strerror}") from error
-        return _read(path.resolve(), status.st_mtime_ns, status.st_size, self.digest)
+        file = path.resolve(), status.st_mtime_ns, status.st_size
+        return _read(*file, self.digest, self.each_step)
 
 
 class _Scale(NamedTuple):
@@ -222,19 +226,19 @@ def _moments(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 
 
 @functools.lru_cache(maxsize=4)
-def _read(path: Path, modified: int, size: int, digest: str | None) -> _Stored:
+def _read(path: Path, modified: int, size: int, digest: str | None, asked: bool | None) -> _Stored:
     if digest is not None and sha256(path) != digest:
         raise DataError(
             f"{path} has changed since the run began, or is another file: its SHA-256 is not the "
             "recorded one; give the run its file back, or begin a new run"
         )
     arrays = _npz(path) if path.suffix == ".npz" else _parquet(path)
-    xs, ys, lengths, each_step = _checked(path, arrays, "")
+    xs, ys, lengths, each_step = _checked(path, arrays, "", asked)
     count = len(xs)
     if test := {
         name: arrays[f"{name}_test"] for name in ("xs", "ys", "lengths") if f"{name}_test" in arrays
     }:
-        more_xs, more_ys, more_lengths, also = _checked(path, test, "_test")
+        more_xs, more_ys, more_lengths, also = _checked(path, test, "_test", asked)
         if more_xs.shape[1:] != xs.shape[1:] or also != each_step or more_ys.dtype != ys.dtype:
             raise DataError(
                 f"{path}: xs_test and ys_test must have the steps, features and kind of targets of "
@@ -279,7 +283,7 @@ def _check_targets(path: Path, ys: np.ndarray, is_class: bool) -> None:
 
 
 def _checked(
-    path: Path, arrays: dict[str, Any], end: str
+    path: Path, arrays: dict[str, Any], end: str, asked: bool | None
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, bool]:
     for name in ("xs", "ys"):
         if name not in arrays:
@@ -314,14 +318,15 @@ def _checked(
             f"{path}: xs{end} holds NaN, infinity or a number beyond {MOST_NUMBER:g} in sequence "
             f"{np.argwhere(wrong)[0][0]}; clean it first"
         )
-    ys, each_step = _targets(path, ys, end, count, length)
+    ys, each_step = _targets(path, ys, end, count, length, asked)
     return xs, ys, lengths.astype(np.int32), each_step
 
 
 def _targets(
-    path: Path, ys: np.ndarray, end: str, count: int, length: int
+    path: Path, ys: np.ndarray, end: str, count: int, length: int, asked: bool | None
 ) -> tuple[np.ndarray, bool]:
-    each_step = ys.ndim >= 2 and ys.shape[1] == length and length > 1
+    has_steps = ys.ndim >= 2 and ys.shape[1] == length and length > 1
+    each_step = has_steps if asked is None else asked
     ys = ys.astype(np.int32) if ys.dtype == bool else ys
     is_class = np.issubdtype(ys.dtype, np.integer)
     if (
@@ -333,7 +338,7 @@ def _targets(
             f"{path}: ys{end} is {ys.dtype}{list(ys.shape)}, expected {count} targets, or {count} "
             f"x {length} targets"
         )
-    if ys.ndim == 3 and not each_step:
+    if (ys.ndim == 3 or each_step) and not has_steps:
         raise DataError(
             f"{path}: ys{end} has shape {list(ys.shape)}, expected {length} steps on its second "
             "axis"

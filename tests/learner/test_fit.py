@@ -79,3 +79,20 @@ def test_an_update_that_is_refused_is_not_passed_over():
     with pytest.warns(RuntimeWarning, match=r"fit: 1 of 3 updates of epoch 1 were refused"):
         found = fitted(ys, validation=0, epochs=1)
     assert np.isfinite(found.losses).all()
+
+
+def test_targets_of_sequences_may_have_as_many_numbers_as_there_are_steps():
+    network = ft.Network(
+        1, 5, model_size=4, depth=1, cell=ft.MinGRU.factory(), key=jax.random.key(1)
+    )
+    ys = jnp.cumsum(XS[..., 0], axis=1)
+    one = fitted(ys, network=network, epochs=1)  # squared_error takes five numbers for five
+    assert one.losses == fitted(ys, network=network, epochs=1, last=True).losses
+
+    def broad(output, y):
+        return ((output - y) ** 2).sum()
+
+    at_steps, at_end = (
+        fitted(ys, network=network, epochs=1, loss=broad, last=last).losses for last in (None, True)
+    )
+    assert at_steps != at_end

@@ -117,3 +117,11 @@ def test_a_state_may_be_donated_from_the_first_on():
         leaf.delete()  # what a program does to its donated arguments
     assert not any(leaf.is_deleted() for leaf in (*jax.tree.leaves(network), key))
     assert int(learner.init(key).step) == 0
+
+
+def test_a_mesh_of_jax_is_taken_as_it_comes():
+    (xs, ys), found = data(2, 3), []
+    for mesh in (None, jax.make_mesh((1,), ("b",))):
+        learner = make_learner(batch_size=2, mesh=mesh)
+        found.append(learner.step(learner.init(), xs, ys)[0].network)
+    assert apart(*found) < 1e-6

@@ -36,6 +36,12 @@ def test_warm_up_rises_to_the_rate_and_the_cosine_ends_at_zero_with_the_run():
     assert float(schedule(2.0, steps=None, warmup_steps=4)(10**6)) == pytest.approx(2.0)
 
 
+class Slow(ft.FromModule):
+    """A cell of the user, all of whose parameters are slow."""
+
+    slow_parameters = ("parameters",)
+
+
 def test_groups_follow_the_cell(network):
     slow, rest = is_slow(network), is_slow(network, wanted=False)
     assert slow.blocks.cell.nu_log and slow.blocks.cell.gamma_log
@@ -43,6 +49,9 @@ def test_groups_follow_the_cell(network):
     assert jax.tree.all(jax.tree.map(lambda one, other: one != other, slow, rest))
     rtu, gru = is_slow(make_network("rtu+gru", depth=1)).blocks.cell.cells
     assert rtu.nu_log and rtu.theta_log and not (rtu.B_u or gru.W_h)
+    body = {"a": jnp.ones(2), "W": jnp.ones((2, 2))}
+    bodies = [Slow(body, lambda w, h, x: w["a"] * h + w["W"] @ x, input_size=2, state_size=2)] * 2
+    assert all(jax.tree.leaves(is_slow(ft.Beside(*bodies))))
     latches = [filled(lambda: ft.SetReset(2, 2, key=jax.random.key(0)))] * 2
     assert {".cells[1].W_o", ".cells[0].b"} < module_fields(ft.Beside(*latches))
 

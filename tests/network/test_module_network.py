@@ -1,8 +1,12 @@
 """Networks of modules side by side: features, and the laws of the engine that blocks obey too."""
 
+from functools import partial
+
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 from gradients import XS, T, apart, assert_equal, filled, run, run_in_chunks
 from tiers import fast
@@ -51,3 +55,36 @@ def test_parameters_without_a_gradient_are_named(network):
     names = ft.untrained_parameters(network, ft.SPATIAL)
     assert "layers[0][0].W" in names and "layers[1][1].nu_log" in names
     assert "layers[0][0].W_o" not in names
+
+
+class Constant(ft.AbstractCell):
+    """Fixed modules, whose states depend on no coefficient; only the readout is trained."""
+
+    scale: jax.Array
+    input_size: int = eqx.field(static=True)
+    state_size: int = eqx.field(static=True)
+
+    def coefficients(self):
+        return ft.Coefficients({}, {})
+
+    def init_state(self):
+        return jnp.zeros(self.state_size)
+
+    def step(self, theta, own, others, x):
+        return 0.5 * own + x[0]
+
+    def readout(self, h, x):
+        return self.scale * h
+
+
+@pytest.mark.parametrize("optimizer", [optax.sgd(0.1), ft.kalman(warmup=0)], ids=["sgd", "kalman"])
+def test_modules_without_any_sensitivity_learn_their_readout(optimizer):
+    cell = partial(lambda size, *, key: Constant(jnp.ones(3), size, 3))
+    network = ft.ModuleNetwork(1, 1, cells=(cell,), key=KEY)
+    options = {"optimizer": optimizer, "loss": ft.losses.squared_error, "warn": False}
+    learner = ft.Learner(network, rule=ft.ONLINE, **options)
+    state, xs = learner.init(), jnp.ones((4, 1))
+    for _ in range(2):
+        state, info = learner.step(state, xs, 2 * xs)
+    assert bool(info.accepted.all())
+    assert not np.allclose(state.network.layers[0][0].scale, 1.0)

@@ -69,3 +69,14 @@ def test_samples_follow_the_policy_and_each_environment_ends_its_episodes(batch_
     if batch_size:
         # Streams draw actions of their own.
         assert len({tuple(part) for part in np.split(found.lengths, batch_size)}) == batch_size
+
+
+def test_an_environment_that_cannot_be_hashed_is_refused():
+    class Loose(Counting):
+        __hash__ = None  # as of a dataclass that is not frozen
+
+    agent = make_agent(batch_size=None)
+    with pytest.raises(TypeError, match="Loose cannot be hashed .*frozen dataclass"):
+        agent.evaluate(jax.jit(agent.init)(), Loose(), 2)
+    with pytest.raises(TypeError, match="Loose cannot be hashed"):
+        rl.check_environment(Loose())

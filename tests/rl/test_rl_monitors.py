@@ -2,6 +2,7 @@
 
 from functools import partial
 from operator import attrgetter
+from types import SimpleNamespace
 
 import equinox as eqx
 import jax
@@ -15,6 +16,7 @@ from tiers import fast
 
 import foretrace as ft
 from foretrace import rl
+from foretrace.rl._metrics import counted, empty
 from foretrace.rl._monitors import STILL, dead, has_moved, spectral_radius, untrained
 from foretrace.rl._program import advance, begin
 
@@ -84,3 +86,17 @@ def test_a_module_that_drifts_over_a_block_is_not_dead():
         carry = world.agent.carry._replace(h=ones)
         state = world.agent._replace(network=changed, carry=carry)
         assert float(run(world._replace(agent=state), steps)[1]["dead_modules"]) == share
+
+
+@pytest.mark.parametrize("count", [1, 4])
+def test_one_number_for_all_environments_is_recorded_as_it_is(count):
+    each, one = jnp.full(count, 2.0), jnp.full((), 3.0)
+    info = SimpleNamespace(
+        td_error=each, trace_norm=each, step_size=each, sensitivity_norm=one, update_norm=one
+    )
+    never, tally = jnp.zeros(count, bool), empty(jnp.float32)
+    step = SimpleNamespace(terminated=never, truncated=never, reward=each)
+    for _ in range(3):
+        tally = counted(tally, step, info, each, refused=each, error=each, known=never)
+    found = {name: float(tally[name] / tally["steps"]) for name in ("sensitivity_norm", "reward")}
+    assert found == {"sensitivity_norm": 3.0, "reward": 2.0}

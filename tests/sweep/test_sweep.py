@@ -340,6 +340,8 @@ def test_values_are_those_of_the_options():
     assert changed.network.cell == LRU(4, timescales=(1.0, 100.0))  # its other settings stay
     assert (changed.network.glu, changed.optimizer.clip) == (False, 2.0)
     assert applied(SMALL, {"network.cell": "lru"}) == SMALL
+    none = applied(SMALL, {"network.norm": "none", "optimizer.clip": "none"})
+    assert (none.network.norm, none.optimizer.clip) == ("none", None)
     other = applied(SMALL, {"network.timescales": "1 9", "network.cell": "min-gru", "chunk": "3"})
     assert other.network.cell == MinGRU(timescales=(1.0, 9.0)) and other.chunk == 3
     found = Sweep(SMALL, search=("chunk=log:2:8", "optimizer.clip=1:2")).dimensions

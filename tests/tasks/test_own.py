@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from stored import LABELS, LENGTHS, RANDOM, XS, write_parquet
 
+from foretrace.tasks._files import DataError
 from foretrace.tasks.own import OwnSequences
 
 
@@ -82,3 +83,11 @@ def test_test_sequences_of_the_file_are_the_test(data):
     assert task.sizes == {"training": 18, "validation": 2, "test": 4}
     members, batch = every_row(dataclasses.replace(task, standardise=False), "test")
     np.testing.assert_array_equal(batch.xs, XS[:4] + 1)
+
+
+def test_numbers_of_a_sequence_may_be_as_many_as_its_steps(data):
+    task = data.own(xs=XS, ys=np.cumsum(XS[..., 0], axis=1))
+    assert (task.output_size, dataclasses.replace(task, each_step=False).output_size) == (1, 5)
+    task = dataclasses.replace(data.own(xs=XS, ys=LABELS), each_step=True)
+    with pytest.raises(DataError, match="expected 5 steps on its second axis"):
+        _ = task.output_size
