@@ -35,23 +35,23 @@ def open_rows(
     """
     config = run.config
 
-    def looked(plan: Plan, rows: Rows) -> tuple[Plan, Rows, list[str]]:
+    def looked(plan: Plan, rows: Rows, *, waits: bool) -> tuple[Plan, Rows, list[str]]:
         if not checked:
-            check = check_columns if source.pipe is None else _checked_later
+            check = _checked_later if waits else check_columns
             rows = check(source, rows, _needed(config, plan))
         return plan, rows, []
 
     if (plan := saved.plan) is not None:
-        return looked(plan, source.rows(saved.position))
+        return looked(plan, source.rows(saved.position), waits=source.pipe is not None)
     if config.like is not None:
-        return looked(_planned_like(run, source), source.rows())
+        return looked(_planned_like(run, source), source.rows(), waits=True)
     stream = source.rows()
     first = first_rows(LOOK_AHEAD, source, stream, run.stop, run.show)
     rows = [row for row, _ in first]
     if not run.resumed or (recorded := read_begun(run.run, "plan")) is None:
         plan = make_plan(config, source, rows)
         return plan, chain(first, stream), first_warnings(config, plan, rows)
-    return looked(from_json(Plan, recorded), chain(first, stream))
+    return looked(from_json(Plan, recorded), chain(first, stream), waits=False)
 
 
 def _planned_like(run: Session, source: Source) -> Plan:
