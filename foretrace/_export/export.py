@@ -127,20 +127,22 @@ def export_network(
     path: str | os.PathLike[str],
     format: Format,
     inputs: Callable[[Array], Array] | None,
+    outputs: Callable[[Array], Array] | None = None,
 ) -> Exported:
-    """Write the inference step of a network, as `export` does, with a function of its inputs.
+    """Write the inference step of a network, as `export` does, with functions at both ends.
 
     Args:
         network: network to export.
         path: file of the graph.
         format: format of the graph.
         inputs: function of x that returns the network's inputs. Default: x itself.
+        outputs: function of the network's outputs. Default: the outputs themselves.
 
     Raises:
         ValueError, ImportError, OSError: as for `export`.
     """
     files = _files(path, format)
-    graph = inference_graph(network, inputs=inputs)
+    graph = inference_graph(network, inputs=inputs, outputs=outputs)
     return _written(
         files, format, graph, inference_program(files.graph.stem, graph) if format == "c" else None
     )

@@ -53,6 +53,7 @@ def inference_graph(
     network: AbstractNetwork,
     readout: Callable[[Array], Array] | None = None,
     inputs: Callable[[Array], Array] | None = None,
+    outputs: Callable[[Array], Array] | None = None,
 ) -> Graph:
     """Return the step `x, h -> outputs, h`, with the parameters as constants.
 
@@ -61,6 +62,7 @@ def inference_graph(
         readout: function of the features of a step, instead of the network's decoder.
         inputs: function of x that returns the network's inputs, such as a normalisation. Default: x
             itself.
+        outputs: function of the network's outputs that is returned. Default: the outputs.
 
     Raises:
         ValueError: the network runs only on whole sequences.
@@ -70,9 +72,9 @@ def inference_graph(
 
     def step(carry: Carry, x: Array) -> tuple[list[Array], Carry]:
         row = x if inputs is None else inputs(x)
-        outputs, after = run(network, carry, Data(row[None]), rule=BPTT, readout=readout)
+        (found,), after = run(network, carry, Data(row[None]), rule=BPTT, readout=readout)
         assert after is not None
-        return [outputs[0]], after
+        return [found if outputs is None else outputs(found)], after
 
     x = jax.ShapeDtypeStruct((network.input_size,), network.dtype)
     return traced_graph(step, start, "carry.", {"x": x}, ["outputs"])

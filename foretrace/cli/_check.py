@@ -11,8 +11,10 @@ from foretrace._runs.escape import for_terminal
 from foretrace._runs.metrics import MetricsError, read_metrics
 from foretrace.cli._kinds import known_in
 from foretrace.cli._options import Check
+from foretrace.experiment._train import BEST
 from foretrace.paper._records import RECORDS_FILE, read_records
 from foretrace.stream.runs.saved import parts_in
+from foretrace.sweep._run import study
 
 
 def check(command: Check) -> int:
@@ -58,7 +60,14 @@ def findings(folder: Path) -> Iterator[tuple[str, str, bool]]:
             raise MetricsError(difference)
         return f"whole, {len(lines)} lines"
 
-    for path, look in ((run.checkpoint, checkpoint), (run.config, config), (run.metrics, record)):
+    def best() -> str:
+        read_extra(folder / BEST)
+        return "whole"
+
+    looks = [(run.checkpoint, checkpoint), (run.config, config), (run.metrics, record)]
+    if (folder / BEST).exists():
+        looks.append((folder / BEST, best))
+    for path, look in looks:
         try:
             yield path.name, look(), True
         except (CheckpointError, RunError, MetricsError) as error:
@@ -69,15 +78,20 @@ def _found(folder: Path) -> Iterator[tuple[Path, str, bool]]:
     """Yield the results for a run, or for the records and runs of a sweep or an experiment."""
     parts, runs = known_in(folder).parts, [folder, *parts_in(folder)]
     if parts is not None:
-        records, study = folder / RECORDS_FILE, folder / "study.log"
+        records, log = folder / RECORDS_FILE, folder / "study.log"
         runs = [path for path in sorted((folder / parts).glob("*")) if Run(path).config.exists()]
         if not runs:
-            yield folder / parts, "there is no run", not (records.exists() or study.exists())
+            yield folder / parts, "there is no run", not (records.exists() or log.exists())
         try:
             if records.exists():
                 yield records, f"whole, {len(read_records(folder))} runs", True
         except MetricsError as error:
             yield records, str(error), False
+        try:
+            if log.exists():
+                yield log, f"whole, {len(study(folder).get_trials())} trials", True
+        except ValueError as error:
+            yield log, str(error), False
     for run in runs:
         for name, state, is_whole in findings(run):
             yield run / name, state, is_whole

@@ -1,5 +1,6 @@
 """The command `foretrace export`."""
 
+import sys
 import warnings
 from collections.abc import Callable
 from functools import partial
@@ -22,6 +23,7 @@ from foretrace.rl._learning_step import inputs_of
 from foretrace.rl._run import agent_of
 from foretrace.stream.runs.config import StreamConfig
 from foretrace.stream.runs.exported import export_run
+from foretrace.tasks.own import OwnSequences
 
 
 def write_graph(command: Export) -> int:
@@ -81,7 +83,18 @@ def _of_training(command: Export) -> Exported:
     config = experiment.read_config(command.run_dir)
     network = network_in(command.run_dir, config)
     model: Network | Learner = network
+    own = config.task if isinstance(config.task, OwnSequences) and config.task.standardise else None
+    if not command.learn and command.learning_rate is not None:
+        raise ValueError("--learning-rate is for --learn, the graph that goes on learning")
+    if own is not None and not command.learn:
+        return export_network(network, command.out, command.format, own.scaled, own.unscaled)
     if command.learn:
+        if own is not None:
+            print(
+                "warning: the graph learns from rows as the run did, scaled to mean 0 and variance "
+                "1; scale x, and y if it is a number",
+                file=sys.stderr,
+            )
         # The run learned from batches with a schedule that ends. The graph learns from one stream
         # without an end.
         settings = config.optimizer.settings(None) | {"warmup_steps": 0}

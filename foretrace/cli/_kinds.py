@@ -3,6 +3,7 @@
 Every command that takes a run directory uses this table.
 """
 
+import contextlib
 import shlex
 from collections.abc import Callable
 from pathlib import Path
@@ -24,6 +25,7 @@ from foretrace.stream.runs import saved as stream_saved
 from foretrace.sweep import _report as sweep_report
 from foretrace.sweep import study
 from foretrace.sweep._config import Sweep as SweepConfig
+from foretrace.tasks._files import DataError
 
 
 class Known(NamedTuple):
@@ -55,7 +57,8 @@ def _of_run(
     def report(folder: Path, draws: bool) -> None:
         show(table(folder))
         if draws and costs is not None:
-            print(costs(folder))
+            with contextlib.suppress(DataError):  # without its data, the sizes are not known
+                print(costs(folder))
         if draws or Run(folder).figure.exists():  # an existing figure shows the whole run
             figure(folder)
         print(files(folder))

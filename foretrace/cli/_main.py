@@ -27,7 +27,7 @@ from foretrace.cli._check import check
 from foretrace.cli._export import write_graph
 from foretrace.cli._help import helped
 from foretrace.cli._options import COMMANDS
-from foretrace.cli._recorded import HELP, check_network, default_for, nearest
+from foretrace.cli._recorded import HELP, check_cell_options, check_network, default_for, nearest
 from foretrace.cli._reproduce import _report, _reproduce
 from foretrace.cli._stream import predict, serve, stream
 from foretrace.cli._sweep import sweep
@@ -180,6 +180,7 @@ def _parse(arguments: list[str]) -> Any:
     with FLAT:
         command = helped(name, parse) if HELP & {*options} else parse()
     check_network(options, command)
+    check_cell_options(options, command)
     return command
 
 

@@ -24,7 +24,7 @@ from foretrace.cli._kinds import known_in
 from foretrace.cli._options import COMMANDS, Align, Serve, ServeConfig, Sweep
 from foretrace.experiment._build import build
 from foretrace.experiment._config import TASKS, Config
-from foretrace.experiment._train import KIND, Progress, read_config
+from foretrace.experiment._train import BEST, KIND, Progress, read_config
 from foretrace.rl._config import TASKS as RL_TASKS
 from foretrace.rl._config import RLConfig, without_network
 from foretrace.stream.runs.config import StreamConfig
@@ -115,8 +115,27 @@ def check_network(words: list[str], command: Any) -> None:
         raise ValueError(without_network(given))
 
 
+def check_cell_options(words: list[str], command: Any) -> None:
+    """Raise an error if a sweep over cells is given options of a cell.
+
+    Raises:
+        ValueError: an option of a cell is given. It would hold for one of the cells alone.
+    """
+    texts = (*command.config.grid, *command.config.search) if isinstance(command, Sweep) else ()
+    searched = {text.partition("=")[0].strip().rpartition(".")[2] for text in texts}
+    for word in words if "cell" in searched else ():
+        name = word.partition("=")[0].rpartition(".")[2].lstrip("-").replace("_", "-")
+        if word.startswith("--") and name.replace("-", "_") in OPTIONS:
+            raise ValueError(
+                f"{word} would hold for one cell alone, and the sweep compares cells; search it, "
+                f"too: --grid {name}=VALUE"
+            )
+
+
 def network_in(run_dir: Path, config: Config) -> Network:
     """Return the network of a run of `foretrace train`, checked before memory is allocated.
+
+    With `keep_best`, it is the network with the best score, which the report is about.
 
     Raises:
         CheckpointError: the arrays do not fit the configuration.
@@ -130,6 +149,9 @@ def network_in(run_dir: Path, config: Config) -> Network:
 
     checkpoint = Run(run_dir).checkpoint
     read_saved(Run(run_dir), config, Progress, KIND)
+    best = run_dir / BEST
+    if config.keep_best and best.exists():
+        return load(best, SimpleNamespace(init=lambda: described().network))
     with restoring(checkpoint):
         try:
             return load(checkpoint, SimpleNamespace(init=described)).network

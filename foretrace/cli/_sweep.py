@@ -1,5 +1,6 @@
 """The command `foretrace sweep`."""
 
+import dataclasses
 import os
 import warnings
 
@@ -7,6 +8,8 @@ from foretrace._learner.state import UntrainedParameters
 from foretrace._runs.directory import default_path
 from foretrace.cli._kinds import again, report, stopped
 from foretrace.cli._options import Sweep
+from foretrace.cli._train import pinned
+from foretrace.experiment._config import Config
 from foretrace.sweep import _run as sweeps
 
 
@@ -16,8 +19,11 @@ def sweep(command: Sweep) -> int:
     # Workers share the accelerators, so no worker may allocate all memory at once.
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     warnings.simplefilter("default", UntrainedParameters)  # once, not for every trial
-    study = sweeps.run(command.config, folder, workers=command.workers, resume=command.resume)
-    left, planned = len(sweeps.unfinished(study, command.config)), command.config.planned
+    config = command.config
+    if isinstance(config.config, Config) and not command.resume:
+        config = dataclasses.replace(config, config=pinned(config.config))
+    study = sweeps.run(config, folder, workers=command.workers, resume=command.resume)
+    left, planned = len(sweeps.unfinished(study, config)), config.planned
     if not left:
         return report(folder)
     workers = None if command.workers == 1 else command.workers

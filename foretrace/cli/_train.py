@@ -32,7 +32,10 @@ def _train(command: Train) -> int:
         join()
     with loss_explained():
         result = experiment.train(
-            _pinned(command.config), run_dir, resume=command.resume, devices=command.devices
+            command.config if command.resume else pinned(command.config),
+            run_dir,
+            resume=command.resume,
+            devices=command.devices,
         )
     if not is_first():
         return 0 if result.scores is not None else STOPPED
@@ -57,7 +60,7 @@ def _align(command: Align) -> int:
     settings = {name: getattr(command, name) for name in ("network", "rule", "batch_size", "seed")}
     # A network that decodes a mean over time cannot run in chunks.
     chunk = None if command.network.cumulative_mean else command.chunk
-    config = _pinned(Config(task=command.data, chunk=chunk, **settings))
+    config = pinned(Config(task=command.data, chunk=chunk, **settings))
     with warnings.catch_warnings():
         # The table shows the parameters that a rule leaves untrained.
         warnings.simplefilter("ignore", UntrainedParameters)
@@ -89,7 +92,7 @@ def _network_in(run_dir: Path, asked: Config) -> Network:
     return network_in(run_dir, config)
 
 
-def _pinned(config: Config) -> Config:
+def pinned(config: Config) -> Config:
     """Return a configuration with the full path and the digest of its data file."""
     own = config.task
     return dataclasses.replace(config, task=own.pinned() if isinstance(own, OwnSequences) else own)

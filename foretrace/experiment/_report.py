@@ -18,6 +18,7 @@ from foretrace._runs.directory import RunError, read_config_as
 from foretrace._runs.figures import Panel, draw_metrics
 from foretrace._runs.saved import read_run
 from foretrace.experiment._config import Config
+from foretrace.tasks._files import DataError
 from foretrace.tasks.copy import Copy
 
 TABLE_1 = {"spatial": 4.66e-1, "truncated": 2.62e-1, "online": 8.44e-3, "bptt": 7.59e-6}
@@ -72,8 +73,12 @@ def _caption(config: Config, last: dict[str, Any]) -> str:
     on = f"{sequences} new sequences"
     if config.task.recalled is None:
         on = f"at most {sequences} sequences of the {split} split"
+    try:
+        source = config.task.provenance
+    except DataError:  # a report is made from the records alone
+        source = "data that are not there now"
     ours = (
-        f"This run: evaluated on {on}; trained on {config.task.provenance}, {config.steps} steps "
+        f"This run: evaluated on {on}; trained on {source}, {config.steps} steps "
         f"of {config.batch_size}, seed {config.seed}, {last['seconds']:.0f} s."
     )
     theirs = " The paper: training loss, mean of 5 seeds, 20,000 patterns drawn once, 25 epochs."

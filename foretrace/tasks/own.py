@@ -42,8 +42,8 @@ class OwnSequences(AbstractStoredTask):
         lengths   (N,) number of steps of each sequence, if some are padded
 
     In parquet, `xs` and `ys` are columns with one sequence of any length in each row. One tenth of
-    the sequences is used for validation and one tenth for the test. If the file has separate test
-    sequences (`xs_test`, `ys_test`, `lengths_test`), these are used for the test instead. The class
+    the sequences is used for validation and one tenth for the test. If a file .npz has separate
+    test sequences (`xs_test`, `ys_test`, `lengths_test`), these are the test instead. The class
     of a sequence is the target at every step, and it is predicted by the mean of the logits. The
     number of a sequence is the target at its last step.
 
@@ -111,6 +111,16 @@ class OwnSequences(AbstractStoredTask):
         return (
             1 - 2 * _loss.squared_error(output, y) / self._stored.scale(self.standardise).variance
         )
+
+    def scaled(self, x: Float[Array, "F"]) -> Float[Array, "F"]:
+        """Return the features of a step as the network gets them."""
+        scale = self._stored.scale(self.standardise)
+        return (x - scale.xs_mean) / scale.xs_deviation
+
+    def unscaled(self, output: Float[Array, "O"]) -> Float[Array, "O"]:
+        """Return an output of the network in the units of the targets."""
+        scale = self._stored.scale(self.standardise)
+        return output * scale.ys_deviation + scale.ys_mean
 
     def pinned(self) -> Self:
         """Return the task with the full path of its file, and with the file's digest.
@@ -433,6 +443,11 @@ def _parquet(path: Path) -> dict[str, np.ndarray]:
         raise DataError(f"cannot read {path}: {error}") from error
     if not {"xs", "ys"} <= set(table):
         return table  # the checks report missing parts
+    if others := table.keys() & {*_NAMES} - {"xs", "ys"}:
+        raise DataError(
+            f"{path} has the column {min(others)!r}; in parquet, each row of xs is as long as its "
+            "sequence, and a separate test needs a file .npz: leave the column out"
+        )
     try:
         rows = [np.asarray(x, np.float32) for x in table["xs"]]
         lengths = np.array([len(row) for row in rows], np.int32)

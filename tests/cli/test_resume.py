@@ -2,18 +2,23 @@
 
 import dataclasses
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from safetensors.numpy import load_file
 
-from foretrace import sweep
+import foretrace as ft
+from foretrace import experiment, sweep
 from foretrace._runs.directory import create
 from foretrace.cli import _main as cli
 from foretrace.cli._options import RL, Reproduce, Stream, Sweep, Train
+from foretrace.cli._recorded import network_in
 from foretrace.experiment._config import TASKS, task_name
 from foretrace.paper._reproduce import Reproduction
 from foretrace.rl._config import TASKS as RL_TASKS
 from foretrace.rl._config import task_name as rl_task_name
 from foretrace.stream.runs.config import StreamConfig
+from foretrace.tasks.own import OwnSequences
 
 RUNS = {
     Train: dataclasses.replace(TASKS["psmnist"], seed=7, steps=1500),
@@ -115,3 +120,64 @@ def test_missing_data_are_not_the_fault_of_the_checkpoint(own, capsys):
         (own.parent / "elsewhere.npz").rename(own.parent / "my.npz")
     said = " ".join(capsys.readouterr().err.split())
     assert "cannot read" in said and "does not write" not in said
+
+
+@pytest.mark.full
+def test_an_exported_network_takes_rows_as_the_file_holds_them(own, capsys, tmp_path):
+    runtime = pytest.importorskip("onnxruntime", reason="pip install 'foretrace[export]'")
+    out = tmp_path / "net.onnx"
+    words = ["export", str(own), "--format", "onnx", "--out", str(out)]
+    assert cli.main([*words, "--learning-rate", "1"]) == 2
+    assert "--learning-rate is for --learn" in capsys.readouterr().err
+    assert cli.main(words) == 0
+    session, config = runtime.InferenceSession(out.read_bytes()), experiment.read_config(own)
+    x = jnp.array([3.0, -2.0], jnp.float32)
+    given = {one.name: np.zeros(one.shape, np.float32) for one in session.get_inputs()} | {"x": np.asarray(x)}
+    network = network_in(own, config)
+    want = ft.forward(network, None, config.task.scaled(x)[None])[0][0]
+    np.testing.assert_allclose(session.run(["outputs"], given)[0], want, rtol=1e-4, atol=1e-6)
+    np.savez(tmp_path / "n.npz", xs=np.ones((9, 4)), ys=np.arange(9) + 5.0)
+    task = OwnSequences(str(tmp_path / "n.npz"))
+    ys = np.load(tmp_path / "n.npz")["ys"][task._stored.members["training"]]
+    np.testing.assert_allclose(task.unscaled(jnp.zeros(1)), ys.mean(), rtol=1e-5)
+
+
+@pytest.mark.full
+def test_the_best_network_is_the_one_that_is_exported_and_checked(tmp_path, capsys):
+    line = (
+        "train copy --steps 3 --batch-size 2 --depth 1 --model-size 4 --state-size 3 --keep-best "
+        "--evaluate-every 1 --align-every None --validation-sequences 4 --final-sequences 4 --lr 1"
+    )
+    run = tmp_path / "run"
+    assert cli.main([*line.split(), "--run-dir", str(run)]) == 0
+    found = network_in(run, experiment.read_config(run)).decoder.linear.weight
+    best = load_file(run / "best.safetensors")
+    np.testing.assert_array_equal(found, best["decoder.linear.weight"])
+    assert cli.main(["check", str(run)]) == 0
+    data = (run / "best.safetensors").read_bytes()
+    (run / "best.safetensors").write_bytes(data[:-8] + b"damaged!")
+    assert cli.main(["check", str(run)]) == 1
+    assert "best.safetensors" in capsys.readouterr().out
+
+
+@pytest.mark.full
+def test_a_sweep_on_a_file_names_it_for_every_place_and_is_checked(own, capsys, monkeypatch):
+    pytest.importorskip("optuna")
+    words = "--steps 1 --batch-size 4 --depth 1 --model-size 4 --align-every None --state-size 3"
+    monkeypatch.chdir(own.parent)
+    line = f"sweep --data my.npz {words} --final-sequences 4 --grid lr=1e-3 --run-dir swept"
+    assert cli.main(line.split()) == 0
+    (trial,) = (own.parent / "swept" / "trials").iterdir()
+    monkeypatch.chdir("/")
+    assert cli.main(["resume", str(trial)]) == 0
+    assert cli.main(["check", str(own.parent / "swept")]) == 0
+    log = own.parent / "swept" / "study.log"
+    log.write_bytes(b"no line of a study\n" + log.read_bytes())
+    assert cli.main(["check", str(own.parent / "swept")]) == 1
+    assert "study.log" in capsys.readouterr().out
+
+
+def test_options_of_one_cell_are_not_for_a_sweep_over_cells():
+    with pytest.raises(ValueError, match="--grid state-size=VALUE"):
+        cli._parse("sweep copy --grid cell=lru,gru --state-size 4".split())
+    cli._parse("sweep copy --grid cell=lru,gru --grid state-size=4 --model-size 8".split())

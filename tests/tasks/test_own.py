@@ -91,3 +91,10 @@ def test_numbers_of_a_sequence_may_be_as_many_as_its_steps(data):
     task = dataclasses.replace(data.own(xs=XS, ys=LABELS), each_step=True)
     with pytest.raises(DataError, match="expected 5 steps on its second axis"):
         _ = task.output_size
+
+
+def test_a_column_of_a_table_is_not_left_out_in_silence(data):
+    columns = {"xs": [[[1.0]] * 3] * 9, "ys": [0, 1, 2] * 3, "lengths": [2] * 9}
+    write_parquet(data.root / "more.parquet", columns)
+    with pytest.raises(DataError, match="has the column 'lengths'"):
+        _ = OwnSequences(str(data.root / "more.parquet")).output_size
