@@ -132,7 +132,9 @@ def test_an_exported_network_takes_rows_as_the_file_holds_them(own, capsys, tmp_
     assert cli.main(words) == 0
     session, config = runtime.InferenceSession(out.read_bytes()), experiment.read_config(own)
     x = jnp.array([3.0, -2.0], jnp.float32)
-    given = {one.name: np.zeros(one.shape, np.float32) for one in session.get_inputs()} | {"x": np.asarray(x)}
+    given = {one.name: np.zeros(one.shape, np.float32) for one in session.get_inputs()} | {
+        "x": np.asarray(x)
+    }
     network = network_in(own, config)
     want = ft.forward(network, None, config.task.scaled(x)[None])[0][0]
     np.testing.assert_allclose(session.run(["outputs"], given)[0], want, rtol=1e-4, atol=1e-6)

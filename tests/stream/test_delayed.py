@@ -179,3 +179,39 @@ def test_members_have_their_own_late_rows_which_leave_with_them():
     for i in range(20):
         model.predict_one({"m": f"n{i}", "x": 0.0})
     assert len(model._intake.room) <= 2 * (model.delay + 1)
+
+
+@pytest.mark.parametrize("kind", [Classifier, Regressor])
+def test_rows_of_an_array_are_predicted_without_being_taken_and_label_those_that_wait(kind):
+    model = make(kind)
+    found = list(rows("regression" if kind is Regressor else "classification"))
+    frame, ys = pd.DataFrame([x for x, _ in found[:20]]), [y for _, y in found[:20]]
+    model.learn_many(frame, pd.Series(ys))  # no row waits: rows with their labels
+    many = model.predict_many if kind is Regressor else model.predict_proba_many
+    once, again = many(frame), many(frame)
+    assert once.equals(again) and not model._intake.room.rows
+    assert len(model.predict(frame.to_numpy())) == 20 and not model._intake.room.rows
+    for x, _ in found[20:23]:
+        asked(model, x)
+    assert len(model._intake.room) == 3
+    later = pd.DataFrame([x for x, _ in found[20:23]])
+    model.learn_many(later, pd.Series([y for _, y in found[20:23]]))
+    assert not model._intake.room.rows and not model._intake.room.counts
+
+
+def test_rows_before_a_reset_or_a_leave_wait_no_longer():
+    model = make(Regressor, member="s", members=2)
+    for t in range(3):
+        model.predict_one({"s": "a", "x": float(t)})
+    model.reset("a")
+    model.predict_one({"s": "a", "x": 9.0})
+    (one,) = model._intake.room.rows.values()
+    assert "9.0" in one.text
+    model.leave("a")
+    with pytest.raises(ValueError, match="no row waits for its label"):
+        model.learn_one({"s": "a", "x": 9.0}, 9.0)
+
+
+def test_a_delay_excludes_labels_at_any_time():
+    with pytest.raises(ValueError, match="delay=3 beside waiting=5"):
+        make(Regressor, waiting=5)

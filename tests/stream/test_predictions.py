@@ -16,7 +16,10 @@ from streams import FEW, Killed, assert_same_state, kill_while_writing, quiet
 from foretrace._runs import follow
 from foretrace.cli import _main as cli
 from foretrace.stream import run
+from foretrace.stream.read.frame import FrameSource
+from foretrace.stream.read.lines import SourceError
 from foretrace.stream.read.source import Source
+from foretrace.stream.read.target import ClassTarget
 from foretrace.stream.runs.config import StreamConfig
 from foretrace.stream.runs.predictions import LineWriter
 
@@ -268,3 +271,19 @@ def test_before_a_number_is_known_there_is_no_prediction_and_no_score(tmp_path):
     shown = [one["y"] for one in found]
     assert shown[:4] == [""] * 4 and all(float(y) > 20_000 for y in shown[4:])
     assert 0 < scores["mae"] < 10 and 0 < scores["mean_mae"] < 10
+
+
+def test_an_alarm_names_a_class_of_json_as_json_does():
+    target = ClassTarget(2, alarms=("true", "False"))
+    assert [target.read(value) for value in (False, True)] == [0.0, 1.0]
+    assert target.watched == [1, 0]
+
+
+def test_a_frame_may_grow_by_values_that_make_floats_of_its_integers():
+    frame = pd.DataFrame({"a": [1, 2, 3], "y": [4, 5, 6]})
+    grown = pd.DataFrame({"a": [1, 2, 3, None], "y": [4.0, 5.0, 6.0, 7.5]})
+    *_, (_, position) = FrameSource(frame).rows()
+    ((row, _),) = FrameSource(grown).rows(position)
+    assert row["y"] == 7.5
+    with pytest.raises(SourceError, match="not those that were read"):
+        list(FrameSource(grown + 1).rows(position))

@@ -138,3 +138,21 @@ def test_known_values_of_the_next_rows_count_in_a_run_in_river_and_in_sktime(tmp
     ends = other.predict_interval([1, 3], X=X[200:203], coverage=[0.9]).to_numpy()
     lows = [(row["sales_low"], row["sales_high"]) for row in result.forecast]
     np.testing.assert_allclose(ends, [lows[0], lows[2]], rtol=1e-6)
+
+
+def test_a_refused_update_leaves_the_cutoff_at_the_last_value_that_was_learned():
+    index = pd.date_range("2024-01-01", periods=60, freq="D")
+    y = pd.Series(np.arange(60) % 7.0, index)
+    promo = pd.DataFrame({"promo": np.arange(60) % 2.0}, index)
+    model = SktimeForecaster(horizon=2, model=FEW, known=["promo"])
+    model.fit(y[:40], X=promo[:40])
+    with pytest.raises(ValueError, match="X has no column 'promo'"):
+        model.update(y[40:45])
+    assert model.cutoff[0] == index[39]
+    broken = promo[40:45].astype(object)
+    broken.iloc[2, 0] = "yes"
+    with pytest.raises(ValueError, match="yes"):
+        model.update(y[40:45], X=broken)
+    assert model.cutoff[0] == model._last == index[41]
+    model.update(y[40:50], X=promo[40:50])
+    assert model.cutoff[0] == index[49]

@@ -248,7 +248,7 @@ class Intake(Learned):
         """
         name, reset = self.name(row), self._starts_anew(row)
         found = self.streams.take(name, row, reset=reset)
-        self._free_places()
+        self.free_places()
         place = self.room.take(id, name, **about)
         state, mixed = self.mixture.take(state, pack(self.shape, [found])[0], place)
         return state, jax.tree.map(np.asarray, mixed)
@@ -260,7 +260,7 @@ class Intake(Learned):
             KeyError: no row with this id waits.
             ValueError: a different label has already arrived. The state is not changed.
         """
-        self._free_places()
+        self.free_places()
         place = self.room.pop(id, self.target.plain(value))
         if place is None:
             return state, None
@@ -285,7 +285,7 @@ class Intake(Learned):
             id: id of the row. It is missing if the label of the row cannot arrive later.
             time: time of the row in seconds, if the row has a time.
         """
-        self._free_places()
+        self.free_places()
         is_known = not self.target.lacks(value)
         if is_absent(id) or (is_known and id not in self.room and self.encoder.has_values(row)):
             state, mixed = self.learn(state, [(row, value)])
@@ -331,7 +331,7 @@ class Intake(Learned):
         """Return the prediction of a waiting row by its id."""
         return self.mixture.answer(state, self.room.rows[id].place)
 
-    def _free_places(self) -> None:
+    def free_places(self) -> None:
         """Forget the waiting rows of members that left: other members may use their slots."""
         for name in self.streams.table.left:
             self.room.forget(name)

@@ -67,10 +67,11 @@ def check_coverage(coverage: float) -> None:
     Raises:
         ValueError: the coverage is outside of the range of tracked coverages.
     """
-    if not COVERAGES[0] < coverage <= COVERAGES[-1]:
+    is_number = isinstance(coverage, int | float | np.number)
+    if not is_number or not COVERAGES[0] < coverage <= COVERAGES[-1]:
         raise ValueError(
-            f"coverage={coverage} must be above 0 and at most {COVERAGES[-1]}: it is the share of "
-            "labels that an interval is to hold, such as 0.9"
+            f"coverage={coverage!r} must be above 0 and at most {COVERAGES[-1]}: it is the share "
+            "of labels that an interval is to hold, such as 0.9"
         )
 
 

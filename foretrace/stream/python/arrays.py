@@ -32,6 +32,25 @@ def frame_rows(X: Any) -> list[dict[Any, Any]]:
     return X.to_dict("records") if hasattr(X, "to_dict") and np.ndim(X) == 2 else array_rows(X)
 
 
+def labels_array(labels: Sequence[Any]) -> np.ndarray:
+    """Return labels as an array, in which each label stays what it is.
+
+    >>> labels_array([1, 0]).dtype, labels_array([1, "a"]).tolist(), labels_array([(1, 2)]).shape
+    (dtype('int64'), [1, 'a'], (1,))
+    """
+    kinds = {bool if isinstance(one, bool) else float for one in labels if _is_number(one)}
+    if len(kinds) == 1 and all(map(_is_number, labels)) or all(type(one) is str for one in labels):
+        return np.asarray(labels)
+    found = np.empty(len(labels), object)
+    for at, one in enumerate(labels):
+        found[at] = one
+    return found
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, bool | int | float)
+
+
 def targets_of(y: Any) -> list[Any]:
     """Return the targets in a list, an array, a series or a single column, as a list.
 

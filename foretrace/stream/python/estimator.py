@@ -4,7 +4,7 @@ import copy
 import math
 import warnings
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -132,6 +132,11 @@ class OnlineEstimator:
         check_at_least(self.at_least)
         if isinstance(self.expert_columns, str):
             raise ValueError(f"expert_columns={self.expert_columns!r} must be a list of names")
+        if self.delay and self.waiting:
+            raise ValueError(
+                f"delay={self.delay} beside waiting={self.waiting}: with a delay, labels come in "
+                "order; leave it out, and give rows and labels an `id`"
+            )
         for name, least in _LEAST.items():
             value = getattr(self, name, None)
             if value is not None and not (isinstance(value, int | np.integer) and value >= least):
@@ -160,7 +165,11 @@ class OnlineEstimator:
         Raises:
             KeyError: there is no member with this name.
         """
-        self._members(name).streams.table.reset(name)
+        intake = self._members(name)
+        intake.streams.table.reset(name)
+        for id in [*intake.room.of_member(name)]:
+            if isinstance(id, _Unnamed):  # its label could only come in order
+                intake.room.drop(id)
 
     def _new_target(self, labels: Sequence[Any]) -> Target:
         """Return a new target.
@@ -259,6 +268,8 @@ class OnlineEstimator:
         about = {"text": repr(dict(x)), "given": x} if self.delay else {}
         if id is not None:
             check_hashable(id, "id")
+        if self._intake is not None:
+            self._intake.free_places()
         room, key = None if self._intake is None else self._intake.room, id
         if room is not None and id is None and (ids := room.of_member(name)):
             last = room.rows[ids[-1]]
@@ -277,8 +288,7 @@ class OnlineEstimator:
                 # The label has not arrived in time, which counts as a missing label.
                 state = intake.drop(state, waits[0])
             self._num_taken += 1
-            # A row without an id gets an id that no caller can give.
-            key = ("row", self._num_taken) if id is None else id
+            key = _Unnamed(self._num_taken) if id is None else id
             self._state, answer = intake.take(state, x, key, **about)
         return answer
 
@@ -295,6 +305,8 @@ class OnlineEstimator:
             KeyError: no row with this id waits for its label.
             ValueError: the row with this id has another label, or no row waits.
         """
+        if self._intake is not None:
+            self._intake.free_places()
         room = None if self._intake is None else self._intake.room
         if id is not None:
             check_hashable(id, "id")
@@ -340,10 +352,18 @@ class OnlineEstimator:
         """
         self._check(rows, targets)
         known, pairs = [*targets, *labels], [*zip(rows, targets, strict=True)]
-        chunk = CHUNK if len(pairs) >= CHUNK else 1
+        chunk = 1 if self.delay or len(pairs) < CHUNK else CHUNK
         for start in range(0, len(pairs), chunk):
-            self._learn(pairs[start : start + chunk], known, chunk)
+            x, y = pairs[start]
+            if self.delay and self._waits(x):
+                self._label(x, y, None)
+            else:
+                self._learn(pairs[start : start + chunk], known, chunk)
         self._say_news()
+
+    def _waits(self, x: Row) -> bool:
+        """Return whether a row of the same member waits for its label."""
+        return self._intake is not None and bool(self._intake.room.of_member(self._name(x)))
 
     def _learn_row(self, x: Row | None, y: Any, id: Hashable) -> None:
         """Learn from the next row and its label, or learn the label of a row that waits."""
@@ -378,6 +398,11 @@ class OnlineEstimator:
         check_row(x)
         if self.delay or (self.waiting and id is not None):
             return self._take(x, id)
+        return self._as_next(x)
+
+    def _as_next(self, x: Row) -> Mixed | None:
+        """Return the prediction of a row that is not taken; None before any learning."""
+        check_row(x)
         if self._intake is None or self._state is None:
             return None
         return self._intake.predict(self._state, x)
@@ -420,6 +445,12 @@ class OnlineEstimator:
                 "state in other arrays, or with another jax_enable_x64; unpickle it as it was "
                 "pickled, or learn again"
             ) from error
+
+
+class _Unnamed(NamedTuple):
+    """Id of a row to which the caller gave none."""
+
+    number: int
 
 
 def _config_of(size: Size | None, model: ModelConfig | None) -> ModelConfig:

@@ -26,7 +26,8 @@ from foretrace._runs.thread_lock import locked
 from foretrace.stream.experts.expert import AbstractExpert
 from foretrace.stream.model.intervals import bounded, check_coverage
 from foretrace.stream.model.model_config import ModelConfig, Size
-from foretrace.stream.python.arrays import Row, array_rows, frame_rows, targets_of
+from foretrace.stream.model.state import Mixed
+from foretrace.stream.python.arrays import Row, array_rows, frame_rows, labels_array, targets_of
 from foretrace.stream.python.estimator import OnlineEstimator
 from foretrace.stream.python.next_steps import NextSteps
 from foretrace.stream.read.encode import WORDS
@@ -139,10 +140,14 @@ class RowEstimator(OnlineEstimator):
         names = {name: None for row in rows for name in row if name != self.member}
         return shares_of(self._intake, self._state, rows, names, LABELS)
 
+    def _prediction(self, answer: Mixed | None) -> Any:
+        """Return the label or number of an answer."""
+        raise NotImplementedError
+
     @locked
     def predict(self, X: Any) -> np.ndarray:
         """Return the predictions for the rows of an array, each as if it were next."""
-        return np.asarray([self.predict_one(x) for x in array_rows(X)])
+        return labels_array([self._prediction(self._as_next(x)) for x in array_rows(X)])
 
 
 class Classifier(RowEstimator, base.MiniBatchClassifier):
@@ -221,7 +226,13 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
             id: identifier of the row, by which `learn_one` finds it later. It is used only if
                 `waiting` or `delay` is set.
         """
-        answer = self._answer(x, id)
+        return self._probabilities(self._answer(x, id))
+
+    def _prediction(self, answer: Mixed | None) -> Any:
+        shares = self._probabilities(answer)
+        return max(shares, key=shares.__getitem__) if shares else None
+
+    def _probabilities(self, answer: Mixed | None) -> dict[Any, float]:
         if answer is None or self._intake is None:
             return {}
         target, count = self._intake.target, answer.num_classes
@@ -235,7 +246,8 @@ class Classifier(RowEstimator, base.MiniBatchClassifier):
         import pandas as pd
 
         return pd.DataFrame(
-            [self.predict_proba_one(x) for x in frame_rows(X)], index=getattr(X, "index", None)
+            [self._probabilities(self._as_next(x)) for x in frame_rows(X)],
+            index=getattr(X, "index", None),
         )
 
 
@@ -291,7 +303,9 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
             id: identifier of the row, by which `learn_one` finds it later. It is used only if
                 `waiting` or `delay` is set.
         """
-        answer = self._answer(x, id)
+        return self._prediction(self._answer(x, id))
+
+    def _prediction(self, answer: Mixed | None) -> float:
         found = math.nan if answer is None else float(answer.newest[0])
         return 0.0 if math.isnan(found) else found
 
@@ -332,7 +346,7 @@ class Regressor(RowEstimator, base.MiniBatchRegressor):
         import pandas as pd
 
         return pd.Series(
-            [self.predict_one(x) for x in frame_rows(X)],
+            [self._prediction(self._as_next(x)) for x in frame_rows(X)],
             index=getattr(X, "index", None),
             dtype="float64",
         )

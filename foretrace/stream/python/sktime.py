@@ -122,12 +122,31 @@ class SktimeForecaster(BaseForecaster):
                 "without being learned",
                 stacklevel=3,
             )
+        try:
+            self._learn(y, X)
+        except Exception:
+            if self._last is not None:  # sktime has already moved the cutoff
+                self._set_cutoff(self._cutoff_at(y.index))
+            raise
+        self._learned_to = self.cutoff
+        return self
+
+    def _cutoff_at(self, index: "pd.Index") -> "pd.Index":
+        """Return the cutoff at the last value that was learned."""
+        before = getattr(self, "_learned_to", None)
+        if before is not None and before[0] == self._last:
+            return before
+        here = index[index == self._last][-1:]
+        if hasattr(here, "inferred_freq"):  # of dates; the slice has lost it
+            here.freq = self.cutoff.freq
+        return here
+
+    def _learn(self, y: "pd.Series", X: "pd.DataFrame | None") -> None:
+        """Learn the values that come after the last one that was learned."""
         if lacking := {*(self.known or ())} - {*(() if X is None else X.columns)}:
             raise ValueError(f"known={self.known}: X has no column {min(lacking)!r}")
         if not y.index.is_unique:
             again = y.index[y.index.duplicated()][0]
-            if self._last is not None:  # sktime has already moved it
-                self._set_cutoff(self._learned_to)
             raise ValueError(
                 f"the index of y repeats {again}; each value is learned once: leave out what is "
                 "repeated"
@@ -147,8 +166,6 @@ class SktimeForecaster(BaseForecaster):
             with Uninterrupted():  # if this ends early, learned values are not learned again
                 self._learner.learn_one(value, x)
                 self._last = index
-        self._learned_to = self.cutoff
-        return self
 
     def _predict(self, fh: Any, X: "pd.DataFrame | None") -> "pd.Series":
         import pandas as pd

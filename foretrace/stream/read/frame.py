@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 from foretrace.stream.read.ahead import Ahead
 from foretrace.stream.read.lines import Position, Row, SourceError, check_flat, check_width
 from foretrace.stream.read.source import Source
+from foretrace.stream.read.values import is_absent
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -50,6 +51,17 @@ class FrameSource(Source):
 
     def _rows(self, after: Position) -> Iterator[tuple[Row, Position]]:
         return self._table(self._values(), after)
+
+    def _compared(self, values: Row) -> Row:
+        # When rows are appended, pandas may make floats of integers, and NaN of other gaps.
+        return {
+            name: None
+            if is_absent(value)
+            else int(value)
+            if isinstance(value, float) and value.is_integer()
+            else value
+            for name, value in values.items()
+        }
 
     def _values(self) -> Iterator[Row]:
         names = list(self.frame.columns)

@@ -42,6 +42,11 @@ def _nowhere(capacity: int) -> bool:
     return False
 
 
+def _names_of(value: Any) -> set[str]:
+    """Return the texts by which an option may name a class: those of Python and of JSON."""
+    return {str(value), str(value).lower()} if isinstance(value, bool) else {str(value)}
+
+
 MANY = 256
 """Capacity above which classes must repeat for more: names of rows cannot be learned."""
 
@@ -130,7 +135,9 @@ class ClassTarget(Counting):
             if len(self.classes) == self.output_size and not self._grow(value):
                 self._count_without_room(value)
                 return -1.0
-            place = self._places[key] = self._shown[str(plain)] = len(self.classes)
+            place, names = len(self.classes), _names_of(plain)  # some integers have no text
+            self._places[key] = place
+            self._shown |= dict.fromkeys(names, place)
             self.classes.append(plain)
         self.num_labels += learn
         return float(place)
@@ -216,7 +223,7 @@ class ClassTarget(Counting):
         while self.grows and self.output_size < len(self.classes):
             self.output_size = self._larger
         self._places = {as_label(value): i for i, value in enumerate(self.classes)}
-        self._shown = {str(value): i for i, value in enumerate(self.classes)}
+        self._shown = {name: i for i, one in enumerate(self.classes) for name in _names_of(one)}
         fits = len(self._places) == len(self.classes) <= self.output_size
         check_fits(fits, "classes", self.classes, f"distinct, and at most {self.output_size}")
 
