@@ -342,7 +342,8 @@ def follow(
             before = reopen(run, config, may_change=kind.may_change, may_grow=kind.may_grow)
             # Before the checkpoint is read, because another process may be about to replace it.
             stack.enter_context(locked(run.path))
-        show = stack.enter_context(ProgressBar(show_progress and writes, steps_of(config)))
+        bar = ProgressBar(show_progress and writes, steps_of(config), warns=writes)
+        show = stack.enter_context(bar)
         work = program(Session(config, before, run, resume, writes, stop, show, stack))
         saved = work.open(kind)
         is_done = saved.step == steps_of(config)

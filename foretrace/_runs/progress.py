@@ -1,12 +1,14 @@
 """Progress of a long run on standard error: a bar, a line every few seconds, or nothing."""
 
+import logging
 import sys
 import time
 from typing import Any, Self, TextIO
 
 from tqdm import tqdm
 
-_SECONDS_BETWEEN_LINES = 5.0
+_LOGGER = logging.getLogger(__name__)
+_SECONDS_BETWEEN_LINES, _WARNING = 5.0, "warning: "
 
 
 class _Bar(tqdm):
@@ -35,9 +37,11 @@ class ProgressBar:
     Args:
         show: whether progress is shown.
         total: number of steps of the run; None for a stream without a known end.
+        warns: whether warnings are logged if progress is not shown.
     """
 
-    def __init__(self, show: bool, total: int | None = None):
+    def __init__(self, show: bool, total: int | None = None, *, warns: bool = True):
+        self._warns = warns
         terminal = sys.stderr.isatty()
         file: Any = sys.stderr if terminal else _Lines(sys.stderr)
         known = "step {n_fmt}/{total_fmt}" + (" |{bar}|" if terminal else "") + ", {desc}"
@@ -81,6 +85,8 @@ class ProgressBar:
             self.say("compiling …")
 
     def say(self, text: str) -> None:
-        """Print a line above the bar."""
+        """Print a line above the bar. A warning is logged if nothing is shown."""
         if not self._bar.disable:
             self._bar.write(text, file=sys.stderr)
+        elif self._warns and text.startswith(_WARNING):
+            _LOGGER.warning(text.removeprefix(_WARNING))

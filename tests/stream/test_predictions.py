@@ -287,3 +287,9 @@ def test_a_frame_may_grow_by_values_that_make_floats_of_its_integers():
     assert row["y"] == 7.5
     with pytest.raises(SourceError, match="not those that were read"):
         list(FrameSource(grown + 1).rows(position))
+
+
+def test_warnings_of_a_run_without_progress_are_logged(tmp_path, caplog):
+    frame = pd.DataFrame({"a": [1.0, 2.0] * 20, "y": ["u", "v"] * 20})
+    run(frame, tmp_path / "run", target="y", model=FEW, coverage=0.8)
+    assert "coverage" in caplog.text

@@ -1,4 +1,4 @@
-"""A whole run on a stream from Python, like `foretrace stream` but without printed output."""
+"""A whole run on a stream from Python, like `foretrace stream`, with warnings in the log alone."""
 
 import dataclasses
 import difflib
