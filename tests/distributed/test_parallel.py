@@ -40,7 +40,7 @@ for name, chunk in {"whole": None, "chunks": 3}.items():
     config = dataclasses.replace(config, chunk=chunk)
     for devices in (1, 8):
         experiment.train(config, folder / f"{name}-{devices}", devices=devices, show_progress=False)
-shown, follow.ProgressBar = follow.ProgressBar, lambda *_: Interrupting(False)
+shown, follow.ProgressBar = follow.ProgressBar, lambda *_, **__: Interrupting(False)
 assert experiment.train(config, folder / "moved", devices=8).scores is None
 follow.ProgressBar = shown
 experiment.train(config, folder / "moved", devices=1, resume=True, show_progress=False)

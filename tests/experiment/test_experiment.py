@@ -46,7 +46,7 @@ def interrupt_at(step, patch):
             if at == step:
                 signal.raise_signal(signal.SIGINT)
 
-    patch.setattr("foretrace._runs.follow.ProgressBar", lambda *_: Interrupting(False))
+    patch.setattr("foretrace._runs.follow.ProgressBar", lambda *_, **__: Interrupting(False))
 
 
 def terminate_in_batch(number, patch):
