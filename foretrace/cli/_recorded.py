@@ -64,8 +64,8 @@ def default_for(command: str, words: list[str]) -> tuple[Any, list[str]]:
         config, words = _begun(command, words)
         return COMMANDS[command](config), words
     if command == "serve":
-        runs = [word for word in words if word[:1] != "-" and Run(Path(word)).config.exists()]
-        for word in runs[:1]:
+        given = named or [word for word in words if word[:1] != "-"]  # RUN may follow options
+        for word in [word for word in given if Run(Path(word)).config.exists()][:1]:
             options = vars(read_config_as(Path(word), StreamConfig))
             return Serve(Path(word), ServeConfig(**options)), [w for w in words if w != word]
     return None, words

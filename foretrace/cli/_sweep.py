@@ -20,8 +20,9 @@ def sweep(command: Sweep) -> int:
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
     warnings.simplefilter("default", UntrainedParameters)  # once, not for every trial
     config = command.config
-    if isinstance(config.config, Config) and not command.resume:
-        config = dataclasses.replace(config, config=pinned(config.config))
+    if isinstance(config.config, Config):
+        trial = pinned(config.config, resume=command.resume)
+        config = dataclasses.replace(config, config=trial)
     study = sweeps.run(config, folder, workers=command.workers, resume=command.resume)
     left, planned = len(sweeps.unfinished(study, config)), config.planned
     if not left:

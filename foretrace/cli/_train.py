@@ -32,7 +32,7 @@ def _train(command: Train) -> int:
         join()
     with loss_explained():
         result = experiment.train(
-            command.config if command.resume else pinned(command.config),
+            pinned(command.config, resume=command.resume),
             run_dir,
             resume=command.resume,
             devices=command.devices,
@@ -92,7 +92,14 @@ def _network_in(run_dir: Path, asked: Config) -> Network:
     return network_in(run_dir, config)
 
 
-def pinned(config: Config) -> Config:
-    """Return a configuration with the full path and the digest of its data file."""
+def pinned(config: Config, *, resume: bool = False) -> Config:
+    """Return a configuration with the full path and the digest of its data file.
+
+    Args:
+        config: configuration of runs.
+        resume: whether the run exists already. If it has recorded no digest, it gets none.
+    """
     own = config.task
-    return dataclasses.replace(config, task=own.pinned() if isinstance(own, OwnSequences) else own)
+    if not isinstance(own, OwnSequences) or (resume and own.digest is None):
+        return config
+    return dataclasses.replace(config, task=own.pinned())

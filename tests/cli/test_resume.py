@@ -172,6 +172,8 @@ def test_a_sweep_on_a_file_names_it_for_every_place_and_is_checked(own, capsys, 
     (trial,) = (own.parent / "swept" / "trials").iterdir()
     monkeypatch.chdir("/")
     assert cli.main(["resume", str(trial)]) == 0
+    monkeypatch.chdir(own.parent)
+    assert cli.main(["resume", str(trial), "--data", "my.npz"]) == 0
     assert cli.main(["check", str(own.parent / "swept")]) == 0
     log = own.parent / "swept" / "study.log"
     log.write_bytes(b"no line of a study\n" + log.read_bytes())
