@@ -1,6 +1,8 @@
 """The command `foretrace check`, which checks whether a run directory is complete."""
 
+import os
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +16,7 @@ from foretrace.cli._options import Check
 from foretrace.experiment._train import BEST
 from foretrace.paper._records import RECORDS_FILE, read_records
 from foretrace.stream.runs.saved import parts_in
-from foretrace.sweep._run import study
+from foretrace.sweep._run import STORAGE, study
 
 
 def check(command: Check) -> int:
@@ -88,7 +90,8 @@ def _found(folder: Path) -> Iterator[tuple[Path, str, bool]]:
         except MetricsError as error:
             yield records, str(error), False
         try:
-            if log.exists():
+            # A study in a database, and the study without Optuna, cannot be checked here.
+            if log.exists() and find_spec("optuna") and not os.environ.get(STORAGE):
                 yield log, f"whole, {len(study(folder).get_trials())} trials", True
         except ValueError as error:
             yield log, str(error), False

@@ -65,9 +65,10 @@ def default_for(command: str, words: list[str]) -> tuple[Any, list[str]]:
         return COMMANDS[command](config), words
     if command == "serve":
         given = named or [word for word in words if word[:1] != "-"]  # RUN may follow options
-        for word in [word for word in given if Run(Path(word)).config.exists()][:1]:
+        for word in [word for word in given if Run(Path(word)).config.exists()][-1:]:
             options = vars(read_config_as(Path(word), StreamConfig))
-            return Serve(Path(word), ServeConfig(**options)), [w for w in words if w != word]
+            at = 0 if named else len(words) - 1 - words[::-1].index(word)
+            return Serve(Path(word), ServeConfig(**options)), words[:at] + words[at + 1 :]
     return None, words
 
 

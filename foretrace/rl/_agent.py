@@ -186,6 +186,9 @@ class Agent(Options):
     ) -> Episodes:
         """Act in new episodes without learning. The program is compiled once for each environment.
 
+        An environment of gymnasium is copied at each call, and its program is compiled again. By
+        its id, it is compiled once.
+
         The moments of observations do not change. The environments of a batch play equal numbers of
         episodes. Each environment plays its first episodes to their end, however long they are.
 

@@ -108,15 +108,7 @@ class Wrapped(AbstractGymnasium):
     """
 
     def __init__(self, environment: Any):
-        self._of = environment
         self._live = Live(lambda: copy.deepcopy(environment), None)
-
-    # Programs are compiled once for each environment.
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Wrapped) and self._of is other._of
-
-    def __hash__(self) -> int:
-        return id(self._of)
 
 
 def as_environment(environment: Any) -> Any:

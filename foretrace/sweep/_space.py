@@ -83,8 +83,8 @@ def applied(config: Any, values: Mapping[str, Value]) -> Any:
     for option, value in values.items():
         text, name = str(value), f"--{option}"
         ways.append([(name, *shlex.split(text))])
-        if text.lower() in ("true", "false", "none"):  # as given, if the option has such a text
-            ways[-1].append((name, text.capitalize()))
+        if text.lower() in ("true", "false", "none"):  # or as given, for an option of texts
+            ways[-1].insert(0, (name, text.capitalize()))
     refused = None
     for words in itertools.product(*ways):
         try:

@@ -67,7 +67,7 @@ class OwnSequences(AbstractStoredTask):
     data: Annotated[str | None, tyro.conf.arg(aliases=("--data",))] = None
     digest: str | None = None
     standardise: bool = True
-    each_step: bool | None = None
+    each_step: Annotated[bool | None, tyro.conf.arg(aliases=("--each-step",))] = None
 
     @property
     def input_size(self) -> int:

@@ -185,3 +185,17 @@ def test_options_of_one_cell_are_not_for_a_sweep_over_cells():
     with pytest.raises(ValueError, match="--grid state-size=VALUE"):
         cli._parse("sweep copy --grid cell=lru,gru --state-size 4".split())
     cli._parse("sweep copy --grid cell=lru,gru --grid state-size=4 --model-size 8".split())
+
+
+def test_a_service_reads_its_run_wherever_it_is_named(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    options = {"target": "y", "member": "machine", "waiting": 7, "id": "id"}
+    recorded = StreamConfig("machine/events.jsonl", **options)
+    create(tmp_path / "machine", recorded)
+    for line in ("serve machine", "serve machine --member machine", "serve --port 0 machine"):
+        command = cli._parse(line.split())
+        assert (str(command.run), command.config.waiting) == ("machine", 7)
+        assert command.config.member == "machine"
+    assert cli._parse("serve other --like a.csv --member machine".split()).config.waiting == 10_000
+    command = cli._parse("train --data a.npz --each-step False".split())
+    assert command.config.task.each_step is False

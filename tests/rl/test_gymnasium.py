@@ -93,12 +93,6 @@ def test_an_episode_is_cut_at_the_limit_and_its_actions_fit(last):
     np.testing.assert_allclose(rewards, place, rtol=1e-6)
 
 
-def test_an_environment_is_the_same_however_often_it_is_wrapped():
-    walk, other = Walk(), Walk()
-    assert as_environment(walk) == as_environment(walk) != as_environment(other)
-    assert hash(as_environment(walk)) == hash(as_environment(walk))
-
-
 def test_an_error_of_an_environment_leaves_a_compiled_program_as_it_is():
     agent = make_agent()
     with pytest.raises(RuntimeError, match="^the motor is hot$"):

@@ -131,6 +131,10 @@ def test_every_text_but_an_empty_one_is_a_class_or_a_category_also_by_id(tmp_pat
 
 
 def test_ids_are_compared_by_their_text(tmp_path):
+    room = WaitingRoom(3)
+    room.take(900, None)  # as an older checkpoint has it
+    room.name_by_text()
+    assert room.pop("900", 1.0) == 0 and room.pop("900", 1.0) is None
     rows = [{"id": t, "a": t % 3, "y": None} for t in range(20)]
     rows += [{"id": f" {t}", "y": t % 3} for t in range(20)]
     (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -26,6 +26,7 @@ from foretrace._runs.directory import create
 from foretrace._runs.files import locked
 from foretrace._runs.metrics import read_metrics
 from foretrace.cli import _main as cli
+from foretrace.stream.runs.config import StreamConfig
 from foretrace.sweep import Sweep, _run, run, study
 from foretrace.sweep._kinds import KINDS
 from foretrace.sweep._report import table
@@ -342,6 +343,8 @@ def test_values_are_those_of_the_options():
     assert applied(SMALL, {"network.cell": "lru"}) == SMALL
     none = applied(SMALL, {"network.norm": "none", "optimizer.clip": "none"})
     assert (none.network.norm, none.optimizer.clip) == ("none", None)
+    stream = StreamConfig("a.csv", target="y", member="m")
+    assert applied(stream, {"member": "none"}).member is None
     other = applied(SMALL, {"network.timescales": "1 9", "network.cell": "min-gru", "chunk": "3"})
     assert other.network.cell == MinGRU(timescales=(1.0, 9.0)) and other.chunk == 3
     found = Sweep(SMALL, search=("chunk=log:2:8", "optimizer.clip=1:2")).dimensions

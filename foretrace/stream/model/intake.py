@@ -477,6 +477,8 @@ class Intake(Learned):
 
     def _restored(self) -> None:
         self._fit()
+        if self.as_text:
+            self.room.name_by_text()
 
     def _starts_anew(self, row: Row) -> bool:
         if self.reset is None:

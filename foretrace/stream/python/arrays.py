@@ -1,5 +1,6 @@
 """Rows and targets from arrays, frames and lists."""
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -38,17 +39,15 @@ def labels_array(labels: Sequence[Any]) -> np.ndarray:
     >>> labels_array([1, 0]).dtype, labels_array([1, "a"]).tolist(), labels_array([(1, 2)]).shape
     (dtype('int64'), [1, 'a'], (1,))
     """
-    kinds = {bool if isinstance(one, bool) else float for one in labels if _is_number(one)}
-    if len(kinds) == 1 and all(map(_is_number, labels)) or all(type(one) is str for one in labels):
-        return np.asarray(labels)
+    found = None
+    with contextlib.suppress(ValueError):  # of tuples of several lengths
+        found = np.asarray(labels)
+    if found is not None and found.ndim == 1 and found.tolist() == list(labels):
+        return found
     found = np.empty(len(labels), object)
     for at, one in enumerate(labels):
         found[at] = one
     return found
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, bool | int | float)
 
 
 def targets_of(y: Any) -> list[Any]:

@@ -7,6 +7,7 @@ from collections.abc import Hashable
 from typing import Any
 
 from foretrace.stream.read.learned import Counting, check_fits
+from foretrace.stream.read.values import member_text
 
 
 @dataclasses.dataclass
@@ -161,6 +162,13 @@ class WaitingRoom(Counting):
             if row.time is None or row.time >= now - keep:
                 return
             self.drop(id)
+
+    def name_by_text(self) -> None:
+        """Compare ids by their text, also those of an older checkpoint, which may be numbers."""
+        for name in ("rows", "told", "gone"):
+            found = getattr(self, name).items()
+            setattr(self, name, OrderedDict((member_text(id), one) for id, one in found))
+        self._restored()
 
     def _forgets(self, id: Hashable) -> None:
         self.gone[id] = True
