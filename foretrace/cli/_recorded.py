@@ -95,6 +95,11 @@ def _begun(command: str, words: list[str]) -> tuple[Any, list[str]]:
     return tasks[task], words
 
 
+def _option_in(word: str) -> str:
+    """Return the name of the option in a word of a command line, with underscores; "" for none."""
+    return word[2:].partition("=")[0].replace("-", "_") if word.startswith("--") else ""
+
+
 def check_network(words: list[str], command: Any) -> None:
     """Check that no network option is given to an agent without a network.
 
@@ -106,12 +111,7 @@ def check_network(words: list[str], command: Any) -> None:
     if not isinstance(config, RLConfig) or "network" not in config.unused:
         return
     names = {*(field.name for field in dataclasses.fields(NetworkConfig)), *OPTIONS}
-    given = [
-        word
-        for word in words
-        if word.startswith("--network.")
-        or (word.startswith("--") and word[2:].split("=")[0].replace("-", "_") in names)
-    ]
+    given = [word for word in words if word.startswith("--network.") or _option_in(word) in names]
     if given:
         raise ValueError(without_network(given))
 
@@ -125,11 +125,11 @@ def check_cell_options(words: list[str], command: Any) -> None:
     texts = (*command.config.grid, *command.config.search) if isinstance(command, Sweep) else ()
     searched = {text.partition("=")[0].strip().rpartition(".")[2] for text in texts}
     for word in words if "cell" in searched else ():
-        name = word.partition("=")[0].rpartition(".")[2].lstrip("-").replace("_", "-")
-        if word.startswith("--") and name.replace("-", "_") in OPTIONS:
+        name = _option_in(word).rpartition(".")[2]
+        if name in OPTIONS:
             raise ValueError(
                 f"{word} would hold for one cell alone, and the sweep compares cells; search it, "
-                f"too: --grid {name}=VALUE"
+                f"too: --grid {name.replace('_', '-')}=VALUE"
             )
 
 

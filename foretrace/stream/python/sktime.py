@@ -158,7 +158,7 @@ class SktimeForecaster(BaseForecaster):
                     f"SktimeForecaster: update passes over {len(given) - len(y)} values up to "
                     f"{self._last}, the last one that was learned; values are learned in the order "
                     "of the index: fit again to learn earlier ones",
-                    stacklevel=3,
+                    stacklevel=4,
                 )
         rows = [{}] * len(y) if X is None else frame_rows(X.loc[y.index])
         check_lengths(rows, y)
